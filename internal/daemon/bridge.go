@@ -60,8 +60,9 @@ type Bridge struct {
 	harvest         *harvest.Harvester
 	underway        underway
 	sip             sipState
-	requestBudget   *limit.Bytes // of the requests under way
-	diskSpace       *limit.Space // what submissions and the cache leave free of the disk
+	stop            atomic.Pointer[context.CancelCauseFunc] // ends Serve
+	requestBudget   *limit.Bytes                            // of the requests under way
+	diskSpace       *limit.Space                            // what submissions and the cache leave free of the disk
 }
 
 // Open opens the data folder of a configuration and makes its sets and Sources.
@@ -98,6 +99,13 @@ func (b *Bridge) open(ctx context.Context) error {
 		return err
 	}
 	b.SIP = store.New(b.Log)
+	b.SIP.Hook = func(query string, call func() error) error {
+		err := call()
+		if query == "" { // a page that cannot be shown ends nothing
+			b.endIfStopped(err)
+		}
+		return err
+	}
 	b.logLoss()
 	if remember {
 		list.add(b.opt.Logger)

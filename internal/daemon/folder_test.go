@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -181,6 +182,38 @@ func TestServeFolderGone(t *testing.T) {
 		t.Error(err)
 	}
 	b.bridge = nil
+}
+
+// Serve ends when a commit to the tables of SIP says that the log has stopped, and not
+// when something cannot be shown.
+func TestServeEndsWithTheLog(t *testing.T) {
+	b := newHarness(t, fixtures.Catalogue(nil), content("reference"))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ended, harvested := make(chan error, 1), make(chan struct{}, 1)
+	go func() {
+		ended <- b.bridge.Serve(ctx, l, func(*daemon.Source, harvest.Report, error) {
+			select {
+			case harvested <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	<-harvested
+	for _, c := range [...]struct{ query, what string }{{"SELECT 1", "a page"}, {"", "a commit"}} {
+		why := fmt.Errorf("%s: %w", c.what, eventlog.ErrStopped)
+		if err := b.bridge.SIP.Hook(c.query, func() error { return why }); !errors.Is(err, why) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	// The first that ends it is its cause.
+	if err := <-ended; !errors.Is(err, eventlog.ErrStopped) || !strings.Contains(err.Error(), "a commit") || ctx.Err() != nil {
+		t.Errorf("serve ended with %v", err)
+	}
 }
 
 // D9, D150: verify names the record whose content is damaged or gone, and harvest

@@ -32,14 +32,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	defer stop(nil)
 	b.setBaseURL(b.Base(l))
 	b.reachedAt(b.Base(l))
-	// Whoever calls a SIP service is only told to come again.
-	b.SIP.Hook = func(_ string, call func() error) error { // before the first call
-		err := call()
-		if errors.Is(err, eventlog.ErrStopped) {
-			stop(err)
-		}
-		return err
-	}
+	b.stop.Store(&stop)
 	if err := b.ListenMail(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -58,6 +51,14 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 		err = errors.Join(err, cause)
 	}
 	return err
+}
+
+// endIfStopped ends Serve when an error says that the log has stopped: whoever calls a SIP
+// service is only told to come again.
+func (b *Bridge) endIfStopped(err error) {
+	if stop := b.stop.Load(); stop != nil && errors.Is(err, eventlog.ErrStopped) {
+		(*stop)(err)
+	}
 }
 
 // Publish serves what the log has on the listener, and keeps the snapshots of

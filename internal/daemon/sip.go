@@ -216,7 +216,7 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 		Set: s.Name, Source: id, URL: t.URL, Store: b.SIP, Contents: b.Contents, Server: client,
 		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: b.recipientOf(s.Name, t.Recipient),
 		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.Properties == config.SkipProperties,
-		Now: b.opt.Now, Log: b.opt.Logger,
+		Now: b.opt.Now, Log: b.opt.Logger, Failed: b.endIfStopped,
 	}
 	if t.SubmitterName != "" {
 		o.Submitter = &sip.Submitter{Name: t.SubmitterName, EmailAddress: t.SubmitterEmail}

@@ -73,6 +73,9 @@ type Submitter struct {
 	Now func() time.Time
 	// Log is told of failures; nil is silence.
 	Log *slog.Logger
+	// Failed gets each error of the log, in reading too, which Run answers by trying
+	// again; nil is nobody.
+	Failed func(error)
 }
 
 // DefaultDeadline is how long a decision may take where nothing else is said.
@@ -105,6 +108,9 @@ func (o *Submitter) Run(ctx context.Context) {
 		return d.step(ctx, calls)
 	}, func(idle time.Duration) { d.wait(ctx, idle) }, func(err error, again time.Duration) {
 		d.loaded = false // the log knows what has happened all the same
+		if d.s.Failed != nil {
+			d.s.Failed(err)
+		}
 		d.s.Log.Error("submissions wait for the log", "error", err, "again_in", again)
 		defect.Log(d.s.Log, err)
 	})
@@ -631,15 +637,35 @@ func (o *Submitter) update(r *report) (submission.Update, bool) {
 }
 
 // importAccepted imports accepted records into the other set, under their assigned
-// identifiers, in the transaction that notes it. They inherit from the event whose record
+// identifiers, in the transaction that notes it. Their events, which never change, are
+// read before that, since the transaction keeps others from writing. They inherit from the event whose record
 // was submitted where the original is. Of two submissions of one record that were
 // accepted under the same identifier the later one stays, whichever was accepted first.
 func (d *submitLoop) importAccepted(ctx context.Context) error {
 	for d.importDue && d.s.ImportTo != 0 {
-		found := 0
+		query := submission.Query{Source: d.s.Source, ImportPending: true, Limit: chunkLimit}
+		pending, err := d.s.Store.Submissions(ctx, query)
+		if err != nil {
+			return err
+		}
+		if len(pending) == 0 {
+			d.importDue, d.accepted = false, 0
+			return nil
+		}
+		originals := make(map[event.Seq]*event.Event, len(pending))
+		for i := range pending {
+			s := &pending[i]
+			if originals[s.Seq], err = d.s.Store.Event(ctx, s.Seq); err != nil {
+				return fmt.Errorf("the event behind submission %d: %w", s.ID, err)
+			}
+		}
+		left := len(pending) == chunkLimit
 		if err := d.s.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
-			rows, err := tx.Submissions(ctx, submission.Query{Source: d.s.Source, ImportPending: true, Limit: chunkLimit})
-			if found = len(rows); err != nil || found == 0 {
+			rows, err := tx.Submissions(ctx, query)
+			n := len(rows)
+			rows = slices.DeleteFunc(rows, func(s submission.Submission) bool { return originals[s.Seq] == nil })
+			left = left || len(rows) < n // accepted meanwhile
+			if err != nil || len(rows) == 0 {
 				return err
 			}
 			imports := event.Batch{Source: d.s.ImportTo, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.s.ImportURL}}}
@@ -653,10 +679,7 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 					}
 					continue
 				}
-				original, err := d.s.Store.Event(ctx, s.Seq)
-				if err != nil {
-					return fmt.Errorf("the event behind submission %d: %w", s.ID, err)
-				}
+				original := originals[s.Seq]
 				order, _ := event.StampOf(original.Observed.Time())
 				imports.Items = append(imports.Items, event.Item{Observation: event.Observation{
 					Record:           s.Assigned,
@@ -679,7 +702,7 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		d.importDue, d.accepted = found == chunkLimit, 0
+		d.importDue, d.accepted = left, 0
 	}
 	return nil
 }

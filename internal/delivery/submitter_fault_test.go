@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -119,6 +120,37 @@ func TestSubmitterStops(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who asks for it is told of each error of the log, in reading too; what waits is
+// submitted when it is over.
+func TestSubmitterTellsOfErrors(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.keep([2]string{"urn:a", "one"})
+		broken, failing := errors.New("broken"), true
+		h.store.Hook = func(query string, call func() error) error {
+			if failing && query != "" {
+				return broken
+			}
+			return call()
+		}
+		told := 0
+		stop := h.start(h.submitter(func(o *Submitter) {
+			o.Failed = func(err error) {
+				if told++; !errors.Is(err, broken) {
+					t.Errorf("told of %v", err)
+				}
+				failing = told < 3
+			}
+		}))
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		stop()
+		if told != 3 {
+			t.Errorf("told %d times, want 3", told)
+		}
+		h.wantStates("urn:a accepted as library:urn:a")
+	})
 }
 
 // No request begins once the outbox is to stop, even if a commit holds up its end.

@@ -23,9 +23,10 @@ import (
 type Store struct {
 	*eventlog.Log
 	Queries
-	// Hook, when set before the store is used, makes each call of the log. query is the
-	// text of a query, "" of what commits: Do, Write and Append. Whoever serves learns in
-	// it that the log has stopped, and a test lets calls fail.
+	// Hook, when set before the store is used, makes each call of the store: Do, Write
+	// and Append, which commit, with an empty query, and each query with its text. What is
+	// read of the log itself does not pass it. Whoever serves learns in it that the log
+	// has stopped, and a test lets calls fail.
 	Hook func(query string, call func() error) error
 }
 

@@ -160,17 +160,24 @@ func TestFolderWasUsed(t *testing.T) {
 	}
 }
 
-// D144: serve ends with an error, soon, when its data folder has gone.
-func TestServeFolderGone(t *testing.T) {
-	b := newHarness(t, fixtures.Catalogue(nil), content("reference"))
+// serving has the bridge serve until ctx ends, and tells with what it ended.
+func serving(t *testing.T, b *harness, done func(*daemon.Source, harvest.Report, error)) (ctx context.Context, ended <-chan error) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- b.bridge.Serve(ctx, l, nil) }()
+	t.Cleanup(cancel)
+	end := make(chan error, 1)
+	go func() { end <- b.bridge.Serve(ctx, l, done) }()
+	return ctx, end
+}
+
+// D144: serve ends with an error, soon, when its data folder has gone.
+func TestServeFolderGone(t *testing.T) {
+	b := newHarness(t, fixtures.Catalogue(nil), content("reference"))
+	ctx, ended := serving(t, b, nil)
 	if err := os.Rename(b.config.Data, b.config.Data+".old"); err != nil {
 		t.Fatal(err)
 	}
@@ -188,21 +195,13 @@ func TestServeFolderGone(t *testing.T) {
 // when something cannot be shown.
 func TestServeEndsWithTheLog(t *testing.T) {
 	b := newHarness(t, fixtures.Catalogue(nil), content("reference"))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ended, harvested := make(chan error, 1), make(chan struct{}, 1)
-	go func() {
-		ended <- b.bridge.Serve(ctx, l, func(*daemon.Source, harvest.Report, error) {
-			select {
-			case harvested <- struct{}{}:
-			default:
-			}
-		})
-	}()
+	harvested := make(chan struct{}, 1)
+	ctx, ended := serving(t, b, func(*daemon.Source, harvest.Report, error) {
+		select {
+		case harvested <- struct{}{}:
+		default:
+		}
+	})
 	<-harvested
 	for _, c := range [...]struct{ query, what string }{{"SELECT 1", "a page"}, {"", "a commit"}} {
 		why := fmt.Errorf("%s: %w", c.what, eventlog.ErrStopped)

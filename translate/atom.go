@@ -23,6 +23,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
 // FromEntry translates what an Atom-PMH entry says into an observation. An
@@ -81,11 +82,11 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 func hashOf(l *atompmh.Link) string {
 	for _, space := range []string{atompmh.CarriedNamespace, "", atompmh.LinkExtensionsNamespace} {
 		if h, ok := l.Attr(space, "hash"); ok {
-			return Hashes(h)
+			return resourcesync.Hashes(h)
 		}
 	}
 	if h, ok := l.Attr(atompmh.LinkExtensionsNamespace, "md5"); ok {
-		return Hashes("md5:" + strings.TrimSpace(h))
+		return resourcesync.Hashes("md5:" + strings.TrimSpace(h))
 	}
 	return ""
 }

@@ -1,24 +1,21 @@
 package harvest
 
 import (
-	"crypto/md5"
-	"crypto/sha1"
 	"crypto/sha256"
-	"crypto/sha512"
 	"encoding/hex"
 	"fmt"
-	"hash"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
 // hashCheck compares a representation with the hashes that its link states, in the form
-// of translate.Hashes. It ignores hashes of unknown kinds. The store computes that of
+// of resourcesync.Hashes. It ignores hashes of unknown kinds. The store computes that of
 // SHA-256.
 type hashCheck struct {
 	sha256 string
-	others digests
+	others *resourcesync.HashCheck
 	// coded is of the bytes as they are transferred, where hash and length are
 	// stated of these.
 	coded coded
@@ -26,54 +23,34 @@ type hashCheck struct {
 	unknown bool
 }
 
-// digests are stated hashes, and the bytes so far.
-type digests []stated
-
-type stated struct {
-	name, digits string
-	hash         hash.Hash
-}
-
 // coded is the body of an answer in gzip.
 type coded struct {
-	digests
+	*resourcesync.HashCheck
 	wanted bool
 	size   int64
 }
 
 func newHashCheck(rep *event.Representation) *hashCheck {
-	c := &hashCheck{}
+	c := &hashCheck{others: &resourcesync.HashCheck{}}
 	switch rep.Encoding {
 	case "":
 	case "gzip":
 		c.coded.wanted = true
+		c.coded.HashCheck = resourcesync.NewHashCheck(rep.Hash)
 	default:
 		c.unknown = true
 		return c
 	}
+	var others []string
 	for h := range strings.FieldsSeq(rep.Hash) {
-		name, digits, _ := strings.Cut(h, ":")
-		var of func() hash.Hash
-		switch {
-		case name == "sha-256" && len(digits) == 2*sha256.Size:
-			of, c.sha256 = sha256.New, digits
-		case name == "md5" && len(digits) == 2*md5.Size:
-			of = md5.New
-		case name == "sha-1" && len(digits) == 2*sha1.Size:
-			of = sha1.New
-		case name == "sha-384" && len(digits) == 2*sha512.Size384:
-			of = sha512.New384
-		case name == "sha-512" && len(digits) == 2*sha512.Size:
-			of = sha512.New
-		default:
-			continue
+		if digits, is := strings.CutPrefix(h, "sha-256:"); !is {
+			others = append(others, h)
+		} else if len(digits) == 2*sha256.Size {
+			c.sha256 = digits
 		}
-		if name != "sha-256" {
-			c.others = append(c.others, stated{name, digits, of()})
-		}
-		if c.coded.wanted {
-			c.coded.digests = append(c.coded.digests, stated{name, digits, of()})
-		}
+	}
+	if len(others) > 0 {
+		c.others = resourcesync.NewHashCheck(strings.Join(others, " "))
 	}
 	return c
 }
@@ -85,15 +62,7 @@ func (c *hashCheck) Write(b []byte) (int, error) { return c.others.Write(b) }
 func (c *coded) Write(b []byte) (int, error) {
 	if c.wanted {
 		c.size += int64(len(b))
-		return c.digests.Write(b)
-	}
-	return len(b), nil
-}
-
-// Write is io.Writer.
-func (d digests) Write(b []byte) (int, error) {
-	for _, s := range d {
-		s.hash.Write(b)
+		return c.HashCheck.Write(b)
 	}
 	return len(b), nil
 }
@@ -111,13 +80,13 @@ func (c *hashCheck) compare(got *contentJob, length int64) string {
 		why = "its SHA-256 is " + sum + ", the Source says " + c.sha256
 	}
 	if why == "" {
-		why = c.others.compare()
+		why = c.others.Differs()
 	}
 	if why == "" || c.coded.size == 0 {
 		return why
 	}
 	if why = compareLength(c.coded.size, length); why == "" {
-		why = c.coded.compare()
+		why = c.coded.Differs()
 	}
 	if why != "" {
 		why = "in gzip " + why
@@ -128,15 +97,6 @@ func (c *hashCheck) compare(got *contentJob, length int64) string {
 func compareLength(got, stated int64) string {
 	if stated >= 0 && stated != got {
 		return fmt.Sprintf("it has %d bytes, the Source says %d", got, stated)
-	}
-	return ""
-}
-
-func (d digests) compare() string {
-	for _, s := range d {
-		if got := hex.EncodeToString(s.hash.Sum(nil)); got != s.digits {
-			return "its " + strings.ToUpper(s.name) + " is " + got + ", the Source says " + s.digits
-		}
 	}
 	return ""
 }

@@ -49,6 +49,9 @@
 // a [DocumentError]. A Writer returns a [RuleError] instead of writing an unusable
 // document (see [Writer] for what it checks), and [ErrFull] when the next entry needs
 // another document. [Rules] lists the rules.
+//
+// A [DumpReader] reads a package of a dump (clauses 11 and 13): a ZIP file with a
+// manifest and the bytes of the resources.
 package resourcesync
 
 // Namespaces of the documents (clause 4).

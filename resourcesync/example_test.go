@@ -1,10 +1,13 @@
 package resourcesync_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log"
 	"maps"
@@ -110,6 +113,50 @@ func ExampleWriter() {
 	//   <rs:md hash="sha-256:82b61510cbeec23ec276ba47bb2b656e9c52b0cb7a9359703a409d0ac8dc4746" length="4" type="text/html; charset=utf-8"/>
 	//  </url>
 	// </urlset>
+}
+
+// Read the package of a dump.
+func ExampleDumpReader() {
+	var file bytes.Buffer // in a program an *os.File
+	z := zip.NewWriter(&file)
+	for name, content := range map[string]string{
+		"resources/a.txt": "the bytes of a\n",
+		"manifest.xml": `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
+			<rs:ln rel="up" href="https://example.org/capabilitylist.xml"/>
+			<rs:md capability="resourcedump-manifest" at="2026-01-02T00:00:00Z"/>
+			<url><loc>https://example.org/a.txt</loc><rs:md path="/resources/a.txt" length="15"/></url></urlset>`,
+	} {
+		if w, err := z.Create(name); err != nil {
+			log.Fatal(err)
+		} else if _, err := w.Write([]byte(content)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		log.Fatal(err)
+	}
+
+	dump, err := resourcesync.NewDumpReader(bytes.NewReader(file.Bytes()), int64(file.Len()), resourcesync.DumpOptions{URL: "https://example.org/dump.zip"})
+	if err != nil {
+		log.Fatal(err) // nothing of this package can be trusted
+	}
+	for entry, err := range dump.Entries() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		in, err := dump.Open(&entry.Metadata)
+		if err != nil {
+			log.Fatal(err)
+		}
+		content, err := io.ReadAll(in) // fails where the bytes are not the stated ones
+		if err = errors.Join(err, in.Close()); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s: %s", entry.Loc, content)
+	}
+
+	// Output:
+	// https://example.org/a.txt: the bytes of a
 }
 
 // Write the Capability List that names a Resource List.

@@ -21,6 +21,7 @@ type draftEntry struct {
 	alternates           int    // those without a usable href included
 	usable               int    // those with one
 	author               bool   // it, or its atom:source, has one
+	once                 uint   // elements that a strict Reader has met
 	rule, reason         string // why it is bad; the first reason stands
 }
 
@@ -89,6 +90,9 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 	s := r.scan
 	if s.Space != Namespace {
 		return s.Skip()
+	}
+	if r.o.Strict {
+		r.strictElement(&d.once, d.ID, ruleEntry)
 	}
 	switch s.Local {
 	case "id":
@@ -212,7 +216,9 @@ func (r *Reader) source(d *draftEntry, report reporter) error {
 		case s.Space != Namespace:
 			err = s.Skip()
 		case s.Local == "id":
-			src.ID, _, err = r.characters()
+			if src.ID, _, err = r.characters(); err == nil && r.o.Strict && !strictxml.IsIRI(src.ID) {
+				report(ruleSource, "id "+strconv.Quote(clip(src.ID))+" of atom:source", "an absolute IRI")
+			}
 		case s.Local == "title":
 			src.Language = s.Lang()
 			src.Title, err = r.textConstruct()
@@ -329,6 +335,9 @@ func (r *Reader) note(d *draftEntry, report reporter) {
 			r.seen.authorless = &Problem{Rule: ruleFeed, Line: d.Line, Column: d.Column, Record: d.ID,
 				Found: "an entry without author in a feed without one", Expected: "an author on the feed or on every entry"}
 		}
+	}
+	if r.o.Strict {
+		r.strictStamp(&d.Entry, report)
 	}
 	late := Problem{Rule: ruleS1, Line: d.Line, Column: d.Column, Record: d.ID, Found: "entry updated " + d.UpdatedRaw}
 	switch {

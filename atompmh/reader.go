@@ -20,6 +20,9 @@ type ReadOptions struct {
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
 	Limits      Limits
+	// Strict checks the rules that no consumer depends on too. It costs time, and up to
+	// 50 MB of memory in a document of a million entries.
+	Strict bool
 	// Report is called with each place where the document breaks a rule and can be
 	// read all the same; nil is allowed. It is called from within Head and Next.
 	Report func(Problem)
@@ -53,6 +56,8 @@ type counts struct {
 	latest                           *Problem // the latest entry before feed/updated was known (S1)
 	latestAt                         time.Time
 	deletion                         *Problem // the first deletion entry (S7)
+	once                             uint     // elements of the feed that a strict Reader has met
+	stamps                           map[[16]byte]bool
 }
 
 // NewReader returns a reader of the document in r. Nothing is read before Head
@@ -218,6 +223,9 @@ func (r *Reader) feedElement() error {
 	report := func(rule, found, expected string) {
 		r.problem(Problem{Rule: rule, Line: line, Column: column, Found: found, Expected: expected})
 	}
+	if r.o.Strict && s.Space == Namespace {
+		r.strictElement(&r.seen.once, "", ruleFeed)
+	}
 	var err error
 	switch {
 	case s.Space == HistoryNamespace && s.Local == "archive":
@@ -339,6 +347,9 @@ func (r *Reader) finish() {
 	if r.seen.deletion != nil && r.feed.Complete {
 		r.problem(*r.seen.deletion)
 	}
+	if r.o.Strict {
+		r.strictFeed()
+	}
 }
 
 func (r *Reader) notLater() string {
@@ -385,8 +396,20 @@ func (r *Reader) metadata(m *Metadata) (ok bool, err error) {
 // person reads a Person construct. One without a name has the address instead.
 func (r *Reader) person(to *[]Person) error {
 	var p Person
+	var names, uris, emails int
 	s := r.scan
+	line, column := s.Line, s.Column
 	if err := s.Children(func() (err error) {
+		if s.Space == Namespace {
+			switch s.Local {
+			case "name":
+				names++
+			case "uri":
+				uris++
+			case "email":
+				emails++
+			}
+		}
 		switch {
 		case s.Space == Namespace && s.Local == "name" && p.Name == "":
 			p.Name, err = r.textConstruct()
@@ -400,6 +423,9 @@ func (r *Reader) person(to *[]Person) error {
 		return err
 	}); err != nil {
 		return err
+	}
+	if r.o.Strict {
+		r.strictPerson(&p, names, uris, emails, line, column)
 	}
 	if p.Name == "" {
 		p.Name = p.Email

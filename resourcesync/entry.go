@@ -54,6 +54,9 @@ func (r *Reader) entry() (*Entry, error) {
 			r.problem(rule, e.Line, e.Column, found, expected)
 		}
 	})
+	if r.o.Strict {
+		r.strictEntry(e)
+	}
 	// What follows shows only later.
 	if t := e.moment(&r.doc); r.seen.last.before(t) {
 		r.seen.last = t
@@ -413,7 +416,7 @@ func (r *Reader) hash(at place, value string) string {
 	if strings.ContainsAny(value, " \t\r\n") {
 		value = strings.Join(strings.Fields(value), " ")
 	}
-	if reported := r.once[ruleHash]; reported {
+	if reported := r.once[ruleHash]; reported && !r.o.Strict {
 		return value
 	}
 	for one := range strings.FieldsSeq(value) {

@@ -26,6 +26,9 @@ type ReadOptions struct {
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
 	Limits      Limits
+	// Strict checks the rules that no Destination depends on too, and reports every place
+	// that breaks a rule. It costs time and, in Capability Lists and dumps, memory.
+	Strict bool
 	// Report is called with each place where the document breaks a rule and can be
 	// read all the same; nil is allowed. It is called from within Head and Next.
 	Report func(Problem)
@@ -66,12 +69,14 @@ type Reader struct {
 // counts is what the rules and the dialect need to know about the whole document.
 type counts struct {
 	heads, entries, good int
-	terms, beta, draft   bool     // elements of ResourceSync; of the beta; signs of a draft
-	last                 Datetime // the latest moment, see Entry.moment
-	dated                bool     // a change with a datetime
-	undated              *Problem // the first change without one
-	lastmod              Datetime // the latest lastmod
-	backwards            *Problem // the first lastmod that is earlier than one before it
+	terms, beta, draft   bool                // elements of ResourceSync; of the beta; signs of a draft
+	last                 Datetime            // the latest moment, see Entry.moment
+	dated                bool                // a change with a datetime
+	undated              *Problem            // the first change without one
+	lastmod              Datetime            // the latest lastmod
+	backwards            *Problem            // the first lastmod that is earlier than one before it
+	capabilities         map[Capability]bool // of the entries, in a Capability List that is checked strictly
+	packageType          string              // the first of a dump that is
 }
 
 // NewReader returns a reader of the document in r. Nothing is read before Head
@@ -331,7 +336,7 @@ func (r *Reader) finish() {
 	if d.Dialect == Dialect11 && d.changelog() && r.seen.good > 0 && !r.seen.dated {
 		d.Dialect = Dialect10
 	}
-	whole := func(rule, found, expected string) { r.problem(rule, 0, 0, found, expected) }
+	whole := r.whole
 	if d.changelog() && !d.draft() {
 		r.again(r.seen.undated)
 	}
@@ -347,6 +352,9 @@ func (r *Reader) finish() {
 			whole(rule, found, expected)
 		}
 	})
+	if r.o.Strict {
+		r.strictHead()
+	}
 	if r.seen.entries > MaxEntries {
 		whole(ruleEntries, strconv.Itoa(r.seen.entries)+" entries", "at most 50,000; all were read")
 	}
@@ -354,6 +362,9 @@ func (r *Reader) finish() {
 		whole(ruleSize, strconv.FormatInt(size, 10)+" bytes", "at most 50 MB; all were read")
 	}
 }
+
+// whole reports a rule that the document as a whole breaks.
+func (r *Reader) whole(rule, found, expected string) { r.problem(rule, 0, 0, found, expected) }
 
 // again reports a problem that was kept back until it was known to be one.
 func (r *Reader) again(p *Problem) {
@@ -369,7 +380,7 @@ type place struct{ line, column int }
 func (r *Reader) here() place { return place{r.scan.Line, r.scan.Column} }
 
 func (r *Reader) problem(rule string, line, column int, found, expected string) {
-	if done, limited := r.once[rule]; limited {
+	if done, limited := r.once[rule]; limited && !r.o.Strict {
 		if done {
 			return
 		}

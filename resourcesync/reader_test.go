@@ -147,7 +147,7 @@ func TestDocumentRules(t *testing.T) {
 		{"two mds", openList + headMD + headMD + `</urlset>`, "rs-head"},
 		{"unknown capability", openList + `<rs:md capability="patchlist"/></urlset>`, "rs-capability"},
 		{"capability in capitals", openList + `<rs:md capability="ResourceList" at="2026-01-01T00:00:00Z"/></urlset>`, "rs-capability"},
-		{"index of Capability Lists", `<sitemapindex xmlns="` + SitemapNamespace + `" xmlns:rs="` + Namespace + `"><rs:ln rel="up" href="http://example.org/1"/><rs:md capability="capabilitylist"/></sitemapindex>`, "rs-index"},
+		{"index of Capability Lists", `<sitemapindex xmlns="` + SitemapNamespace + `" xmlns:rs="` + Namespace + `"><rs:ln rel="up" href="http://example.org/1"/><rs:md capability="capabilitylist"/></sitemapindex>`, "rs-capability-index"},
 		{"head behind entries", openList + `<url><loc>http://a.example/1</loc></url>` + headMD + `</urlset>`, "rs-position"},
 		{"newest first", changesOf(changed("2026-01-03T00:00:00Z") + changed("2026-01-02T00:00:00Z") + changed("2026-01-01T00:00:00Z")), "rs-order"},
 		{"newest first in 1.0", changesOf(`<url><loc>http://a.example/1</loc><lastmod>2026-01-03T00:00:00Z</lastmod><rs:md change="updated"/></url><url><loc>http://a.example/2</loc><lastmod>2026-01-02T00:00:00Z</lastmod><rs:md change="updated"/></url>`), "rs-datetime rs-order"},

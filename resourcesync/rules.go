@@ -18,10 +18,26 @@ type Rule struct {
 	Title string
 	// Clause names the specification and the section in it.
 	Clause string
+	// Severity is Must, Should or Note.
+	Severity string
 	// Once: a Reader reports only the first place of a document that
-	// breaks it: such a habit of the Source would fill a report with every entry.
+	// breaks it: such a habit of the Source would fill a report with every entry. A
+	// strict Reader reports every place.
 	Once bool
+	// Strict: only a Reader with ReadOptions.Strict checks it, as no Destination
+	// depends on it.
+	Strict bool
+	// Several: it is about how documents fit together, so that no single one shows it.
+	Several bool
 }
+
+// The severities of rules. A rule that this implementation has added, or that is of a
+// specification which Z39.99 does not build on, is a Note.
+const (
+	Must   = "must"   // what the specification says must be, is required or is mandatory
+	Should = "should" // what it says should be, or is recommended
+	Note   = "note"
+)
 
 // The ids of the rules.
 const (
@@ -56,8 +72,32 @@ const (
 	ruleLink       = "rs-link"
 	ruleAttribute  = "rs-attribute"
 	ruleSitemap    = "rs-sitemap"
+	ruleDocument   = "rs-document"
 
-	// Only a walk can check these.
+	// Only a strict Reader checks these.
+	ruleEntryTimes      = "rs-entry-times"
+	ruleEntryAttributes = "rs-entry-attributes"
+	ruleEntryFrom       = "rs-entry-from"
+	ruleDescribed       = "rs-described"
+	ruleCompleted       = "rs-completed"
+	ruleCapabilities    = "rs-capabilities"
+	ruleCapabilityIndex = "rs-capability-index"
+	ruleDescribedBy     = "rs-describedby"
+	ruleLastMod         = "rs-lastmod"
+	ruleType            = "rs-type"
+	ruleMediaType       = "rs-media-type"
+	rulePackage         = "rs-package"
+	rulePackages        = "rs-packages"
+	ruleDumpOrder       = "rs-dump-order"
+	ruleRelation        = "rs-relation"
+	rulePatch           = "rs-patch"
+	ruleAlternate       = "rs-alternate"
+	ruleDuplicate       = "rs-duplicate"
+	ruleMemento         = "rs-memento"
+	ruleTimeGate        = "rs-timegate"
+	ruleVia             = "rs-via"
+
+	// Only several documents show these.
 	ruleEmpty   = "rs-empty"
 	ruleFull    = "rs-full"
 	ruleStable  = "rs-stable"
@@ -73,48 +113,72 @@ const (
 func Rules() []Rule {
 	const clause = "ANSI/NISO Z39.99-2017, "
 	return []Rule{
-		{ruleRoot, "the root element is urlset or sitemapindex in the sitemap namespace", clause + "7", true},
-		{ruleNamespace, "the namespaces of sitemaps and ResourceSync are written exactly as specified", clause + "4", true},
-		{ruleCharset, "Content-Type and the XML declaration name the same charset", "RFC 7303 3.2", true},
-		{ruleBase, "xml:base is an IRI reference", "XML Base 3.1", false},
-		{ruleHead, "the root has exactly one rs:md, with a capability", clause + "7", false},
-		{rulePosition, "rs:md and rs:ln of the root precede the entries", clause + "7, Table 2", true},
-		{ruleCapability, "a capability is one of those that the specification defines, and its document may have it", clause + "7", false},
-		{ruleAt, "a list, dump or manifest of resources has at, and neither from nor until", clause + "Appendix A", true},
-		{ruleFrom, "a list, dump or manifest of changes has from, and neither at nor completed", clause + "Appendix A", true},
-		{ruleUntil, "until is not earlier than from", clause + "12.1", false},
-		{ruleUp, "every document except a Source Description has one link with rel=up", clause + "9 to 13", true},
-		{ruleIndex, "a document has at most one link with rel=index, and a Capability List has no index", clause + "6.2, 9", true},
-		{ruleEntries, "a document has at most 50,000 entries", clause + "7", true},
-		{ruleSize, "a document has at most 50 MB", clause + "7", true},
-		{ruleOrder, "changes are in chronological order", clause + "12.1, 12.2, 13.2", true},
-		{ruleInterval, "the datetime of a change lies between from and until of its document", clause + "7", true},
-		{ruleEntry, "entries of a urlset are url elements, those of a sitemapindex are sitemap elements; each element occurs at most once in an entry, except rs:ln", clause + "7", false},
-		{ruleLoc, "an entry has one loc: an absolute URI without surrounding white space", clause + "7", false},
-		{ruleListed, "an entry of a Capability List states the capability of the document at its loc; each capability occurs once", clause + "9", false},
-		{ruleChange, "a change is created, updated or deleted", clause + "12.1, 13.2", false},
-		{ruleDatetime, "every change has a datetime, so that a Destination recognizes the changes that it has read before", clause + "12.1 (recommended)", true},
-		{ruleDate, "a time is a W3C Datetime", clause + "7", false},
-		{ruleUTC, "a time has date, hours, minutes and seconds, and is in UTC", clause + "7 (recommended)", true},
-		{ruleNaive, "a time has a zone; without one it is read as UTC", "W3C NOTE-datetime", true},
-		{ruleHash, "a hash is an algorithm, a colon and the number of hex digits that the algorithm has", clause + "7", true},
-		{ruleLength, "a length is a number of bytes", clause + "7", false},
-		{rulePath, "in a manifest every resource that was not deleted has a path, with a leading slash", clause + "11.2, 13.2", false},
-		{rulePri, "pri is a whole number from 1 to 999,999", clause + "7", false},
-		{ruleLink, "a link has a rel and an href; the href is an absolute URI", clause + "7", false},
-		{ruleAttribute, "attributes that the specification defines have no prefix; all others have a namespace of their own", clause + "7", true},
-		{ruleSitemap, "changefreq and priority have values that the sitemap format defines", "Sitemaps XML format", true},
+		{ID: ruleRoot, Title: "the root element is urlset or sitemapindex in the sitemap namespace", Clause: clause + "7", Severity: Must, Once: true},
+		{ID: ruleNamespace, Title: "the namespaces of sitemaps and ResourceSync are written exactly as specified", Clause: clause + "4", Severity: Must, Once: true},
+		{ID: ruleCharset, Title: "Content-Type and the XML declaration name the same charset", Clause: "RFC 7303 3.2", Severity: Note, Once: true},
+		{ID: ruleBase, Title: "xml:base is an IRI reference", Clause: "XML Base 3.1", Severity: Note},
+		{ID: ruleHead, Title: "the root has exactly one rs:md, with a capability", Clause: clause + "7", Severity: Must},
+		{ID: rulePosition, Title: "rs:md and rs:ln of the root precede the entries", Clause: clause + "7, Table 2", Severity: Should, Once: true},
+		{ID: ruleCapability, Title: "a capability is one of those that the specification defines, and its document may have it", Clause: clause + "7", Severity: Must},
+		{ID: ruleAt, Title: "a list, dump or manifest of resources has at, and neither from nor until", Clause: clause + "Appendix A", Severity: Must, Once: true},
+		{ID: ruleFrom, Title: "a list, dump or manifest of changes has from, and neither at nor completed", Clause: clause + "Appendix A", Severity: Must, Once: true},
+		{ID: ruleUntil, Title: "until is not earlier than from", Clause: clause + "12.1", Severity: Must},
+		{ID: ruleUp, Title: "every document except a Source Description has one link with rel=up", Clause: clause + "9 to 13", Severity: Must, Once: true},
+		{ID: ruleIndex, Title: "a document has at most one link with rel=index", Clause: clause + "6.2", Severity: Must, Once: true},
+		{ID: ruleEntries, Title: "a document has at most 50,000 entries", Clause: clause + "7", Severity: Must, Once: true},
+		{ID: ruleSize, Title: "a document has at most 50 MB", Clause: clause + "7", Severity: Must, Once: true},
+		{ID: ruleOrder, Title: "changes are in chronological order", Clause: clause + "12.1, 12.2, 13.2", Severity: Must, Once: true},
+		{ID: ruleInterval, Title: "the datetime of a change lies between from and until of its document", Clause: clause + "7", Severity: Must, Once: true},
+		{ID: ruleEntry, Title: "entries of a urlset are url elements, those of a sitemapindex are sitemap elements; each element occurs at most once in an entry, except rs:ln", Clause: clause + "7", Severity: Must},
+		{ID: ruleLoc, Title: "an entry has one loc: an absolute URI without surrounding white space", Clause: clause + "7", Severity: Must},
+		{ID: ruleListed, Title: "an entry of a Capability List states the capability of the document at its loc", Clause: clause + "9", Severity: Must},
+		{ID: ruleChange, Title: "a change is created, updated or deleted", Clause: clause + "12.1, 13.2", Severity: Must},
+		{ID: ruleDatetime, Title: "every change has a datetime, so that a Destination recognizes the changes that it has read before", Clause: clause + "12.1 (recommended)", Severity: Note, Once: true},
+		{ID: ruleDate, Title: "a time is a W3C Datetime", Clause: clause + "7", Severity: Must},
+		{ID: ruleUTC, Title: "a time has date, hours, minutes and seconds, and is in UTC", Clause: clause + "7 (recommended)", Severity: Should, Once: true},
+		{ID: ruleNaive, Title: "a time has a zone; without one it is read as UTC", Clause: "W3C NOTE-datetime", Severity: Must, Once: true},
+		{ID: ruleHash, Title: "a hash is an algorithm, a colon and the number of hex digits that the algorithm has", Clause: clause + "7", Severity: Must, Once: true},
+		{ID: ruleLength, Title: "a length is a number of bytes", Clause: clause + "7", Severity: Must},
+		{ID: rulePath, Title: "in a manifest every resource that was not deleted has a path, with a leading slash", Clause: clause + "11.2, 13.2", Severity: Must},
+		{ID: rulePri, Title: "pri is a whole number from 1 to 999,999", Clause: clause + "7", Severity: Must},
+		{ID: ruleLink, Title: "a link has a rel and an href; the href is an absolute URI", Clause: clause + "7", Severity: Must},
+		{ID: ruleAttribute, Title: "attributes that the specification defines have no prefix; all others have a namespace of their own", Clause: clause + "7", Severity: Must, Once: true},
+		{ID: ruleSitemap, Title: "changefreq and priority have values that the sitemap format defines", Clause: "Sitemaps XML format", Severity: Must, Once: true},
+		{ID: ruleDocument, Title: "a document is whole, well-formed XML without a document type, and its root is urlset or sitemapindex", Clause: clause + "7; XML 1.0 2.1", Severity: Must},
+		{ID: ruleCapabilityIndex, Title: "Capability Lists have no index", Clause: clause + "9", Severity: Should, Once: true},
+		{ID: ruleDumpOrder, Title: "the packages of a Change Dump are in chronological order", Clause: clause + "13.1", Severity: Should, Once: true},
 
-		// How documents fit together, which only a walk can check.
-		{ruleEmpty, "a list does not become empty by mistake", "this implementation", false},
-		{ruleFull, "a Source with more than 50,000 resources has an index of Resource Lists", clause + "7, 10.2", false},
-		{ruleStable, "the lists of one snapshot do not change while they are read, and have the at that their index states", clause + "10.2", false},
-		{ruleNested, "an index names lists, not other indexes", clause + "6.1", false},
-		{ruleHole, "each Change List begins where the previous one ends", clause + "12.2", false},
-		{ruleMissing, "every document that another one names exists and has the stated capability", clause + "6.2", false},
-		{ruleNames, "the Capability List or index that a document names also names that document, and has one entry for each capability", clause + "6.2, 9", false},
-		{ruleReach, "the Change Lists begin at or before the at of the Resource List", clause + "5.2, 12.1", false},
-		{ruleClosed, "a Change List with until does not change any more", clause + "7, 12.1", false},
+		// What no Destination depends on.
+		{ID: ruleEntryTimes, Title: "at and completed are on entries of dumps and indexes of resources only, from and until on those of changes only", Clause: clause + "7, Appendix A", Severity: Must, Strict: true},
+		{ID: ruleEntryAttributes, Title: "entries have change and datetime only in lists and manifests of changes, path only in manifests, capability only in Source Descriptions and Capability Lists", Clause: clause + "7", Severity: Must, Strict: true},
+		{ID: ruleDescribed, Title: "what an entry of a Source Description states of itself is the capability capabilitylist", Clause: clause + "8", Severity: Must, Strict: true},
+		{ID: ruleCapabilities, Title: "a Capability List has one entry for each capability", Clause: clause + "9", Severity: Must, Strict: true},
+		{ID: ruleRelation, Title: "a relation type is registered or a URI", Clause: clause + "7", Severity: Must, Strict: true},
+		{ID: rulePatch, Title: "a patch link is in a list or manifest of changes and has a type; in a manifest it has a path", Clause: clause + "14.4", Severity: Must, Strict: true},
+		{ID: ruleEntryFrom, Title: "an entry of a Change List Index, a Change Dump or an index of these has from", Clause: clause + "Appendix A", Severity: Should, Strict: true},
+		{ID: ruleDescribedBy, Title: "a Source Description, each of its entries and a Capability List have a link describedby", Clause: clause + "8, 9", Severity: Should, Strict: true},
+		{ID: ruleType, Title: "the entries of a manifest have a type", Clause: clause + "11.2, 13.2", Severity: Should, Strict: true},
+		{ID: ruleMediaType, Title: "a type is a media type", Clause: clause + "7", Severity: Should, Strict: true},
+		{ID: rulePackage, Title: "the entries of a dump have the type and length of their package", Clause: clause + "11.1", Severity: Should, Strict: true},
+		{ID: rulePackages, Title: "the packages of a dump have one format", Clause: clause + "11.1, 13.1", Severity: Should, Strict: true},
+		{ID: ruleAlternate, Title: "an alternate link has a type", Clause: clause + "14.3", Severity: Should, Strict: true},
+		{ID: ruleDuplicate, Title: "a duplicate link leaves out what the entry says of the resource itself: encoding, hash, length and type", Clause: clause + "14.2", Severity: Should, Strict: true},
+		{ID: ruleMemento, Title: "an entry has at most one link memento", Clause: clause + "14.6", Severity: Should, Strict: true},
+		{ID: ruleTimeGate, Title: "a timegate link has no attributes but rel and href", Clause: clause + "14.6", Severity: Should, Strict: true},
+		{ID: ruleVia, Title: "an entry has at most one link via", Clause: clause + "14.8", Severity: Should, Strict: true},
+		{ID: ruleCompleted, Title: "completed is not earlier than at, and does not stand without it", Clause: clause + "7, Appendix A", Severity: Note, Strict: true},
+		{ID: ruleLastMod, Title: "the entries of Source Descriptions and Capability Lists have no lastmod, unless every change of what they lead to changes it", Clause: clause + "8, 9", Severity: Note, Strict: true},
+
+		// How documents fit together.
+		{ID: ruleEmpty, Title: "a list does not become empty by mistake", Clause: "this implementation", Severity: Note, Several: true},
+		{ID: ruleFull, Title: "a Source with more than 50,000 resources has an index of Resource Lists", Clause: clause + "7, 10.2", Severity: Must, Several: true},
+		{ID: ruleStable, Title: "the lists of one snapshot do not change while they are read, and have the at that their index states", Clause: clause + "10.2", Severity: Note, Several: true},
+		{ID: ruleNested, Title: "an index names lists, not other indexes", Clause: clause + "6.1", Severity: Must, Several: true},
+		{ID: ruleHole, Title: "each Change List begins where the previous one ends", Clause: clause + "12.2", Severity: Note, Several: true},
+		{ID: ruleMissing, Title: "every document that another one names exists and has the stated capability", Clause: clause + "6.2", Severity: Must, Several: true},
+		{ID: ruleNames, Title: "the Capability List or index that a document names also names that document, and has one entry for each capability", Clause: clause + "6.2, 9", Severity: Must, Several: true},
+		{ID: ruleReach, Title: "the Change Lists begin at or before the at of the Resource List", Clause: clause + "5.2, 12.1", Severity: Note, Several: true},
+		{ID: ruleClosed, Title: "a Change List with until does not change any more", Clause: clause + "7, 12.1", Severity: Must, Several: true},
 	}
 }
 
@@ -178,7 +242,7 @@ func (d *Document) check(report broken) {
 	case !c.known():
 		report(ruleCapability, strconv.Quote(strictxml.Clip(string(c))), "a capability that the specification defines")
 	case d.Index && c == CapabilityList && !d.draft():
-		report(ruleIndex, "an index of Capability Lists", "a Source Description")
+		report(ruleCapabilityIndex, "an index of Capability Lists", "a Source Description")
 	}
 	up, index := d.count(RelUp), d.count(RelIndex)
 	switch {
@@ -237,7 +301,11 @@ func (e *Entry) check(d *Document, after Datetime, report broken) {
 		}
 	}
 	if t := e.moment(d); !t.IsZero() && t.before(after) {
-		report(ruleOrder, t.String()+" after "+after.String(), "changes in chronological order")
+		rule := ruleOrder
+		if d.Capability == ChangeDump && !d.Index {
+			rule = ruleDumpOrder
+		}
+		report(rule, t.String()+" after "+after.String(), "changes in chronological order")
 	}
 	if d.Capability == CapabilityList && !d.Index && md.Capability == "" {
 		report(ruleListed, "an entry without a capability", "the capability of the document at its loc")

@@ -35,6 +35,9 @@ type Fault struct {
 	// ingest-request/source/submitter/name. They stand in the fault's detail.
 	Path         string
 	Line, Column int
+	// Rule is the id of the rule that the message breaks, see Rules; "" for what is not
+	// about a rule. It is not sent.
+	Rule string
 }
 
 // Error returns code, place and text.

@@ -53,13 +53,13 @@ func ReadMessage(r io.Reader, o ReadOptions) (*Message, error) {
 	case s.Space == soapNamespace && s.Local == "Envelope":
 		m, err = d.envelope()
 	case s.Local == "Envelope":
-		f := d.fault("found an envelope%s, expected one of SOAP 1.1 in namespace %q", d.namespace(), soapNamespace)
+		f := d.fault(ruleEnvelope, "found an envelope%s, expected one of SOAP 1.1 in namespace %q", d.namespace(), soapNamespace)
 		f.Code = VersionMismatch
 		return nil, f
 	case o.Plain:
 		m, err = d.document()
 	default:
-		return nil, d.fault("found <%s>%s, expected a SOAP 1.1 <Envelope>", d.name(), d.namespace())
+		return nil, d.fault(ruleEnvelope, "found <%s>%s, expected a SOAP 1.1 <Envelope>", d.name(), d.namespace())
 	}
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func ParseSource(b []byte) (*Source, error) {
 		return nil, err
 	}
 	if d.s.Space != Namespace || d.s.Local != "source" {
-		return nil, d.fault("found <%s>%s, expected <source> in namespace %q", d.name(), d.namespace(), Namespace)
+		return nil, d.fault(ruleElement, "found <%s>%s, expected <source> in namespace %q", d.name(), d.namespace(), Namespace)
 	}
 	if err := d.attributes(); err != nil {
 		return nil, err
@@ -171,14 +171,14 @@ func (r *reader) failed(err error) error {
 	case broken.Cap == strictxml.CapDocument:
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
-	f := r.fault("%s", broken.Reason)
+	f := r.fault(ruleDocument, "%s", broken.Reason)
 	f.Line, f.Column = broken.Line, broken.Column
 	return f
 }
 
 // fault returns a Fault at the current token.
-func (r *reader) fault(format string, args ...any) *Fault {
-	return &Fault{Code: Client, Text: fmt.Sprintf(format, args...), Path: strings.Join(r.path, "/"), Line: r.s.Line, Column: r.s.Column}
+func (r *reader) fault(rule, format string, args ...any) *Fault {
+	return &Fault{Code: Client, Rule: rule, Text: fmt.Sprintf(format, args...), Path: strings.Join(r.path, "/"), Line: r.s.Line, Column: r.s.Column}
 }
 
 // name and namespace describe the current start tag in a message.
@@ -206,7 +206,7 @@ func (r *reader) child() (more bool, err error) {
 			return false, nil
 		case strictxml.Text:
 			if text := strictxml.Trim(string(r.s.Data)); text != "" {
-				return false, r.fault("found the text %q, expected elements only", strictxml.Clip(text))
+				return false, r.fault(ruleText, "found the text %q, expected elements only", strictxml.Clip(text))
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func (r *reader) child() (more bool, err error) {
 func (r *reader) attributes() error {
 	for _, a := range r.s.Attrs {
 		if a.Name.Space == "" {
-			return r.fault("found the attribute %s, expected none", strictxml.Clip(a.Name.Local))
+			return r.fault(ruleAttribute, "found the attribute %s, expected none", strictxml.Clip(a.Name.Local))
 		}
 	}
 	return nil
@@ -255,7 +255,7 @@ func (r *reader) sequence(space string, parts ...part) error {
 		case more && (len(parts) == 0 || !parts[0].is(r.s, space, taken)):
 			return r.unexpected(space, open, again)
 		case !more && len(parts) > 0:
-			return r.fault("found </%s>, expected %s", r.path[len(r.path)-1], expected("", open, again))
+			return r.fault(ruleElement, "found </%s>, expected %s", r.path[len(r.path)-1], expected("", open, again))
 		case !more:
 			r.leave()
 			return nil
@@ -283,9 +283,9 @@ func (p *part) is(s *strictxml.Scanner, space string, taken bool) bool {
 func (r *reader) unexpected(space string, open []part, taken bool) *Fault {
 	want := expected(r.path[len(r.path)-2], open, taken)
 	if r.s.Space == space {
-		return r.fault("found <%s>, expected %s", r.name(), want)
+		return r.fault(ruleElement, "found <%s>, expected %s", r.name(), want)
 	}
-	return r.fault("found <%s>%s, expected %s in namespace %q", r.name(), r.namespace(), want, space)
+	return r.fault(ruleElement, "found <%s>%s, expected %s in namespace %q", r.name(), r.namespace(), want, space)
 }
 
 // expected names what may come next in an element, its end tag included when it
@@ -322,7 +322,7 @@ func (r *reader) text() (string, error) {
 		switch r.s.Kind {
 		case strictxml.StartTag:
 			r.enter()
-			return "", r.fault("found <%s>, expected only text in <%s>", r.name(), r.path[len(r.path)-2])
+			return "", r.fault(ruleText, "found <%s>, expected only text in <%s>", r.name(), r.path[len(r.path)-2])
 		case strictxml.EndTag:
 			r.leave()
 			return string(b), nil
@@ -334,7 +334,7 @@ func (r *reader) text() (string, error) {
 
 // trimmed is text that is not only white space, without the white space around it.
 func (r *reader) trimmed() (string, error) {
-	empty := r.fault("found nothing in <%s>, expected a text", r.name())
+	empty := r.fault(ruleValue, "found nothing in <%s>, expected a text", r.name())
 	text, err := r.text()
 	if text = strictxml.Trim(text); err == nil && text == "" {
 		return "", empty
@@ -380,7 +380,7 @@ func (r *reader) known() (m *Message, err error) {
 			}
 		}
 	}
-	return nil, r.fault("found <%s>%s, expected <get-properties>, <ingest-properties>, <ingest-request> or <ingest-disposition> in namespace %q",
+	return nil, r.fault(ruleElement, "found <%s>%s, expected <get-properties>, <ingest-properties>, <ingest-request> or <ingest-disposition> in namespace %q",
 		r.name(), r.namespace(), Namespace)
 }
 
@@ -412,7 +412,7 @@ func (r *reader) properties() (*Properties, error) {
 }
 
 func (r *reader) style() (Style, error) {
-	bad := r.fault("")
+	bad := r.fault(ruleStyle, "")
 	text, err := r.text()
 	if err != nil {
 		return "", err
@@ -467,7 +467,7 @@ func (r *reader) record() (Record, error) {
 		return Record{}, err
 	}
 	if !more {
-		return Record{}, r.fault("found </record>, expected the record, which is one element")
+		return Record{}, r.fault(ruleRecord, "found </record>, expected the record, which is one element")
 	}
 	rec, err := readRecord(r.s, r.limits)
 	if err != nil {
@@ -479,7 +479,7 @@ func (r *reader) record() (Record, error) {
 		return Record{}, err
 	}
 	if more {
-		return Record{}, r.fault("found <%s>, expected </record>: a request has one record", r.name())
+		return Record{}, r.fault(ruleRecord, "found <%s>, expected </record>: a request has one record", r.name())
 	}
 	r.leave()
 	return rec, nil
@@ -506,7 +506,7 @@ func (r *reader) disposition() (*Disposition, error) {
 // it (XML 1.0, 3).
 func (r *reader) empty() error {
 	inside := r.s.Offset()
-	bad := r.fault("found something in <%s>, expected nothing at all, not even white space", r.name())
+	bad := r.fault(ruleEmpty, "found something in <%s>, expected nothing at all, not even white space", r.name())
 	if err := r.next(); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (r *reader) header() error {
 			r.leave()
 			return nil
 		case r.mustUnderstand():
-			f := r.fault("the header <%s>%s is not understood here", r.name(), r.namespace())
+			f := r.fault(ruleHeader, "the header <%s>%s is not understood here", r.name(), r.namespace())
 			f.Code = MustUnderstand
 			return f
 		}
@@ -65,7 +65,7 @@ func (r *reader) body() (*Message, error) {
 		return &Message{Kind: KindGetProperties}, nil
 	}
 	if !more {
-		return nil, r.fault("found </Body>, expected one document")
+		return nil, r.fault(ruleEnvelope, "found </Body>, expected one document")
 	}
 	m, err := r.document()
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *reader) body() (*Message, error) {
 		return nil, err
 	}
 	if more {
-		return nil, r.fault("found <%s>, expected </Body>: a message has one document", r.name())
+		return nil, r.fault(ruleEnvelope, "found <%s>, expected </Body>: a message has one document", r.name())
 	}
 	r.leave()
 	return m, nil
@@ -120,7 +120,7 @@ func (r *reader) soapFault() (*Fault, error) {
 		}
 	}
 	if f.Code == "" {
-		return nil, r.fault("found </Fault>, expected a <faultcode> before it")
+		return nil, r.fault(ruleEnvelope, "found </Fault>, expected a <faultcode> before it")
 	}
 	r.leave()
 	return f, nil

@@ -93,6 +93,10 @@ var rules = map[string]rule{
 		third: []string{"github.com/mmcdole/gofeed"},
 		why:   "harvest reads the protocols and writes the log and the content store; it knows nothing of what is published",
 	},
+	"internal/validate": {
+		ours: []string{"atompmh", "resourcesync", "sip", "internal/strictxml", "internal/follow", "internal/fetch"},
+		why:  "validate reads documents of the protocols, and knows no log and nothing of what is published",
+	},
 	"internal/submission": {
 		ours: []string{"event", "sip"},
 		why:  "the states of a submission, and what is kept of a disposition, are pure: no log, no clock",
@@ -146,7 +150,7 @@ var rules = map[string]rule{
 
 	"cmd/bridge": {
 		ours: []string{"event", "atompmh", "resourcesync", "sip", "fixtures",
-			"internal/daemon", "internal/config", "internal/eventlog", "internal/harvest", "internal/status", "internal/submission"},
+			"internal/daemon", "internal/config", "internal/eventlog", "internal/harvest", "internal/status", "internal/submission", "internal/validate"},
 		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar", "golang.org/x/term"},
 		why:   "the command parses, prints and calls the daemon; of other packages it imports only those whose words it prints",
 	},

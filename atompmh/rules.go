@@ -71,6 +71,8 @@ const (
 	ruleStamp       = "pmh-stamp"
 	ruleArchiveMark = "5005-archive"
 	ruleCurrentLink = "5005-current-link"
+	ruleNextArchive = "5005-next-archive"
+	ruleChain       = "pmh-chain"
 )
 
 const draft = "Atom-PMH draft 2012-11-23, "
@@ -118,6 +120,8 @@ func Rules() []Rule {
 		{ID: ruleStamp, Title: "no two entries of a record have the same stamp", Clause: draft + "Active entries, Deletion entries; RFC 4287 4.1.1", Severity: Should, Strict: true},
 		{ID: ruleArchiveMark, Title: "an archive document has fh:archive", Clause: "RFC 5005 4", Severity: Should, Strict: true},
 		{ID: ruleCurrentLink, Title: "an archive document has a link current to the subscription document", Clause: "RFC 5005 4", Severity: Should, Strict: true},
+		{ID: ruleNextArchive, Title: "an archive document has next-archive, unless it is the newest", Clause: "RFC 5005 4", Severity: Should, Strict: true, Several: true},
+		{ID: ruleChain, Title: "prev-archive leads to an Atom Feed Document, and never back to one of the chain", Clause: draft + "Timestamps", Severity: Must, Several: true},
 	}
 }
 

@@ -118,3 +118,24 @@ func (r *Reader) strictFeed() {
 		report(ruleCurrentLink, "fh:archive without a link current", "a link current to the subscription document")
 	}
 }
+
+// strictArchive checks the head of a document that prev-archive led to, of which newest
+// is the first.
+func (d *Document) strictArchive(newest bool) {
+	feed := &d.reader.feed
+	broken := func(rule, found, expected string) {
+		d.problem(Problem{Rule: rule, URL: d.URL, Found: found, Expected: expected})
+	}
+	if !feed.Archive && feed.NextArchive == "" { // with it the Reader reports that
+		broken(ruleArchiveMark, "an archive document without fh:archive", "fh:archive before its entries")
+	}
+	if !newest && feed.NextArchive == "" {
+		broken(ruleNextArchive, "an archive document without next-archive before its entries", "a link to the archive document after it")
+	}
+}
+
+// Unreachable is the problem of an archive document that is missing, is none, or has been
+// met in the chain before.
+func Unreachable(at, why string) Problem {
+	return Problem{Rule: ruleChain, URL: at, Found: why, Expected: "the Atom Feed Document before this one in the chain"}
+}

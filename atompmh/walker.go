@@ -319,6 +319,9 @@ func (k *walker) arrive(doc *Document) (*Document, error) {
 	if want := cmp.Or(k.cur.FeedID, k.feedID()); feed.ID != "" && want != "" && feed.ID != want {
 		doc.problem(Problem{Rule: ruleFeedID, URL: doc.URL, Found: strconv.Quote(clip(feed.ID)), Expected: strconv.Quote(clip(want))})
 	}
+	if k.w.Strict && !k.cur.Paged {
+		doc.strictArchive(k.cur.Documents == 1)
+	}
 	return doc, nil
 }
 

@@ -398,16 +398,20 @@ const (
 	ratioFloor = 1 << 20
 )
 
-// unpacked returns the body of an answer as it is, or what is in it when it is a gzip
-// file: sitemaps often are, and no header field says so.
-func unpacked(a *follow.Answer) *bufio.Reader {
-	raw := &tally{r: a.Body}
+// unpacked returns the body of an answer as Unpack does.
+func unpacked(a *follow.Answer) *bufio.Reader { return Unpack(a.URL, a.Body) }
+
+// Unpack returns a document as it is, or what is in it when it is a gzip file: sitemaps
+// often are, and no header field says so. One that unpacks to more than 100 times its
+// size is a *DocumentError of the Reader.
+func Unpack(url string, document io.Reader) *bufio.Reader {
+	raw := &tally{r: document}
 	in := bufio.NewReader(raw)
 	// What keeps two bytes from being read shows again when they are wanted.
 	if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" {
 		return in
 	}
-	return bufio.NewReader(&unpacker{url: a.URL, in: in, raw: raw})
+	return bufio.NewReader(&unpacker{url: url, in: in, raw: raw})
 }
 
 // tally counts what it has read, and remembers what kept it from reading on.

@@ -107,6 +107,10 @@ const (
 	ruleNames   = "rs-names"
 	ruleReach   = "rs-reach"
 	ruleClosed  = "rs-closed"
+
+	ruleIndexLink  = "rs-index-link"
+	ruleIndexUntil = "rs-index-until"
+	ruleWellKnown  = "rs-well-known"
 )
 
 // Rules returns the table of all rules, in a fixed order.
@@ -179,6 +183,9 @@ func Rules() []Rule {
 		{ID: ruleNames, Title: "the Capability List or index that a document names also names that document, and has one entry for each capability", Clause: clause + "6.2, 9", Severity: Must, Several: true},
 		{ID: ruleReach, Title: "the Change Lists begin at or before the at of the Resource List", Clause: clause + "5.2, 12.1", Severity: Note, Several: true},
 		{ID: ruleClosed, Title: "a Change List with until does not change any more", Clause: clause + "7, 12.1", Severity: Must, Several: true},
+		{ID: ruleIndexLink, Title: "a document that an index names has a link with rel=index to it", Clause: clause + "10.1, 12.1, 13.1", Severity: Should, Several: true},
+		{ID: ruleIndexUntil, Title: "an index states the until of a closed Change List, and none of an open one", Clause: clause + "12.2", Severity: Must, Several: true},
+		{ID: ruleWellKnown, Title: "the Source Description is at /.well-known/resourcesync", Clause: clause + "6.3.2", Severity: Should, Several: true},
 	}
 }
 

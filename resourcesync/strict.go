@@ -3,10 +3,12 @@ package resourcesync
 import (
 	"fmt"
 	"mime"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
@@ -186,6 +188,82 @@ func (l *Link) strict(d *Document, report broken) {
 			report(rulePatch, "a patch link without path in a manifest", "the path of the description of changes in the package")
 		}
 	}
+}
+
+// Named is a document, without its entries, and where it was found.
+type Named struct {
+	*Document
+	// Requested is the URL that was asked for, URL the one that answered.
+	Requested, URL string
+}
+
+func (n Named) is(url string) bool {
+	return follow.Key(url) == follow.Key(n.Requested) || follow.Key(url) == follow.Key(n.URL)
+}
+
+// CheckEntry calls report with each rule that an entry of document d, a Source
+// Description, a Capability List or an index, and the document that it leads to break
+// together. A document that is not there breaks one too: say so with Missing.
+func (d Named) CheckEntry(e *Entry, leads Named, report func(Problem)) {
+	here := func(rule, found, expected string) {
+		report(Problem{Rule: rule, URL: d.URL, Line: e.Line, Column: e.Column, Found: found, Expected: expected})
+	}
+	there := func(rule, found, expected string) {
+		report(Problem{Rule: rule, URL: leads.URL, Found: found, Expected: expected})
+	}
+	want := e.Metadata.Capability
+	if d.Index {
+		want = d.Capability
+	}
+	if want != "" && want != leads.Capability {
+		here(ruleMissing, "a document of capability "+strconv.Quote(strictxml.Clip(string(leads.Capability)))+" at "+strictxml.Clip(e.Loc), "one of capability "+strconv.Quote(strictxml.Clip(string(want))))
+	}
+	if leads.Dialect == DialectSitemap || leads.draft() || !d.Index {
+		return
+	}
+	if d.Capability != Description && !leads.Index && !d.is(leads.Link(RelIndex)) {
+		found := "no link with rel=index"
+		if to := leads.Link(RelIndex); to != "" {
+			found = "a link with rel=index to " + strictxml.Clip(to)
+		}
+		there(ruleIndexLink, found, "one to "+d.Requested+", which names this document")
+	}
+	if d.Capability == ChangeList {
+		switch stated, until := e.Metadata.Until, leads.Until; {
+		case stated.IsZero() && !until.IsZero():
+			here(ruleIndexUntil, "no until of "+strictxml.Clip(e.Loc)+", which is closed", "until "+until.String())
+		case !stated.IsZero() && until.IsZero():
+			here(ruleIndexUntil, "until "+stated.String()+" of "+strictxml.Clip(e.Loc)+", which is open", "no until")
+		}
+	}
+}
+
+// CheckUp calls report with each rule that a document and the one that its link
+// up leads to break together.
+func (d Named) CheckUp(up Named, report func(Problem)) {
+	want := CapabilityList
+	if d.Capability == CapabilityList {
+		want = Description
+	}
+	if up.Capability != want && up.Capability != d.Capability && !d.draft() {
+		report(Problem{Rule: ruleNames, URL: d.URL, Found: "a link with rel=up to a document of capability " + strconv.Quote(strictxml.Clip(string(up.Capability))), Expected: "one to a " + string(want)})
+	}
+}
+
+// CheckPlace calls report if the document is a Source Description, not a part of one, and
+// not where one should be.
+func (d Named) CheckPlace(report func(Problem)) {
+	u, err := url.Parse(d.Requested)
+	if err != nil || u.Scheme == "file" || d.Capability != Description || d.draft() || d.Link(RelIndex) != "" || u.Path == knownPlaces[0] {
+		return
+	}
+	report(Problem{Rule: ruleWellKnown, URL: d.URL, Found: "a Source Description at " + strictxml.Clip(u.Path), Expected: "it at " + knownPlaces[0]})
+}
+
+// Missing is the problem of a document that another one names and that is not there, or
+// is none.
+func Missing(at string, line, column int, to, why string) Problem {
+	return Problem{Rule: ruleMissing, URL: at, Line: line, Column: column, Found: strictxml.Clip(to) + ": " + why, Expected: "a document"}
 }
 
 // isMediaType reports whether s has the form of a media type (RFC 6838 4.2), with or

@@ -71,6 +71,7 @@ func commands() []*cobra.Command {
 		notificationCommand(),
 		submitCommand(),
 		verifyCommand(),
+		validateCommand(),
 		configCommand(),
 		initCommand(),
 		versionCommand(),

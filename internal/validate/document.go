@@ -1,0 +1,185 @@
+package validate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// The rules that a document breaks which cannot be read to its end.
+const (
+	atomDocument = "4287-document"
+	listDocument = "rs-document"
+)
+
+// broken enters what has ended the reading of a document. A limit that it exceeds is
+// ours and no rule; what comes from below is no fault of the document.
+func (r *run) broken(rule, at, cap string, line, column int, reason string) {
+	if cap != "" {
+		r.unread(at, errors.New(reason))
+		return
+	}
+	r.found(Finding{Rule: rule, URL: at, Line: line, Column: column, Found: reason, Expected: "a document that can be read to its end"})
+}
+
+// feed checks an Atom Feed Document.
+func (r *run) feed(in input) {
+	d := r.begin(in.url)
+	d.Kind = "Atom Feed Document"
+	rd := atompmh.NewReader(in.body, atompmh.ReadOptions{URL: in.url, ContentType: in.contentType, Strict: true, Report: r.atomProblem})
+	for {
+		_, err := rd.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if stop := r.atomError(d, in.url, err); stop {
+			return
+		}
+	}
+	d.Kind = feedKind(rd.Feed())
+}
+
+// feedKind says which document of a logical feed it is.
+func feedKind(f *atompmh.Feed) string {
+	switch {
+	case f.Complete:
+		return "Atom-PMH complete feed"
+	case f.Archive || f.NextArchive != "":
+		return "Atom-PMH archive document"
+	}
+	return "Atom-PMH subscription document"
+}
+
+func (r *run) atomProblem(p atompmh.Problem) {
+	r.found(Finding{Rule: p.Rule, URL: p.URL, Line: p.Line, Column: p.Column, Record: p.Record, Found: p.Found, Expected: p.Expected})
+}
+
+// atomError counts an entry and enters what is wrong with it, or what ends the
+// document.
+func (r *run) atomError(d *document, at string, err error) (stop bool) {
+	var bad *atompmh.EntryError
+	var fault *atompmh.DocumentError
+	switch {
+	case err == nil:
+		d.Entries++
+	case errors.As(err, &bad):
+		d.Entries++
+		found, expected := split(bad.Reason)
+		r.found(Finding{Rule: bad.Rule, URL: at, Line: bad.Line, Column: bad.Column, Record: bad.ID, Found: found, Expected: expected})
+	case errors.As(err, &fault):
+		r.broken(atomDocument, at, fault.Cap, fault.Line, fault.Column, fault.Reason)
+		return true
+	default:
+		d.Kind = ""
+		r.unread(at, err)
+		return true
+	}
+	return false
+}
+
+// split takes apart a reason that says what was found and what is wanted.
+func split(reason string) (found, expected string) {
+	found, expected, ok := strings.Cut(reason, "; want ")
+	if !ok {
+		expected = "what the rule says"
+	}
+	return found, expected
+}
+
+// list checks a document of ResourceSync.
+func (r *run) list(in input) {
+	d := r.begin(in.url)
+	d.Kind = "ResourceSync document"
+	rd := resourcesync.NewReader(in.body, resourcesync.ReadOptions{URL: in.url, ContentType: in.contentType, Strict: true, Report: r.listProblem})
+	for {
+		_, err := rd.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if stop := r.listError(d, in.url, err); stop {
+			return
+		}
+	}
+	d.Kind = listKind(rd.Document())
+}
+
+// listKind names a document of ResourceSync as the specification does.
+func listKind(d *resourcesync.Document) string {
+	name := map[resourcesync.Capability]string{
+		resourcesync.Description: "Source Description", resourcesync.CapabilityList: "Capability List",
+		resourcesync.ResourceList: "Resource List", resourcesync.ChangeList: "Change List",
+		resourcesync.ResourceDump: "Resource Dump", resourcesync.ChangeDump: "Change Dump",
+		resourcesync.ResourceDumpManifest: "Resource Dump Manifest", resourcesync.ChangeDumpManifest: "Change Dump Manifest",
+		resourcesync.ResourceListArchive: "Resource List Archive", resourcesync.ChangeListArchive: "Change List Archive",
+		resourcesync.ResourceDumpArchive: "Resource Dump Archive", resourcesync.ChangeDumpArchive: "Change Dump Archive",
+	}[d.Capability]
+	switch {
+	case d.Dialect == resourcesync.DialectSitemap:
+		name = "sitemap"
+	case name == "":
+		name = "ResourceSync document of unknown capability"
+	}
+	if d.Index {
+		name += " Index"
+	}
+	if d.Dialect != resourcesync.DialectSitemap {
+		name += " (" + string(d.Dialect) + ")"
+	}
+	return name
+}
+
+func (r *run) listProblem(p resourcesync.Problem) {
+	r.found(Finding{Rule: p.Rule, URL: p.URL, Line: p.Line, Column: p.Column, Found: p.Found, Expected: p.Expected})
+}
+
+// listError is atomError for a document of ResourceSync.
+func (r *run) listError(d *document, at string, err error) (stop bool) {
+	var bad *resourcesync.EntryError
+	var fault *resourcesync.DocumentError
+	switch {
+	case err == nil:
+		d.Entries++
+	case errors.As(err, &bad):
+		d.Entries++
+		found, expected := split(bad.Reason)
+		r.found(Finding{Rule: bad.Rule, URL: at, Line: bad.Line, Column: bad.Column, Record: bad.Loc, Found: found, Expected: expected})
+	case errors.As(err, &fault):
+		r.broken(listDocument, at, fault.Cap, fault.Line, fault.Column, fault.Reason)
+		return true
+	default:
+		d.Kind = ""
+		r.unread(at, err)
+		return true
+	}
+	return false
+}
+
+// message checks a message of SIP, in an envelope or without one.
+func (r *run) message(ctx context.Context, in input) {
+	d := r.begin(in.url)
+	d.Kind = "SIP message"
+	places := sip.Places{}
+	m, err := sip.ReadMessage(in.body, sip.ReadOptions{URL: in.url, ContentType: in.contentType, Plain: true, Context: ctx, Places: places})
+	var fault *sip.Fault
+	switch {
+	case errors.As(err, &fault):
+		found, expected, ok := strings.Cut(strings.TrimPrefix(fault.Text, "found "), ", expected ")
+		if !ok {
+			expected = "a message that can be read to its end"
+		}
+		r.found(Finding{Rule: fault.Rule, URL: in.url, Line: fault.Line, Column: fault.Column, Record: fault.Path, Found: found, Expected: expected})
+	case err != nil:
+		d.Kind = ""
+		r.unread(in.url, err)
+	default:
+		d.Kind, d.Entries = "SIP "+m.Kind.String(), 1
+		m.Check(places, func(p sip.Problem) {
+			r.found(Finding{Rule: p.Rule, URL: in.url, Line: p.Line, Column: p.Column, Record: p.Path, Found: p.Found, Expected: p.Expected})
+		})
+	}
+}

@@ -1,0 +1,248 @@
+package validate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// chain checks a feed from the target back to its oldest document.
+func (r *run) chain(ctx context.Context) error {
+	w := atompmh.Walk{Client: r.client, URL: r.at, Full: true, Strict: true, MaxDocuments: r.o.MaxDocuments, AllowHost: r.allowHost, Report: r.atomProblem}
+	last := r.at
+	for doc, err := range w.Documents(ctx) {
+		if err != nil {
+			var fault *atompmh.DocumentError
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case errors.Is(err, atompmh.ErrLoop):
+				r.atomProblem(atompmh.Unreachable(last, err.Error()))
+			case errors.As(err, &fault):
+				r.broken(atomDocument, fault.URL, fault.Cap, fault.Line, fault.Column, fault.Reason)
+			default:
+				r.unread(last, err)
+			}
+			break
+		}
+		d := r.begin(doc.URL)
+		for e, bad := range doc.Entries() {
+			if e == nil {
+				r.atomError(d, doc.URL, bad)
+			} else {
+				d.Entries++
+			}
+		}
+		d.Kind = feedKind(doc.Feed())
+		last = doc.URL
+	}
+	if gap := w.Result().Gap; gap != nil {
+		r.atomProblem(atompmh.Unreachable(last, gap.String()))
+	}
+	return nil
+}
+
+// source checks the Source that the target is a document of.
+func (r *run) source(ctx context.Context) error {
+	walk := resourcesync.Walk{Client: r.client, URL: r.at, Full: true, MaxDocuments: r.o.MaxDocuments, AllowHost: r.allowHost}
+	found, err := walk.Discover(ctx)
+	start := r.at
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case found.URL != "":
+		start = found.URL
+	case !errors.Is(err, resourcesync.ErrOnlyDumps) && !errors.Is(err, resourcesync.ErrNoBaseline):
+		var none *resourcesync.NoSourceError
+		if errors.As(err, &none) && !r.isList(ctx) {
+			r.unread(r.typed, err)
+			return nil
+		}
+	}
+	c := crawl{run: r, docs: map[string]resourcesync.Named{}, asked: map[string]bool{}}
+	if c.client, err = follow.New(follow.Options{HTTP: r.client, Start: r.at, AllowHost: r.allowHost, Accept: accept}); err != nil {
+		r.unread(r.typed, err)
+		return nil
+	}
+	c.add(named{url: start})
+	if err := c.all(ctx); err != nil {
+		return err
+	}
+	return r.walk(ctx, &walk)
+}
+
+// isList reports whether the target is a document of ResourceSync, though it leads to no
+// list.
+func (r *run) isList(ctx context.Context) bool {
+	c, err := follow.New(follow.Options{HTTP: r.client, Start: r.at, AllowHost: r.allowHost, Accept: accept})
+	if err != nil {
+		return false
+	}
+	a, err := c.Get(ctx, r.at, follow.Validators{})
+	if err != nil {
+		return false
+	}
+	defer a.Close()
+	_, err = resourcesync.NewReader(resourcesync.Unpack(a.URL, a.Body), resourcesync.ReadOptions{URL: a.URL}).Head()
+	return err == nil
+}
+
+// walk reads the Source as a Destination does, for what shows only in how its lists fit
+// together. The crawl has reported what a single document shows, and what is missing.
+func (r *run) walk(ctx context.Context, w *resourcesync.Walk) error {
+	several := map[string]bool{}
+	for _, rule := range resourcesync.Rules() {
+		several[rule.ID] = rule.Several && rule.ID != "rs-missing"
+	}
+	w.Report = func(p resourcesync.Problem) {
+		if several[p.Rule] {
+			r.listProblem(p)
+		}
+	}
+	for list, err := range w.Documents(ctx) {
+		if err != nil {
+			break // the crawl has met the same
+		}
+		for _, bad := range list.Entries() {
+			_ = bad // the crawl has reported it
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// crawl reads all documents of a Source.
+type crawl struct {
+	*run
+	client *follow.Client
+	queue  []named
+	docs   map[string]resourcesync.Named // by the key of the URL that was asked for
+	asked  map[string]bool               // those that are in queue, by the same
+	pairs  []pair
+}
+
+// named is a document that is to be read, and where it is named.
+type named struct {
+	url    string
+	by     string // "" for the first
+	line   int
+	column int
+	up     bool // by a link up
+}
+
+// pair are two documents of which one leads to the other: an entry, or a link up.
+type pair struct {
+	from, to string
+	entry    *resourcesync.Entry // nil for a link up
+}
+
+// add notes a document that is to be read, unless it was, or too many are.
+func (c *crawl) add(n named) {
+	if key := follow.Key(n.url); !c.asked[key] && len(c.queue) <= c.o.MaxDocuments {
+		c.asked[key] = true
+		c.queue = append(c.queue, n)
+	}
+}
+
+// all reads the queue to its end, and then compares the documents.
+func (c *crawl) all(ctx context.Context) error {
+	for i := 0; i < len(c.queue); i++ {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if i == c.o.MaxDocuments {
+			c.unread(c.queue[i].url, fmt.Errorf("%d documents were checked; raise --max-documents for the others", i))
+			break
+		}
+		c.document(ctx, c.queue[i])
+	}
+	for _, p := range c.pairs {
+		from, to := c.docs[follow.Key(p.from)], c.docs[follow.Key(p.to)]
+		switch {
+		case to.Document == nil: // reported
+		case p.entry != nil:
+			from.CheckEntry(p.entry, to, c.listProblem)
+		default:
+			from.CheckUp(to, c.listProblem)
+		}
+	}
+	return nil
+}
+
+// document reads one document and notes where it leads.
+func (c *crawl) document(ctx context.Context, n named) {
+	a, err := c.client.Get(ctx, n.url, follow.Validators{})
+	var refused *follow.StatusError
+	switch {
+	case err == nil:
+	case errors.As(err, &refused) && refused.Status != 429 && refused.Status < 500 && n.by != "":
+		c.listProblem(resourcesync.Missing(n.by, n.line, n.column, n.url, fmt.Sprintf("HTTP status %d", refused.Status)))
+		return
+	default:
+		c.unread(n.url, err)
+		return
+	}
+	defer a.Close()
+	d := c.begin(a.URL)
+	d.Kind = "ResourceSync document"
+	rd := resourcesync.NewReader(resourcesync.Unpack(a.URL, a.Body), resourcesync.ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Strict: true, Report: c.listProblem})
+	head, err := rd.Head()
+	if err != nil {
+		c.listError(d, a.URL, err)
+		return
+	}
+	// A document that leads up to the Source Description is of one set: the other sets
+	// are not looked at.
+	down := leads(head) && (!n.up || head.Capability != resourcesync.Description)
+	for {
+		e, err := rd.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if stop := c.listError(d, a.URL, err); stop {
+			return
+		}
+		if e == nil || len(c.queue) > c.o.MaxDocuments {
+			continue
+		}
+		for i := range e.Links {
+			if e.Links[i].Rel == resourcesync.RelContents {
+				c.add(named{url: e.Links[i].Href, by: a.URL, line: e.Line, column: e.Column})
+			}
+		}
+		if down {
+			c.add(named{url: e.Loc, by: a.URL, line: e.Line, column: e.Column})
+			c.pairs = append(c.pairs, pair{n.url, e.Loc, e})
+		}
+	}
+	doc := rd.Document()
+	d.Kind = listKind(doc)
+	is := resourcesync.Named{Document: doc, Requested: n.url, URL: a.URL}
+	is.CheckPlace(c.listProblem)
+	c.docs[follow.Key(n.url)] = is
+	if up := doc.Up(); up != "" {
+		c.add(named{url: up, by: a.URL, up: true})
+		c.pairs = append(c.pairs, pair{n.url, up, nil})
+	}
+	if index := doc.Link(resourcesync.RelIndex); index != "" {
+		c.add(named{url: index, by: a.URL})
+	}
+}
+
+// leads reports whether the entries of a document are documents themselves.
+func leads(d *resourcesync.Document) bool {
+	switch d.Capability {
+	case resourcesync.Description, resourcesync.CapabilityList:
+		return true
+	case resourcesync.ResourceListArchive, resourcesync.ChangeListArchive, resourcesync.ResourceDumpArchive, resourcesync.ChangeDumpArchive:
+		return true
+	}
+	return d.Index
+}

@@ -21,6 +21,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -96,9 +97,10 @@ type Snapshot struct {
 
 // PlanSite returns the documents of all sets together.
 func PlanSite(sets []event.Set) []Item {
+	named := slices.DeleteFunc(slices.Clone(sets), func(s event.Set) bool { return s.NoRobots })
 	return []Item{
 		{Path: "/.well-known/resourcesync", Kind: SourceDescription, sets: sets},
-		{Path: "/robots.txt", Kind: Robots, sets: sets},
+		{Path: "/robots.txt", Kind: Robots, sets: named},
 	}
 }
 
@@ -118,6 +120,9 @@ func PlanSet(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item
 	items = append(items, changeListIndex(set, segments), changeListWindow(set, segments))
 	for _, s := range changes(set, segments) {
 		items = append(items, changeList(set, s))
+	}
+	if set.NoFeeds {
+		return items
 	}
 	return append(items, planFeeds(set, segments)...)
 }

@@ -249,6 +249,16 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 				report(Finding{file, "it is not what the log gives; it is never served", "delete it"})
 			}
 		}
+		archives, err := p.VerifyArchives(ctx, s.Name)
+		if err != nil {
+			report(Finding{"set " + s.Name + ", archives", err.Error(), "see the findings about the events"})
+		}
+		for _, c := range archives {
+			documents++
+			for _, file := range c.Damaged {
+				report(Finding{file, "it is not what the log gives; it is never served", "delete it"})
+			}
+		}
 		checks, err := p.VerifySnapshot(ctx, s.Name)
 		if err != nil {
 			report(Finding{"set " + s.Name + ", Resource List", err.Error(), "see the findings about the events"})

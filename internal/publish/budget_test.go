@@ -255,7 +255,7 @@ func TestIndexOfTooManySegments(t *testing.T) {
 		segments[i] = event.Segment{N: i + 1, From: from, Until: from + 1, First: event.Seq(i + 1), Last: event.Seq(i + 1), Events: 1, Entries: 1}
 	}
 	segments[len(segments)-1].Until = 0
-	it := changeListIndex(event.Set{Name: "main", Created: created}, segments)
+	it := changeListIndex(event.Set{Name: "main", Created: created}, segments, resourcesync.MaxEntries)
 	if len(it.segments) != resourcesync.MaxEntries || it.segments[0].N != 3 || it.From != segments[2].From {
 		t.Errorf("%d entries, the first is %d, from %d", len(it.segments), it.segments[0].N, it.From)
 	}

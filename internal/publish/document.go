@@ -98,11 +98,6 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	switch rest {
 	case ".well-known/resourcesync":
 		return setDescription(st.fixed), nil
-	case "capabilitylist.xml":
-		return capabilityList(st.fixed), nil
-	}
-	if st.fixed.NoFeeds && (strings.HasPrefix(rest, "feed") || rest == "complete.atom") {
-		return Item{}, ErrNotFound
 	}
 	if list, ok := strings.CutPrefix(rest, "changelist/"); ok {
 		return p.changeList(ctx, st, fileNumber(list, ".xml")) // 0 is no segment
@@ -122,9 +117,13 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	case "changelist.xml":
 		return changeListWindow(set, segments), nil
 	case "changelist-index.xml":
-		return changeListIndex(st.fixed, segments), nil
+		return changeListIndex(st.fixed, segments, p.limits.Entries), nil
 	}
-	return Item{}, ErrNotFound
+	archives := planChangeListArchive(st.fixed, segments, p.limits.Entries)
+	if rest == "capabilitylist.xml" {
+		return capabilityList(st.fixed, named(archives)...), nil
+	}
+	return find(archives, setPath(name, rest))
 }
 
 // changeList finds a set's Change List n.
@@ -158,6 +157,10 @@ func number(s string) int64 {
 	return n
 }
 
+// inlineEntries is how many segments a document may name that is made on each request;
+// longer ones go into the cache.
+const inlineEntries = 1_000
+
 // document returns a document that is rendered from the log, or its last rendering
 // while that is recent.
 func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document {
@@ -165,8 +168,13 @@ func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document 
 		it = last
 	}
 	doc := &Document{Meta: p.meta(&it, gzip)}
+	kept := len(it.segments) > inlineEntries
 	switch it.Kind {
 	case ChangeList, ChangeListWindow, ResourceList, Subscription, Archive, Complete:
+		kept = true
+	}
+	switch {
+	case kept:
 		doc.open = func() (io.ReadSeekCloser, int64, error) { return p.cached(ctx, it, gzip) }
 	default:
 		doc.open = func() (io.ReadSeekCloser, int64, error) { return p.inline(it, gzip) }

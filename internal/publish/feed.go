@@ -47,16 +47,21 @@ func (e *TooManyError) Error() string {
 		e.Path, e.Records, e.Limit, e.Instead)
 }
 
-// planFeeds returns the set's feed documents.
+// planFeeds returns the set's feed documents, without the archive documents.
 func planFeeds(set event.Set, segments []event.Segment) []Item {
 	items := []Item{subscription(set, segments)}
+	if set.Live <= completeLimit {
+		items = append(items, completeFeed(set))
+	}
+	return items
+}
+
+// planArchives returns the archive documents of the set's feed.
+func planArchives(set event.Set, segments []event.Segment) (items []Item) {
 	for i, s := range segments {
 		if !s.Open() {
 			items = append(items, archive(set, segments[0].N, s, segments[i+1]))
 		}
-	}
-	if set.Live <= completeLimit {
-		items = append(items, completeFeed(set))
 	}
 	return items
 }

@@ -22,8 +22,8 @@ type sliceLog struct {
 	seq  event.Seq
 	sets map[string]*sliceSet
 	fail error // what every sequence ends with
-	// reads counts calls that a cache should save.
-	reads int
+	// reads counts calls that a cache should save, rows the segments that were read.
+	reads, rows int
 }
 
 type sliceSet struct {
@@ -168,6 +168,15 @@ func (l *sliceLog) Segments(_ context.Context, set string) ([]event.Segment, err
 	defer l.mu.Unlock()
 	l.reads++
 	return slices.Clone(l.sets[set].segments), nil
+}
+
+func (l *sliceLog) SegmentsFrom(ctx context.Context, set string, n int) ([]event.Segment, error) {
+	segments, err := l.Segments(ctx, set)
+	segments = slices.DeleteFunc(segments, func(s event.Segment) bool { return s.N < n })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rows += len(segments)
+	return segments, err
 }
 
 func (l *sliceLog) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {

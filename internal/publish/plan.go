@@ -21,7 +21,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
+	"sort"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -49,6 +49,11 @@ const (
 	Subscription     // the open segment as a feed
 	Archive          // a closed segment as a feed
 	Complete         // all live records as a feed
+
+	// Archives name earlier documents (archive.go).
+	ChangeListArchive
+	ChangeListArchiveIndex // of the parts of an archive that needs several
+	ChangeListArchivePart
 )
 
 // Item is one document of a plan: its path, and the values that determine its bytes. (The
@@ -83,9 +88,13 @@ type Item struct {
 	First bool
 
 	sets     []event.Set     // of a Source Description or robots.txt
-	segments []event.Segment // of a Change List Index
+	segments []event.Segment // of a Change List Index or an archive
 	parts    int             // of a Resource List Index
 	most     int64           // bytes of a complete feed, 0 for any number
+	perPart  int             // entries of a full part of an archive, in its index
+	// more are capabilities that a Capability List names besides the two that
+	// every set has. The document of a capability is named after it.
+	more []resourcesync.Capability
 }
 
 // Snapshot is the state of a set at a Seq, published as parts.
@@ -97,10 +106,9 @@ type Snapshot struct {
 
 // PlanSite returns the documents of all sets together.
 func PlanSite(sets []event.Set) []Item {
-	named := slices.DeleteFunc(slices.Clone(sets), func(s event.Set) bool { return s.NoRobots })
 	return []Item{
 		{Path: "/.well-known/resourcesync", Kind: SourceDescription, sets: sets},
-		{Path: "/robots.txt", Kind: Robots, sets: named},
+		{Path: "/robots.txt", Kind: Robots, sets: sets},
 	}
 }
 
@@ -108,7 +116,32 @@ func PlanSite(sets []event.Set) []Item {
 // and snapshot is the one that its Resource List consists of, nil when the list
 // fits into one document.
 func PlanSet(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item {
-	items := []Item{setDescription(set), capabilityList(set)}
+	return planSet(set, segments, snapshot, resourcesync.MaxEntries)
+}
+
+// PlanHead returns those documents of PlanSet that are not of one segment alone: they
+// are few, however many segments there are.
+func PlanHead(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item {
+	return planHead(set, segments, snapshot, resourcesync.MaxEntries)
+}
+
+// PlanChangeLists returns the Change Lists of some of the set's segments.
+func PlanChangeLists(set event.Set, segments []event.Segment) (items []Item) {
+	for _, s := range ChangeListSegments(set, segments) {
+		items = append(items, changeList(set, s))
+	}
+	return items
+}
+
+// planSet is PlanSet with another limit for the entries of one document.
+func planSet(set event.Set, segments []event.Segment, snapshot *Snapshot, most int) []Item {
+	items := append(planHead(set, segments, snapshot, most), PlanChangeLists(set, segments)...)
+	return append(items, planArchives(set, segments)...)
+}
+
+func planHead(set event.Set, segments []event.Segment, snapshot *Snapshot, most int) []Item {
+	archives := planChangeListArchive(set, segments, most)
+	items := []Item{setDescription(set), capabilityList(set, named(archives)...)}
 	if snapshot == nil {
 		items = append(items, resourceList(set))
 	} else {
@@ -117,14 +150,8 @@ func PlanSet(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item
 			items = append(items, resourceListPart(set, *snapshot, n))
 		}
 	}
-	items = append(items, changeListIndex(set, segments), changeListWindow(set, segments))
-	for _, s := range changes(set, segments) {
-		items = append(items, changeList(set, s))
-	}
-	if set.NoFeeds {
-		return items
-	}
-	return append(items, planFeeds(set, segments)...)
+	items = append(items, changeListIndex(set, segments, most), changeListWindow(set, segments))
+	return append(append(items, archives...), planFeeds(set, segments)...)
 }
 
 func setPath(set, name string) string { return "/sets/" + set + "/" + name }
@@ -134,8 +161,9 @@ func setDescription(set event.Set) Item {
 		sets: []event.Set{set}}
 }
 
-func capabilityList(set event.Set) Item {
-	return Item{Path: setPath(set.Name, "capabilitylist.xml"), Kind: CapabilityList, Set: set}
+// capabilityList names the documents of every set, and those of more capabilities.
+func capabilityList(set event.Set, more ...resourcesync.Capability) Item {
+	return Item{Path: setPath(set.Name, "capabilitylist.xml"), Kind: CapabilityList, Set: set, more: more}
 }
 
 func resourceList(set event.Set) Item {
@@ -161,26 +189,21 @@ func partPath(set string, seq event.Seq, n int) string {
 	return fmt.Sprintf("/sets/%s/resourcelist/%d/%d.xml", set, seq, n)
 }
 
-// changes returns the segments with Change Lists: those since the creation of the set,
+// ChangeListSegments returns the segments with Change Lists: those since the creation of the set,
 // which is renewed when the log has lost something. Feeds have all segments, because
 // the chain of a feed leads to every record.
-func changes(set event.Set, segments []event.Segment) []event.Segment {
-	for i := range segments {
-		if segments[i].From >= set.Created {
-			return segments[i:]
-		}
-	}
-	return nil
+func ChangeListSegments(set event.Set, segments []event.Segment) []event.Segment {
+	i := sort.Search(len(segments), func(i int) bool { return segments[i].From >= set.Created })
+	return segments[i:]
 }
 
-// changeListIndex names the newest Change Lists that fit into one document, and
-// says from where on: an index of indexes is not allowed.
-func changeListIndex(set event.Set, segments []event.Segment) Item {
-	segments = changes(set, segments)
-	it := Item{Path: setPath(set.Name, "changelist-index.xml"), Kind: ChangeListIndex, Set: set, From: set.Created, segments: segments}
-	if older := len(segments) - resourcesync.MaxEntries; older > 0 {
-		it.segments = segments[older:]
-		it.From = it.segments[0].From
+// changeListIndex names the newest Change Lists, at most so many, and says from where
+// on: an index of indexes is not allowed. The archive names those before them.
+func changeListIndex(set event.Set, segments []event.Segment, most int) Item {
+	archived, indexed := splitChanges(set, segments, most)
+	it := Item{Path: setPath(set.Name, "changelist-index.xml"), Kind: ChangeListIndex, Set: set, From: set.Created, segments: indexed}
+	if len(archived) > 0 {
+		it.From = indexed[0].From
 	}
 	return it
 }
@@ -206,9 +229,9 @@ const headRoom = 4 << 10
 func changeListWindow(set event.Set, segments []event.Segment) Item {
 	it := Item{Path: setPath(set.Name, "changelist.xml"), Kind: ChangeListWindow, Set: set, From: set.Created, At: set.LastObserved}
 	bytes := int64(headRoom)
-	segments = changes(set, segments)
+	segments = ChangeListSegments(set, segments)
 	for i := len(segments) - 1; i >= 0; i-- {
-		s := segments[i]
+		s := &segments[i]
 		it.Entries += s.Entries
 		bytes += s.Weight
 		if !s.Open() && (it.Entries > resourcesync.MaxEntries || bytes > resourcesync.MaxBytes) {
@@ -239,6 +262,9 @@ func (it *Item) key(base string, gzip bool) string {
 	fmt.Fprintf(h, "%q\n", it.Set.Feed)
 	for _, s := range it.sets {
 		fmt.Fprintf(h, "%q\n", s.Name)
+	}
+	if len(it.more) > 0 {
+		fmt.Fprintf(h, "%q\n", it.more)
 	}
 	// Borders never move, so the open segment stands for all before it.
 	if n := len(it.segments); n > 0 {

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,9 +31,9 @@ type Log interface {
 	Sets(ctx context.Context) ([]event.Set, error)
 	// Set returns one set; the error is fs.ErrNotExist when there is none.
 	Set(ctx context.Context, name string) (event.Set, error)
-	// Segments returns all segments of a set in order, 1 first and the open one
-	// last, in a slice that is the caller's.
-	Segments(ctx context.Context, set string) ([]event.Segment, error)
+	// SegmentsFrom returns the segments of a set from the one with a number on, in
+	// order, the open one last, in a slice that is the caller's; from 1, all of them.
+	SegmentsFrom(ctx context.Context, set string, n int) ([]event.Segment, error)
 	// Events yields the set's events in a range, in order. All sequences end after the
 	// first error, and may yield the same *event.Event again with another value.
 	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
@@ -218,7 +219,7 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 		}
 		snapshot = &current.Snapshot
 	}
-	return PlanSet(s, segments, snapshot), nil
+	return planSet(s, segments, snapshot, p.limits.Entries), nil
 }
 
 // set reads a set as it is now.
@@ -237,8 +238,7 @@ type state struct {
 	snapshotMu sync.Mutex // held while a snapshot is made
 
 	mu       sync.Mutex
-	closed   []event.Segment   // the closed segments, which never change
-	segments []event.Segment   // all of them, as of last or later
+	segments []event.Segment   // all of them, as of last or later; the slice is never changed
 	last     event.Seq         // the set's last event when they were read
 	tooLarge bool              // its Resource List is larger than one document may be
 	tooLong  int64             // how many records it had when its complete feed was too long, 0: it was not
@@ -286,32 +286,44 @@ func (st *state) current() *storedSnapshot {
 	return nil
 }
 
-// segments returns the set as it is now, and its segments of that moment or later.
-// The caller must not change them. They change only when an event is appended: while
-// the set's last event is the same, a poll reads one row, however long the log is.
+// Segments returns a set as it is now, and its segments of that moment or later, the
+// open one last. The caller must not change them.
+func (p *Publisher) Segments(ctx context.Context, set string) (event.Set, []event.Segment, error) {
+	st, err := p.state(ctx, set)
+	if err != nil {
+		return event.Set{}, nil, err
+	}
+	return p.segments(ctx, st)
+}
+
+// segments is Segments of a known set. Segments change only when an event is appended,
+// and only the open one and those after it: while the set's last event is the same, a
+// poll reads one row, and then a few, however long the log is.
 func (p *Publisher) segments(ctx context.Context, st *state) (event.Set, []event.Segment, error) {
 	set, err := p.set(ctx, st.fixed.Name)
 	if err != nil {
 		return set, nil, err
 	}
 	st.mu.Lock()
-	segments := st.segments
-	current := segments != nil && st.last == set.Last
+	segments, current := st.segments, st.segments != nil && st.last == set.Last
 	st.mu.Unlock()
 	if current {
 		return set, segments, nil
 	}
+	closed, from := segments[:max(len(segments)-1, 0)], 1
+	if n := len(closed); n < len(segments) {
+		from = segments[n].N
+	}
 	// Read after set.Last, so they are of that moment or later.
-	if segments, err = p.log.Segments(ctx, st.fixed.Name); err != nil {
+	fresh, err := p.log.SegmentsFrom(ctx, st.fixed.Name, from)
+	if err != nil {
 		return set, nil, err
 	}
-	if n := len(segments); n == 0 || !segments[n-1].Open() {
+	if n := len(fresh); n == 0 || !fresh[n-1].Open() {
 		return set, nil, fmt.Errorf("set %s: its last segment is not open: the log may be damaged; run bridge verify", st.fixed.Name)
 	}
+	segments = slices.Concat(closed, fresh)
 	st.mu.Lock()
-	if closed := segments[:len(segments)-1]; len(closed) > len(st.closed) {
-		st.closed = closed
-	}
 	if set.Last >= st.last {
 		st.segments, st.last = segments, set.Last
 	}
@@ -323,9 +335,9 @@ func (p *Publisher) segments(ctx context.Context, st *state) (event.Set, []event
 // documents are served without asking the log.
 func (p *Publisher) segment(ctx context.Context, st *state, n int64) (event.Segment, error) {
 	st.mu.Lock()
-	closed := st.closed
+	segments := st.segments
 	st.mu.Unlock()
-	if s, ok := numbered(closed, n); ok {
+	if s, ok := numbered(segments, n); ok && !s.Open() {
 		return s, nil
 	}
 	_, segments, err := p.segments(ctx, st)

@@ -60,11 +60,13 @@ func smallDocument(base string, it *Item) *resourcesync.Document {
 	case SourceDescription:
 		return describe(base, it)
 	case CapabilityList:
-		return capabilities(base, it.Set)
+		return capabilities(base, it)
 	case ResourceListIndex:
 		return resourceIndex(base, it)
 	case ChangeListIndex:
 		return changeIndex(base, it)
+	case ChangeListArchive, ChangeListArchiveIndex, ChangeListArchivePart:
+		return archiveDocument(base, it)
 	}
 	return nil
 }
@@ -90,14 +92,14 @@ func describe(base string, it *Item) *resourcesync.Document {
 }
 
 // capabilities is a Capability List (clause 9).
-func capabilities(base string, set event.Set) *resourcesync.Document {
+func capabilities(base string, it *Item) *resourcesync.Document {
 	entry := func(name string, c resourcesync.Capability) resourcesync.Entry {
-		return resourcesync.Entry{Loc: base + setPath(set.Name, name), Metadata: resourcesync.Metadata{Capability: c}}
+		return resourcesync.Entry{Loc: base + setPath(it.Set.Name, name), Metadata: resourcesync.Metadata{Capability: c}}
 	}
-	return &resourcesync.Document{
+	doc := &resourcesync.Document{
 		Capability: resourcesync.CapabilityList,
 		Links: []resourcesync.Link{
-			{Rel: resourcesync.RelDescribedBy, Href: base + setPath(set.Name, "")},
+			{Rel: resourcesync.RelDescribedBy, Href: base + setPath(it.Set.Name, "")},
 			{Rel: resourcesync.RelUp, Href: base + "/.well-known/resourcesync"},
 		},
 		Entries: []resourcesync.Entry{
@@ -105,11 +107,15 @@ func capabilities(base string, set event.Set) *resourcesync.Document {
 			entry("changelist-index.xml", resourcesync.ChangeList),
 		},
 	}
+	for _, c := range it.more {
+		doc.Entries = append(doc.Entries, entry(string(c)+".xml", c))
+	}
+	return doc
 }
 
 // changeIndex is a Change List Index (clause 12.2).
 func changeIndex(base string, it *Item) *resourcesync.Document {
-	doc := &resourcesync.Document{
+	return &resourcesync.Document{
 		Capability: resourcesync.ChangeList,
 		Index:      true,
 		From:       datetime(it.From),
@@ -117,18 +123,8 @@ func changeIndex(base string, it *Item) *resourcesync.Document {
 			// The window cannot be in an index (12.2), nor in the Capability List,
 			// which has one entry for each capability (9): so it is linked.
 			{Rel: resourcesync.RelAlternate, Href: base + setPath(it.Set.Name, "changelist.xml")}},
-		Entries: make([]resourcesync.Entry, 0, len(it.segments)),
+		Entries: changeListEntries(base, it),
 	}
-	for _, s := range it.segments {
-		e := resourcesync.Entry{Loc: base + changeListPath(it.Set.Name, s.N)}
-		e.Metadata.From = datetime(s.From)
-		if !s.Open() {
-			e.Metadata.Until = datetime(s.Until)
-			e.LastMod = resourcesync.Seconds(s.Until.Time())
-		}
-		doc.Entries = append(doc.Entries, e)
-	}
-	return doc
 }
 
 // resourceIndex is the index of a snapshot's parts (clause 10.2).

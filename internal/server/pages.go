@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,11 +119,9 @@ func (s *Server) indexPage(c echo.Context) error {
 	p := page{Title: "bridge", Operator: s.operator(c.Request())}
 	views := s.status(ctx, &p)
 	for _, set := range sets {
-		if feeds := s.feedViews(&set); len(feeds) > 0 {
-			recent := feeds[0]
-			recent.Title = titleOf(&set) + ": " + recent.Title
-			p.Feeds = append(p.Feeds, recent)
-		}
+		recent := s.feedViews(&set)[0]
+		recent.Title = titleOf(&set) + ": " + recent.Title
+		p.Feeds = append(p.Feeds, recent)
 		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), setStatusView: views[set.Name]})
 	}
 	return s.write(c, "home", &p)
@@ -132,27 +131,23 @@ func (s *Server) indexPage(c echo.Context) error {
 // submissions.
 func (s *Server) setPage(c echo.Context) error {
 	ctx := c.Request().Context()
-	set, err := s.opt.Log.Set(ctx, c.Param("set"))
+	set, segments, err := s.opt.Documents.Segments(ctx, c.Param("set"))
 	if err != nil {
 		return notFound(err)
-	}
-	segments, err := s.opt.Log.Segments(ctx, set.Name)
-	if err != nil {
-		return err
 	}
 	p := page{Title: titleOf(&set), Operator: s.operator(c.Request()), Feeds: s.feedViews(&set)}
 	v := setView{Set: set, Mode: set.Content.String(), setStatusView: s.status(ctx, &p)[set.Name]}
 	if s.sipService(set.Name) != nil {
 		v.Submissions.Service = s.base + "/sip/" + set.Name
 	}
-	v.Documents, v.Segments = documentViews(set, segments)
-	if v.Older = len(v.Segments) - segmentsShown; v.Older > 0 {
-		v.Segments = v.Segments[:segmentsShown]
+	v.Documents = documentViews(set, segments)
+	lists := publish.ChangeListSegments(set, segments)
+	v.Older = max(len(lists)-segmentsShown, 0)
+	for _, it := range slices.Backward(publish.PlanChangeLists(set, lists[v.Older:])) {
+		v.Segments = append(v.Segments, changeListView(&it))
 	}
 	for _, f := range recentForms() {
-		if !set.NoFeeds {
-			v.Recent = append(v.Recent, documentView{Href: f.Name, Name: f.Title})
-		}
+		v.Recent = append(v.Recent, documentView{Href: f.Name, Name: f.Title})
 	}
 	p.Sets = []setView{v}
 	return s.write(c, "set", &p)
@@ -168,12 +163,8 @@ func (s *Server) redirectToSlash(c echo.Context) error {
 	return nil
 }
 
-// feedViews are the feeds of a set, the one for people first; none where they are
-// switched off.
+// feedViews are the feeds of a set, the one for people first.
 func (s *Server) feedViews(set *event.Set) []feedView {
-	if set.NoFeeds {
-		return nil
-	}
 	var views []feedView
 	for _, f := range recentForms() {
 		views = append(views, feedView{s.setURL(set.Name) + f.Name, f.ContentType, f.Title})
@@ -181,12 +172,27 @@ func (s *Server) feedViews(set *event.Set) []feedView {
 	return append(views, feedView{s.setURL(set.Name) + "feed.atom", "application/atom+xml", "All changes (Atom-PMH)"})
 }
 
+// newDocumentView shows a document of a set, still without its name.
+func newDocumentView(it *publish.Item) documentView {
+	return documentView{Href: strings.TrimPrefix(it.Path, "/sets/"+it.Set.Name+"/"), From: it.From.Time(), Entries: int64(it.Entries)}
+}
+
+// changeListView shows the Change List of a segment.
+func changeListView(it *publish.Item) documentView {
+	v := newDocumentView(it)
+	v.Name = "Change List " + strconv.Itoa(it.N)
+	if it.Closed {
+		v.Until = optionalTime(it.Until.Time())
+	}
+	return v
+}
+
 // documentViews lists the documents of a set. The Source Description of one set
-// alone is linked from nowhere; the parts of a Resource List are linked from its
-// index, archive documents from the feed.
-func documentViews(set event.Set, segments []event.Segment) (documents, lists []documentView) {
-	for _, it := range publish.PlanSet(set, segments, nil) {
-		v := documentView{Href: strings.TrimPrefix(it.Path, "/sets/"+set.Name+"/"), From: it.From.Time(), Entries: int64(it.Entries)}
+// alone is linked from nowhere; the parts of a Resource List and of an archive are linked
+// from their index, archive documents from the feed.
+func documentViews(set event.Set, segments []event.Segment) (documents []documentView) {
+	for _, it := range publish.PlanHead(set, segments, nil) {
+		v := newDocumentView(&it)
 		switch it.Kind {
 		case publish.CapabilityList:
 			v.Name, v.About = "Capability List", "lists the documents of this set; start here"
@@ -194,25 +200,23 @@ func documentViews(set event.Set, segments []event.Segment) (documents, lists []
 			v.Name, v.About = "Resource List", "all records as they are now"
 		case publish.ChangeListIndex:
 			v.Name, v.About = "Change List Index", "lists all Change Lists since the set was created"
+			if !it.From.Time().Equal(set.Created.Time()) {
+				v.About = "lists the newest Change Lists"
+			}
+		case publish.ChangeListArchive, publish.ChangeListArchiveIndex:
+			v.Name, v.About = "Change List Archive", "lists the Change Lists before those in the index"
 		case publish.ChangeListWindow:
 			v.Name, v.About = "Change List", "recent changes, for programs that read one list only"
 		case publish.Subscription:
 			v.Name, v.About = "Feed", "all changes since the set was created, in archive documents (Atom-PMH)"
 		case publish.Complete:
 			v.Name, v.About = "Complete feed", "all records as they are now (Atom-PMH)"
-		case publish.ChangeList:
-			v.Name = "Change List " + strconv.Itoa(it.N)
-			if it.Closed {
-				v.Until = optionalTime(it.Until.Time())
-			}
-			lists = append([]documentView{v}, lists...)
-			continue
 		default:
 			continue
 		}
 		documents = append(documents, v)
 	}
-	return documents, lists
+	return documents
 }
 
 // status returns the status of harvests and submissions by set, with the details that

@@ -48,9 +48,6 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 		if err != nil {
 			return notFound(err)
 		}
-		if set.NoFeeds {
-			return publish.ErrNotFound
-		}
 		m := publish.Meta{ContentType: form.ContentType, ETag: s.recentTag(form.Name, &set)}
 		maps.Copy(w.Header(), headerOf(&m))
 		if answeredNotModified(w, r, &m) {
@@ -150,7 +147,7 @@ func summary(e *event.Event) string {
 // Seq counts the events of all sets, so the range that has enough of this one is not
 // known: newest tries longer and longer ranges, up to the set's segments.
 func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, error) {
-	segments, err := s.opt.Log.Segments(ctx, set.Name)
+	_, segments, err := s.opt.Documents.Segments(ctx, set.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -62,9 +62,11 @@ type oneRecord struct {
 	service server.SIPService // of every set
 }
 
-func (oneRecord) LinkHeader(string) string                                  { return "<x>" }
-func (oneRecord) Sets(context.Context) ([]event.Set, error)                 { return nil, nil }
-func (oneRecord) Segments(context.Context, string) ([]event.Segment, error) { return nil, nil }
+func (oneRecord) LinkHeader(string) string                  { return "<x>" }
+func (oneRecord) Sets(context.Context) ([]event.Set, error) { return nil, nil }
+func (oneRecord) Segments(context.Context, string) (set event.Set, segments []event.Segment, err error) {
+	return set, nil, nil
+}
 func (oneRecord) Set(_ context.Context, name string) (event.Set, error) {
 	return event.Set{Name: name, Content: event.Mirror}, nil
 }

@@ -50,6 +50,9 @@ type Documents interface {
 	// LinkHeader leads from a record of a set to the set's Capability List
 	// (ResourceSync 6.3.3).
 	LinkHeader(set string) string
+	// Segments returns a set and all of its segments, oldest first; the last is open.
+	// The caller must not change them. The error may be publish.ErrNotFound.
+	Segments(ctx context.Context, set string) (event.Set, []event.Segment, error)
 }
 
 // Log is the event log; eventlog.Log is one.

@@ -51,7 +51,7 @@
 // another document. [Rules] lists the rules.
 //
 // A [DumpReader] reads a package of a dump (clauses 11 and 13): a ZIP file with a
-// manifest and the bytes of the resources.
+// manifest and the bytes of the resources. A [DumpWriter] writes one.
 package resourcesync
 
 // Namespaces of the documents (clause 4).

@@ -16,6 +16,9 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing/fstest"
 	"time"
 
@@ -157,6 +160,71 @@ func ExampleDumpReader() {
 
 	// Output:
 	// https://example.org/a.txt: the bytes of a
+}
+
+// Write the package of a Resource Dump of a folder, and the Resource Dump that names it.
+func ExampleDumpWriter() {
+	dir, err := os.MkdirTemp("", "dump")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	create := func(name string) *os.File {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			log.Fatal(err)
+		}
+		return f
+	}
+	pack, manifest := create("1.zip"), create("1.xml")
+	defer pack.Close()
+	defer manifest.Close()
+	at, up := resourcesync.Seconds(modified.Add(time.Hour)), []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "https://example.org/capabilitylist.xml"}}
+	sum := sha256.New()
+	w := resourcesync.NewDumpWriter(io.MultiWriter(pack, sum), manifest, &resourcesync.Document{Capability: resourcesync.ResourceDumpManifest, At: at, Links: up})
+	open := func(m *resourcesync.Metadata) (io.ReadCloser, error) {
+		return folder.Open(strings.TrimPrefix(m.Path, "/resources/"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(folder)) {
+		loc := url.URL{Scheme: "https", Host: "example.org", Path: "/" + name}
+		if err := w.Entry(&resourcesync.Entry{Loc: loc.String(), Metadata: resourcesync.Metadata{
+			Path: "/resources/" + name,
+			Hash: fmt.Sprintf("sha-256:%x", sha256.Sum256(folder[name].Data)),
+			Type: mime.TypeByExtension(path.Ext(name)),
+		}}, open); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		log.Fatal(err)
+	}
+	length, err := pack.Seek(0, io.SeekEnd)
+	if err != nil {
+		log.Fatal(err)
+	}
+	dump := resourcesync.Document{Capability: resourcesync.ResourceDump, At: at, Links: up, Entries: []resourcesync.Entry{{
+		Loc:      "https://example.org/dump/1.zip",
+		Metadata: resourcesync.Metadata{Type: "application/zip", Length: resourcesync.Bytes(length), Hash: fmt.Sprintf("sha-256:%x", sum.Sum(nil))},
+		Links:    []resourcesync.Link{{Rel: resourcesync.RelContents, Href: "https://example.org/dump/1.xml", Type: "application/xml"}},
+	}}}
+	if _, err := dump.WriteTo(io.Discard); err != nil { // in a program to resourcedump.xml
+		log.Fatal(err)
+	}
+
+	r, err := resourcesync.NewDumpReader(pack, length, resourcesync.DumpOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for entry, err := range r.Entries() {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(entry.Loc, entry.Metadata.Path)
+	}
+
+	// Output:
+	// https://example.org/a%20map.pdf /resources/a map.pdf
+	// https://example.org/more/b.html /resources/more/b.html
 }
 
 // Write the Capability List that names a Resource List.

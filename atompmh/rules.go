@@ -90,7 +90,7 @@ func Rules() []Rule {
 		{ID: ruleS8, Title: "a document has fh:complete only if it contains all active entries of the logical feed", Clause: draft + "Complete feeds", Severity: Must, Several: true},
 		{ID: "S9", Title: "a URI that answers 403, 404 or 410 means that its entry is no longer active; 401 and 5xx do not", Clause: draft + "Resolvability of URIs", Severity: Must, Reader: true},
 		{ID: ruleS10, Title: "an entry has an alternate link and no atom:content, or an empty atom:content without src and no alternate link", Clause: draft + "Detecting entry type", Severity: Must},
-		{ID: ruleS11, Title: "every document has prev-archive, except the oldest and complete ones", Clause: draft + "Complete feeds; Example 1", Severity: Must},
+		{ID: ruleS11, Title: "every document has prev-archive, except the oldest and complete ones", Clause: draft + "Complete feeds; Example 1", Severity: Must, Several: true},
 		{ID: ruleType, Title: "an alternate link states the media type of its representation, in the form of a media type", Clause: draft + "Active entries", Severity: Must},
 		{ID: ruleFeedID, Title: "every document of a logical feed has the same, permanent atom:id", Clause: "RFC 4287 4.2.6", Severity: Must, Several: true},
 		{ID: ruleFeed, Title: "a feed has exactly one atom:id, atom:title and atom:updated, and an author unless every entry has one; generator, icon, logo, rights and subtitle at most once", Clause: "RFC 4287 4.1.1", Severity: Must},

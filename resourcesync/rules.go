@@ -175,7 +175,7 @@ func Rules() []Rule {
 
 		// How documents fit together.
 		{ID: ruleEmpty, Title: "a list does not become empty by mistake", Clause: "this implementation", Severity: Note, Several: true},
-		{ID: ruleFull, Title: "a Source with more than 50,000 resources has an index of Resource Lists", Clause: clause + "7, 10.2", Severity: Must, Several: true},
+		{ID: ruleFull, Title: "a Source with more than 50,000 resources has an index of Resource Lists", Clause: clause + "7, 10.2", Severity: Note, Several: true},
 		{ID: ruleStable, Title: "the lists of one snapshot do not change while they are read, and have the at that their index states", Clause: clause + "10.2", Severity: Note, Several: true},
 		{ID: ruleNested, Title: "an index names lists, not other indexes", Clause: clause + "6.1", Severity: Must, Several: true},
 		{ID: ruleHole, Title: "each Change List begins where the previous one ends", Clause: clause + "12.2", Severity: Note, Several: true},

@@ -31,7 +31,7 @@ func (r *Reader) strictHead() {
 		return
 	}
 	for i := range d.Links {
-		d.Links[i].strict(d, r.whole)
+		d.Links[i].strictForm(r.whole)
 	}
 	if d.Capability.lists() && !d.Index && d.count(RelDescribedBy) == 0 {
 		r.whole(ruleDescribedBy, "no link describedby on a "+string(d.Capability), "a link to a document about the Source, or about the set of resources")
@@ -155,13 +155,19 @@ func checkCompleted(at, completed Datetime, report broken) {
 	}
 }
 
-func (l *Link) strict(d *Document, report broken) {
+// strictForm checks a link of the document or of an entry.
+func (l *Link) strictForm(report broken) {
 	if l.Rel != "" && !isRelation(l.Rel) {
 		report(ruleRelation, "relation "+strconv.Quote(strictxml.Clip(l.Rel)), "a relation that is registered with IANA, or a URI")
 	}
 	if l.Type != "" && !isMediaType(l.Type) {
 		report(ruleMediaType, "type "+strconv.Quote(strictxml.Clip(l.Type))+" on a link "+strictxml.Clip(l.Rel), "a media type, such as text/html")
 	}
+}
+
+// strict checks a link of an entry.
+func (l *Link) strict(d *Document, report broken) {
+	l.strictForm(report)
 	if l.Path != "" && (!d.Capability.manifest() || d.Index) {
 		report(ruleEntryAttributes, "path on a link "+strictxml.Clip(l.Rel)+" of a "+string(d.Capability), "none; only manifests have paths")
 	}

@@ -1,0 +1,165 @@
+package validate
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// read checks a document as all that it could be.
+func read(doc []byte) {
+	for _, as := range []Protocol{"", AtomPMH, ResourceSync, SIP} {
+		_, _ = Run(context.Background(), Options{As: as, Base: "http://h.example/document", Stdin: bytes.NewReader(doc), Report: func(Finding) {}}, []string{"-"})
+	}
+}
+
+// hostile are documents of about n bytes that break a rule as often as they can.
+func hostile(n int) map[string][]byte {
+	fill := func(each string) string { return strings.Repeat(each, max(1, n/len(each))) }
+	feed := func(content string) []byte {
+		return []byte(`<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:x</id><title>t</title><updated>2020-01-01T00:00:00Z</updated>` + content + "</feed>")
+	}
+	list := func(md, content string) []byte {
+		return []byte(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md ` + md + `/>` + content + "</urlset>")
+	}
+	var capabilities strings.Builder
+	for i := range max(1, n/80) {
+		fmt.Fprintf(&capabilities, `<url><loc>http://h.example/</loc><rs:md capability="c%d"/></url>`, i)
+	}
+	docs := map[string][]byte{
+		"entries with one stamp":   feed(fill("<entry><id>urn:x:1</id><title>t</title><updated>2020-01-01T00:00:00Z</updated><content/></entry>")),
+		"persons without a name":   feed(fill("<author><uri>:</uri></author>")),
+		"bad languages":            feed(fill(`<title xml:lang="a b"/>`)),
+		"second elements":          feed(fill("<icon/>")),
+		"categories":               feed("<entry>" + fill(`<category scheme="a b" term="t"/>`) + "</entry>"),
+		"many capabilities":        list(`capability="capabilitylist"`, capabilities.String()),
+		"relations":                list(`capability="resourcelist"`, "<url><loc>http://h.example/</loc>"+fill(`<rs:ln rel="no" href="http://h.example/" type="x"/>`)+"</url>"),
+		"a list of relations":      list(`capability="resourcelist"`, `<rs:ln href="http://h.example/" rel="`+fill("no ")+`"/>`),
+		"entries that break rules": list(`capability="changedump"`, fill(`<url><loc>http://h.example/</loc><rs:md change="x" path="y" at="z" type="t"/></url>`)),
+		"a long attribute":         list(`capability="`+fill("x")+`"`, ""),
+		"formats":                  []byte(`<ingest-properties xmlns="http://www.alexandria.ucsb.edu"><notification-style>synchronous</notification-style><formats>` + fill("<format>x</format>") + "</formats></ingest-properties>"),
+	}
+	for name, element := range testenv.Hostile(n) {
+		docs["in a feed: "+name] = feed(element)
+		docs["in a list: "+name] = list(`capability="resourcelist"`, "<url>"+element+"</url>")
+		docs["in a record: "+name] = []byte(`<ingest-request xmlns="http://www.alexandria.ucsb.edu"><record>` + element + "</record></ingest-request>")
+	}
+	return docs
+}
+
+// Whatever is in a document, checking it costs time and memory in proportion to its
+// length.
+func TestCost(t *testing.T) { testenv.AffordableAll(t, hostile(256<<10), 4, read) }
+
+// FuzzCost: the same of any document.
+func FuzzCost(f *testing.F) { testenv.FuzzAffordable(f, hostile(8<<10), 4, read) }
+
+// FuzzDocument: no document makes it panic, and each finding has what it needs.
+func FuzzDocument(f *testing.F) {
+	files, err := filepath.Glob("testdata/corpus/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no corpus", err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, doc := range archive.Files {
+			f.Add(doc.Data, "")
+		}
+	}
+	f.Fuzz(func(t *testing.T, doc []byte, as string) {
+		o := Options{As: Protocol(as), Base: "http://h.example/document", Stdin: bytes.NewReader(doc)}
+		if !slices.Contains([]Protocol{"", AtomPMH, ResourceSync, SIP}, o.As) {
+			o.As = ""
+		}
+		count := map[string]int{}
+		o.Report = func(f Finding) {
+			count[f.Rule]++
+			if f.URL == "" || f.Found == "" || f.Severity == "" || f.Severity != Unread && (f.Rule == "" || f.Clause == "") {
+				t.Errorf("%+v", f)
+			}
+		}
+		sum, err := Run(context.Background(), o, []string{"-"})
+		if err != nil || sum.Documents+sum.Unread == 0 {
+			t.Errorf("%+v %v", sum, err)
+		}
+		for rule, n := range count {
+			if n > 21 && rule != "" {
+				t.Errorf("%d findings of %s", n, rule)
+			}
+		}
+	})
+}
+
+// A Source that leads ever further is read to the limit, and one that hangs until the
+// context ends.
+func TestEndlessSource(t *testing.T) {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		const open = `<sitemapindex xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-01T00:00:00Z"/>`
+		_, _ = io.WriteString(w, open) // who asked may have gone
+		for i := range 10 {
+			_, _ = fmt.Fprintf(w, "<sitemap><loc>http://%s%s/%d</loc></sitemap>", r.Host, r.URL.Path, i)
+		}
+		_, _ = io.WriteString(w, "</sitemapindex>")
+	}))
+	defer server.Close()
+	findings, sum := check(t, Options{Follow: true, MaxDocuments: 50}, server.URL+"/list.xml")
+	if sum.Documents != 50 || requests > 500 || !slices.ContainsFunc(findings, func(f Finding) bool { return strings.Contains(f.Found, "--max-documents") }) {
+		t.Errorf("%+v after %d requests: %v", sum, requests, findings)
+	}
+
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer hangs.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, Options{Follow: true}, []string{hangs.URL}); err == nil {
+		t.Error("the end of the context is no error")
+	}
+}
+
+// A gzip file that is a bomb, and one that is cut off, break a must.
+func TestGzip(t *testing.T) {
+	pack := func(doc string) []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		if _, err := io.WriteString(z, doc); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	const open, end = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`, "</urlset>"
+	whole := pack(open + end)
+	for name, c := range map[string]struct {
+		doc   []byte
+		rules int
+	}{"whole": {whole, 0}, "bomb": {pack(open + strings.Repeat(" ", 8<<20) + end), 1}, "cut": {whole[:len(whole)-12], 1}} {
+		file := filepath.Join(t.TempDir(), name+".xml.gz")
+		if err := os.WriteFile(file, c.doc, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		findings, _ := check(t, Options{As: ResourceSync}, file)
+		if len(findings) != c.rules || c.rules > 0 && findings[0].Rule != "rs-document" {
+			t.Errorf("%s: %v", name, findings)
+		}
+	}
+}

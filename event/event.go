@@ -410,4 +410,6 @@ type Set struct {
 	// Partial: one of its Sources was never walked whole, so the state of the set
 	// is not to be taken for all that there is.
 	Partial bool
+	// NoRobots: robots.txt does not name it. NoFeeds: it is not published as feeds.
+	NoRobots, NoFeeds bool
 }

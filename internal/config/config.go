@@ -149,6 +149,10 @@ type Set struct {
 	// History would serve earlier versions. This version of bridge does not, and it is
 	// always false.
 	History bool `toml:"history"`
+	// Robots has robots.txt name the set's Resource List, and Feeds publishes the set as
+	// feeds too: for Atom-PMH and for people.
+	Robots bool `toml:"robots" default:"true"`
+	Feeds  bool `toml:"feeds" default:"true"`
 	// Sources in the order of the configuration: a record is published as the first
 	// Source that has it reports it. At most one is of kind KindSIP.
 	Sources []Source `toml:"source"`

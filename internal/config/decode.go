@@ -522,6 +522,8 @@ func defaultValues(t reflect.Type) map[string]any {
 		case text != "" && f.Type.Kind() == reflect.Int:
 			n, _ := strconv.ParseInt(text, 10, 64)
 			values[key] = n
+		case f.Type.Kind() == reflect.Bool && text != "":
+			values[key] = text == "true"
 		case text != "":
 			values[key] = text
 		case key != "" && f.Type.Kind() == reflect.Struct:

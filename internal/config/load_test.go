@@ -152,6 +152,8 @@ segment_events = 50000
 segment_hours = 1
 identity = "per-source"
 history = false
+robots = false
+feeds = false
 [[set.source]]
 url = "https://A.example:8443/feed.atom?x=1"
 kind = "atompmh"

@@ -41,6 +41,7 @@ func (b *Bridge) openSets(ctx context.Context) error {
 			AnyContent:    b.Config.File == "", // SOURCEs of the command line do not speak of it
 			Whole:         b.Config.File != "", // nor of other Sources
 			KeepOrder:     b.Config.File == "", // nor of the order, one at a time
+			NoRobots: !s.Robots, NoFeeds: !s.Feeds,
 			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
 			Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
 		for _, src := range s.Sources {

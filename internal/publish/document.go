@@ -99,6 +99,9 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	case ".well-known/resourcesync":
 		return setDescription(st.fixed), nil
 	}
+	if st.fixed.NoFeeds && (strings.HasPrefix(rest, "feed") || rest == "complete.atom") {
+		return Item{}, ErrNotFound
+	}
 	if list, ok := strings.CutPrefix(rest, "changelist/"); ok {
 		return p.changeList(ctx, st, fileNumber(list, ".xml")) // 0 is no segment
 	}

@@ -47,8 +47,12 @@ func (e *TooManyError) Error() string {
 		e.Path, e.Records, e.Limit, e.Instead)
 }
 
-// planFeeds returns the set's feed documents, without the archive documents.
+// planFeeds returns the set's feed documents, without the archive documents; none where
+// feeds are switched off.
 func planFeeds(set event.Set, segments []event.Segment) []Item {
+	if set.NoFeeds {
+		return nil
+	}
 	items := []Item{subscription(set, segments)}
 	if set.Live <= completeLimit {
 		items = append(items, completeFeed(set))
@@ -58,6 +62,9 @@ func planFeeds(set event.Set, segments []event.Segment) []Item {
 
 // planArchives returns the archive documents of the set's feed.
 func planArchives(set event.Set, segments []event.Segment) (items []Item) {
+	if set.NoFeeds {
+		return nil
+	}
 	for i, s := range segments {
 		if !s.Open() {
 			items = append(items, archive(set, segments[0].N, s, segments[i+1]))

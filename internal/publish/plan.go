@@ -21,6 +21,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -106,9 +107,10 @@ type Snapshot struct {
 
 // PlanSite returns the documents of all sets together.
 func PlanSite(sets []event.Set) []Item {
+	named := slices.DeleteFunc(slices.Clone(sets), func(s event.Set) bool { return s.NoRobots })
 	return []Item{
 		{Path: "/.well-known/resourcesync", Kind: SourceDescription, sets: sets},
-		{Path: "/robots.txt", Kind: Robots, sets: sets},
+		{Path: "/robots.txt", Kind: Robots, sets: named},
 	}
 }
 

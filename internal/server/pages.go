@@ -119,9 +119,11 @@ func (s *Server) indexPage(c echo.Context) error {
 	p := page{Title: "bridge", Operator: s.operator(c.Request())}
 	views := s.status(ctx, &p)
 	for _, set := range sets {
-		recent := s.feedViews(&set)[0]
-		recent.Title = titleOf(&set) + ": " + recent.Title
-		p.Feeds = append(p.Feeds, recent)
+		if feeds := s.feedViews(&set); len(feeds) > 0 {
+			recent := feeds[0]
+			recent.Title = titleOf(&set) + ": " + recent.Title
+			p.Feeds = append(p.Feeds, recent)
+		}
 		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), setStatusView: views[set.Name]})
 	}
 	return s.write(c, "home", &p)
@@ -147,7 +149,9 @@ func (s *Server) setPage(c echo.Context) error {
 		v.Segments = append(v.Segments, changeListView(&it))
 	}
 	for _, f := range recentForms() {
-		v.Recent = append(v.Recent, documentView{Href: f.Name, Name: f.Title})
+		if !set.NoFeeds {
+			v.Recent = append(v.Recent, documentView{Href: f.Name, Name: f.Title})
+		}
 	}
 	p.Sets = []setView{v}
 	return s.write(c, "set", &p)
@@ -163,8 +167,12 @@ func (s *Server) redirectToSlash(c echo.Context) error {
 	return nil
 }
 
-// feedViews are the feeds of a set, the one for people first.
+// feedViews are the feeds of a set, the one for people first; none where they are
+// switched off.
 func (s *Server) feedViews(set *event.Set) []feedView {
+	if set.NoFeeds {
+		return nil
+	}
 	var views []feedView
 	for _, f := range recentForms() {
 		views = append(views, feedView{s.setURL(set.Name) + f.Name, f.ContentType, f.Title})

@@ -48,6 +48,9 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 		if err != nil {
 			return notFound(err)
 		}
+		if set.NoFeeds {
+			return publish.ErrNotFound
+		}
 		m := publish.Meta{ContentType: form.ContentType, ETag: s.recentTag(form.Name, &set)}
 		maps.Copy(w.Header(), headerOf(&m))
 		if answeredNotModified(w, r, &m) {

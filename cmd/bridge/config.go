@@ -52,7 +52,11 @@ func printConfig(w io.Writer, c *config.Config) error {
 		fmt.Fprintf(&b, "mail from %s, by %s\n", c.Mail.From, cmp.Or(c.Mail.Relay, "the mail servers of its recipients"))
 	}
 	for _, set := range c.Sets {
-		fmt.Fprintf(&b, "set %s: %s, %s\n", set.Name, set.Content, plural(len(set.Sources), "Source", "Sources"))
+		if set.IsTemplate() {
+			fmt.Fprintf(&b, "sets %s-...: %s, one for each set of the Source\n", set.Name, set.Content)
+		} else {
+			fmt.Fprintf(&b, "set %s: %s, %s\n", set.Name, set.Content, plural(len(set.Sources), "Source", "Sources"))
+		}
 		for _, s := range set.Sources {
 			if s.SIP == nil {
 				fmt.Fprintf(&b, "  %s, every %s\n", daemon.Redact(s.URL), short(s.Every))

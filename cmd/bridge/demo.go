@@ -172,7 +172,7 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 func (d *demo) begin(ctx context.Context) error {
-	for _, src := range d.opened.Sources {
+	for _, src := range d.opened.Sources() {
 		report, err := d.opened.Harvest(ctx, src, harvest.Options{})
 		if err != nil {
 			return err
@@ -215,7 +215,7 @@ func (d *demo) change(ctx context.Context, n int) error {
 	} else {
 		d.news.Evolve()
 	}
-	for _, src := range d.opened.Sources {
+	for _, src := range d.opened.Sources() {
 		if _, err := d.opened.Harvest(ctx, src, harvest.Options{}); err != nil {
 			return err
 		}

@@ -45,7 +45,12 @@ func harvestCommand() *cobra.Command {
 		h.Only(names)
 		out := &harvestPrinter{out: cmd.OutOrStdout(), json: *asJSON, dry: dry, quiet: quiet}
 		out.bar = newMeter(cmd.ErrOrStderr(), *asJSON || quiet)
-		return errors.Join(harvestAll(cmd.Context(), h, harvest.Options{Full: full, AllPending: true}, out), h.Close())
+		_, underived := h.DeriveSets(cmd.Context())
+		err = harvestAll(cmd.Context(), h, harvest.Options{Full: full, AllPending: true}, out)
+		if underived != nil && len(h.Sources()) > 0 && err == nil {
+			underived = partFailure(underived)
+		}
+		return errors.Join(underived, err, h.Close())
 	}
 	return cmd
 }
@@ -54,9 +59,13 @@ func harvestCommand() *cobra.Command {
 // how many of them work at once.
 func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *harvestPrinter) error {
 	var group sync.WaitGroup
-	reports := make([]harvest.Report, len(h.Sources))
-	failed := make([]error, len(h.Sources))
-	for i, src := range h.Sources {
+	sources := h.Sources()
+	if len(sources) == 0 { // no set of a template is known
+		return nil
+	}
+	reports := make([]harvest.Report, len(sources))
+	failed := make([]error, len(sources))
+	for i, src := range sources {
 		group.Go(func() {
 			o := o
 			var ended func()
@@ -98,7 +107,7 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 	if failures > 0 {
 		left = append(left, fmt.Sprintf("%d of %s failed", failures, plural(len(failed), "Source", "Sources")))
 	}
-	for i, src := range h.Sources {
+	for i, src := range h.Sources() {
 		if failed[i] == nil {
 			left = append(left, unfinished(src, &reports[i], now.Sets)...)
 		}

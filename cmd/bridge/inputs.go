@@ -243,7 +243,9 @@ func needSources(c *config.Config) error {
 // knownNames returns an error for a name of neither a set nor a Source.
 func knownNames(c *config.Config, names []string) error {
 	for _, name := range names {
-		if !slices.ContainsFunc(c.Sets, func(set config.Set) bool { return set.Name == name }) && !anySource(c, func(s *config.Source) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(c.Sets, func(set config.Set) bool {
+			return set.Name == name || set.IsTemplate() && strings.HasPrefix(name, set.Name+"-")
+		}) && !anySource(c, func(s *config.Source) bool { return s.Name == name }) {
 			return usage(fmt.Errorf("%s has no set and no Source named %q; SOURCEs and --config exclude each other: write the Sources into the file, or leave --config out", c.File, name))
 		}
 	}

@@ -92,7 +92,7 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base str
   %[1]s/.well-known/resourcesync    for ResourceSync
   %[1]s/sets/SET/feed.atom          for Atom-PMH, one feed for each set
 `, base, address)
-	for _, s := range h.Sources {
+	for _, s := range h.Sources() {
 		if s.Kind == harvest.SIP {
 			continue
 		}
@@ -105,8 +105,11 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base str
 		}
 		fmt.Fprintf(out, "%s: harvesting %s %s, then every %s\n", s.Set, daemon.Redact(s.URL), first, short(s.Every))
 	}
+	for _, s := range h.Templates() {
+		fmt.Fprintf(out, "%s: asking %s for its sets now, then every %s; each becomes a set\n", s.Set, daemon.Redact(s.URL), short(s.Every))
+	}
 	printSIP(out, h, base)
-	if len(h.Sources) == 0 {
+	if len(h.Sources())+len(h.Templates()) == 0 {
 		fmt.Fprintf(out, "no Source is given: publishing what %s has, harvesting nothing\n", h.Config.Data)
 	}
 	if w := h.PathWarning(); w != "" {

@@ -153,6 +153,8 @@ type Set struct {
 	// feeds too: for Atom-PMH and for people.
 	Robots bool `toml:"robots" default:"true"`
 	Feeds  bool `toml:"feeds" default:"true"`
+	// Template is the configured set that this one was derived from, "" none.
+	Template string
 	// Sources in the order of the configuration: a record is published as the first
 	// Source that has it reports it. At most one is of kind KindSIP.
 	Sources []Source `toml:"source"`
@@ -168,6 +170,12 @@ const (
 	KindSIP      = "sip"
 )
 
+// The values of Source.Sets.
+const (
+	OneSet  = "one"
+	EachSet = "each"
+)
+
 // Source is an upstream server. One of kind KindSIP is not harvested: from PublicURL
 // to Password all is zero.
 type Source struct {
@@ -179,6 +187,12 @@ type Source struct {
 	// Source of kind KindSIP it is the peer's, for people and for trust, or else
 	// the path of our own service, /sip/{set}.
 	URL string `toml:"url"`
+	// Origin is the URL of the template's Source, that of a set which was derived from it: only what an operator has
+	// typed is trusted, and logged in to. "" is the URL itself.
+	Origin string
+	// Sets is OneSet, or EachSet: then the set is a template. Each set of resources of the
+	// Source becomes a set of ours with its settings; see Derive.
+	Sets string `toml:"sets" default:"one" oneof:"one each"`
 	// PublicURL is where the folder of a local file is published, "" nowhere.
 	PublicURL string `toml:"public_url" form:"folder"`
 	// Every is the time between two harvests.

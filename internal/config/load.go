@@ -189,6 +189,17 @@ func (d *document) set(t table) Set {
 		}
 		s.Sources = append(s.Sources, source)
 	}
+	if s.IsTemplate() {
+		template := t.tables("source", "set.source")[0]
+		switch {
+		case len(s.Sources) > 1:
+			template.report("sets", `is "each", so this must be the only [[set.source]] of the set; write the others in sets of their own`)
+		case t.has("submit"):
+			template.report("sets", `is "each", and no set that is made so can have a [[set.submit]]; leave one of them out`)
+		case len(s.Name) > maxTemplateName:
+			t.report("name", `has more than %d characters; the names of the sets that sets = "each" makes begin with it`, maxTemplateName)
+		}
+	}
 	for _, in := range t.tables("submit", "set.submit") {
 		target := d.target(in, s.Name)
 		once(in, target.Name, target.URL, names, urls)
@@ -232,6 +243,12 @@ func (d *document) source(t table, set string) Source {
 	}
 	if s.User != "" && local {
 		t.report("user", "is of no use with a local file; leave it out")
+	}
+	if s.Sets == EachSet {
+		if s.Kind != "" && s.Kind != ResourceSync {
+			t.report("sets", `is "each", which only a Source of kind "resourcesync" has; leave it out`)
+		}
+		s.Kind = ResourceSync
 	}
 	t.login("user", "password")
 	s.OwnContents, s.ContentHosts = t.contentHosts()

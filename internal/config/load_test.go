@@ -212,7 +212,7 @@ password_file = "secret"
 		Prefer: []string{"application/rdf+xml"}, Formats: []string{"application/rdf+xml", "text/html"},
 		SegmentEvents: 50_000, SegmentHours: 1, Identity: PerSource,
 		Sources: []Source{{
-			Kind: AtomPMH, URL: "https://A.example:8443/feed.atom?x=1", Every: 10 * time.Minute,
+			Kind: AtomPMH, URL: "https://A.example:8443/feed.atom?x=1", Sets: OneSet, Every: 10 * time.Minute,
 			MaxDocuments: 5, HoldDeletions: time.Hour, User: "me", Password: Secret{"rosebud"},
 		}, local},
 	}, other}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/url"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,7 +52,11 @@ type Bridge struct {
 	Log             *eventlog.Log
 	SIP             *store.Store // the submissions and notifications in the log
 	Contents        *content.Store
-	Sources         []*Source // in the order of the configuration
+	sourcesMu       sync.Mutex
+	sources         []*Source // in the order of the configuration; it only grows, see Sources
+	base            string    // of our documents, "" while it is not known
+	templates       []*template
+	only            []string // see Only; nil is everything
 	opt             Options
 	missingContents atomic.Pointer[missingContents] // nil when no content is missing
 	guard           *fetch.Guard                    // the limits that all have in common
@@ -175,6 +180,8 @@ func (b *Bridge) fetchOptions() fetch.Options {
 // newGuard returns a Guard that is closed with the Bridge.
 func (b *Bridge) newGuard(r fetch.Reach) *fetch.Guard {
 	g := b.guard.With(r)
+	b.sourcesMu.Lock()
+	defer b.sourcesMu.Unlock()
 	b.guards = append(b.guards, g)
 	return g
 }

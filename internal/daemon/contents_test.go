@@ -132,10 +132,10 @@ func TestAlternateThatFailsForLong(t *testing.T) {
 		}})
 	once := fetch.New(fetch.Options{Attempts: 1, Network: w.network(), Reach: fetch.Reach{Origin: "http://source.example/doc"}})
 	defer once.Close()
-	h.Sources[0].Client = once.Client("")
+	h.Sources()[0].Client = once.Client("")
 	pass := func(what string, want ...string) {
 		t.Helper()
-		if _, err := h.Harvest(t.Context(), h.Sources[0], harvest.Options{AllPending: true}); err != nil {
+		if _, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{AllPending: true}); err != nil {
 			t.Fatal(err)
 		}
 		if got := logged(t, h); !slices.Equal(got, want) {
@@ -284,7 +284,7 @@ func TestTypeIsAskedForWhereNothingIsFetched(t *testing.T) {
 					t.Errorf("%s, %s, %s: reported %q", mode, kind, path, first)
 				}
 				w.requests()
-				if r, err := h.Harvest(t.Context(), h.Sources[0], harvest.Options{Full: true}); err != nil || r.Events() != 0 {
+				if r, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{Full: true}); err != nil || r.Events() != 0 {
 					t.Errorf("%s, %s, %s, again: %+v, %v", mode, kind, path, r, err)
 				}
 				if asked := w.requests(); slices.Contains(asked, "source.example"+path) {

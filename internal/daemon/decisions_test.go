@@ -72,7 +72,7 @@ func TestManyDecisions(t *testing.T) {
 			t.Errorf("decision %d: %v", i, err)
 		}
 	}
-	counts, err := h.bridge.SIP.Counts(t.Context(), h.bridge.Sources[0].ID)
+	counts, err := h.bridge.SIP.Counts(t.Context(), h.bridge.Sources()[0].ID)
 	if err != nil || counts.Submissions[submission.StateAccepted] != n/2 || counts.Submissions[submission.StateRejected] != n/2 || counts.UnderReview != 0 {
 		t.Errorf("%+v, %v", counts, err)
 	}

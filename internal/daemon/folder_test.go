@@ -77,11 +77,11 @@ func TestPartialSet(t *testing.T) {
 	want("before the first harvest", http.StatusServiceUnavailable)
 	b.harvest()
 	want("one Source was walked", http.StatusServiceUnavailable)
-	if _, err := b.bridge.Harvest(t.Context(), b.bridge.Sources[1], harvest.Options{}); err == nil {
+	if _, err := b.bridge.Harvest(t.Context(), b.bridge.Sources()[1], harvest.Options{}); err == nil {
 		t.Fatal("the second Source answers: this test shows nothing")
 	}
 	want("the other fails", http.StatusServiceUnavailable)
-	if _, err := b.bridge.Harvester().AcceptGap(t.Context(), &b.bridge.Sources[1].Source); err != nil {
+	if _, err := b.bridge.Harvester().AcceptGap(t.Context(), &b.bridge.Sources()[1].Source); err != nil {
 		t.Fatal(err)
 	}
 	b.harvest()

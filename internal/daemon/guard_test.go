@@ -153,7 +153,7 @@ func (w *testNetwork) openIn(data string, sources []string, change ...func(*conf
 
 func (w *testNetwork) harvest(h *daemon.Bridge, source int) (harvest.Report, error) {
 	w.t.Helper()
-	return h.Harvest(w.t.Context(), h.Sources[source], harvest.Options{})
+	return h.Harvest(w.t.Context(), h.Sources()[source], harvest.Options{})
 }
 
 // D62: a Source lists what is on another Source's private host: by name, by

@@ -280,7 +280,7 @@ func (r webReply) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (b *harness) source() *daemon.Source { return b.bridge.Sources[0] }
+func (b *harness) source() *daemon.Source { return b.bridge.Sources()[0] }
 
 // harvest makes one pass that must not fail.
 func (b *harness) harvest() harvest.Report {

@@ -16,7 +16,7 @@ func (b *Bridge) openEpochs(ctx context.Context) error {
 		return err
 	}
 	for i := range sets {
-		for _, s := range b.Sources {
+		for _, s := range b.Sources() {
 			if s.Set == sets[i].Name {
 				s.Epoch = sets[i].Feed
 			}

@@ -64,7 +64,7 @@ func (g *cycle) some() {
 	g.rt.Helper()
 	for range rapid.IntRange(0, 5).Draw(g.rt, "harvests") {
 		r := g.row[rapid.IntRange(0, 2).Draw(g.rt, "bridge")]
-		s := r.bridge.Sources[rapid.IntRange(0, len(r.bridge.Sources)-1).Draw(g.rt, "source")]
+		s := r.bridge.Sources()[rapid.IntRange(0, len(r.bridge.Sources())-1).Draw(g.rt, "source")]
 		if _, err := r.bridge.Harvest(r.t.Context(), s, harvest.Options{Full: rapid.IntRange(0, 4).Draw(g.rt, "full") == 0}); err != nil {
 			g.rt.Fatalf("%s: %v", s.URL, err)
 		}
@@ -83,7 +83,7 @@ func (g *cycle) settle() {
 		var events int64
 		for _, i := range rapid.Permutation([]int{0, 1, 2}).Draw(g.rt, "order") {
 			r := g.row[i]
-			for _, s := range r.bridge.Sources {
+			for _, s := range r.bridge.Sources() {
 				report, err := r.bridge.Harvest(r.t.Context(), s, harvest.Options{AllPending: true})
 				if err != nil {
 					g.rt.Fatalf("%s: %v", s.URL, err)
@@ -216,7 +216,7 @@ func TestCycleOfSets(t *testing.T) {
 func passAround(t *testing.T, row []*relay) (events int64) {
 	t.Helper()
 	for _, r := range row {
-		for _, s := range r.bridge.Sources {
+		for _, s := range r.bridge.Sources() {
 			report := r.take(t, s, harvest.Options{})
 			events += report.Events()
 		}
@@ -270,11 +270,11 @@ func TestOriginJoinsAfterTheBridge(t *testing.T) {
 			from, origin = []string{a.lists(), o.source()}, 1
 		}
 		b.again(pool{sources: from})
-		b.take(t, b.bridge.Sources[origin], harvest.Options{})
+		b.take(t, b.bridge.Sources()[origin], harvest.Options{})
 		o.Delete("a")
-		b.take(t, b.bridge.Sources[origin], harvest.Options{})
+		b.take(t, b.bridge.Sources()[origin], harvest.Options{})
 		b.want("deleted at the origin", b.titles())
-		b.take(t, b.bridge.Sources[1-origin], harvest.Options{Full: true})
+		b.take(t, b.bridge.Sources()[1-origin], harvest.Options{Full: true})
 		b.want("still at the bridge", b.titles())
 	}
 }
@@ -313,7 +313,7 @@ func TestCycleAroundALocalFile(t *testing.T) {
 			t.Errorf("the original of %s is %s, want it at the first bridge", e.Record, e.Via.Href)
 		}
 	}
-	if report := a.take(t, a.bridge.Sources[0], harvest.Options{Full: true}); report.Entries == 0 || report.Skipped != report.Entries {
+	if report := a.take(t, a.bridge.Sources()[0], harvest.Options{Full: true}); report.Entries == 0 || report.Skipped != report.Entries {
 		t.Errorf("%d of %d entries are known to be its own: %+v", report.Skipped, report.Entries, report)
 	}
 	p.Delete("a")
@@ -370,7 +370,7 @@ func TestBridgesWaitForBridges(t *testing.T) {
 			}
 			for i := 0; i < len(c.asks); i += 3 {
 				r := row[c.asks[i]-'a']
-				if report := r.take(t, r.bridge.Sources[c.asks[i+1]-'0'], harvest.Options{}); !report.Withheld {
+				if report := r.take(t, r.bridge.Sources()[c.asks[i+1]-'0'], harvest.Options{}); !report.Withheld {
 					t.Errorf("%s: nothing was withheld: %+v", c.asks[i:i+2], report)
 				}
 				if n := publishes(c.asks[:i+2]); n != 0 {

@@ -52,7 +52,7 @@ func newMixed(t *testing.T, identity string) *mixed {
 func (m *mixed) harvestAll(order ...int) {
 	m.t.Helper()
 	for _, i := range order {
-		m.take(m.t, m.bridge.Sources[i], harvest.Options{})
+		m.take(m.t, m.bridge.Sources()[i], harvest.Options{})
 	}
 }
 

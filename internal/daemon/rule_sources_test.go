@@ -65,7 +65,7 @@ func TestA15_AbsenceAndGuardCountOneSource(t *testing.T) {
 
 func (b *twoSources) harvestOf(n int) {
 	b.t.Helper()
-	if _, err := b.bridge.Harvest(b.t.Context(), b.bridge.Sources[n], harvest.Options{}); err != nil {
+	if _, err := b.bridge.Harvest(b.t.Context(), b.bridge.Sources()[n], harvest.Options{}); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -135,14 +135,19 @@ func retryDelay(failures int, every time.Duration) time.Duration {
 // again, with growing delays. done, if not nil, is called after each harvest.
 func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	var group sync.WaitGroup
-	for _, src := range b.Sources {
-		if src.Kind == harvest.SIP {
-			continue // it calls us
-		}
+	begin := func(src *Source) {
 		group.Go(func() {
 			b.restartOnPanic(ctx, "harvests of "+Redact(src.URL), func(ctx context.Context) { b.harvestLoop(ctx, src, stop, done) })
 		})
 	}
+	for _, src := range b.Sources() {
+		if src.Kind != harvest.SIP { // which calls us
+			begin(src)
+		}
+	}
+	group.Go(func() {
+		b.restartOnPanic(ctx, "asking Sources for their sets", func(ctx context.Context) { b.watchTemplates(ctx, begin) })
+	})
 	group.Go(func() { b.restartOnPanic(ctx, "asking for pending contents", b.retryPending) })
 	group.Go(func() {
 		b.restartOnPanic(ctx, "writing when Sources were asked", func(ctx context.Context) {

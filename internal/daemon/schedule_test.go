@@ -77,7 +77,7 @@ func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
 	h := openFeeds(t, folder, server, paths...)
 	for i := range 4 {
 		for range i + 1 { // the second fails twice, the third is refused by our own guard from the second time on
-			_, err := h.harvestSource(t.Context(), h.Sources[i], h.Sources[i].Every, harvest.Options{})
+			_, err := h.harvestSource(t.Context(), h.Sources()[i], h.Sources()[i].Every, harvest.Options{})
 			if (err != nil) != (i == 1 || i == 2) {
 				t.Fatalf("%s: %v", paths[i], err)
 			}
@@ -92,8 +92,8 @@ func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
 	}{
 		{0, 59 * time.Minute, 66 * time.Minute}, {2, time.Minute, 132 * time.Second}, {3, 28 * time.Minute, 31 * time.Minute}, {0, 50 * time.Second, 67 * time.Second}, {0, 0, 0},
 	} {
-		s, err := h.Log.Schedule(t.Context(), h.Sources[i].ID)
-		due, dueErr := h.DueIn(t.Context(), h.Sources[i])
+		s, err := h.Log.Schedule(t.Context(), h.Sources()[i].ID)
+		due, dueErr := h.DueIn(t.Context(), h.Sources()[i])
 		if err = errors.Join(err, dueErr); err != nil || s.Failures != want.failures || due < want.from || due > want.to {
 			t.Errorf("%s: due in %s after %d failures, %v; want between %s and %s, %d", paths[i], due, s.Failures, err, want.from, want.to, want.failures)
 		}
@@ -101,10 +101,10 @@ func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
 
 	// Who asks by hand asks now, and a success ends the failures.
 	before := asked.Load()
-	if _, err := h.Harvest(t.Context(), h.Sources[0], harvest.Options{}); err != nil || asked.Load() != before+1 {
+	if _, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{}); err != nil || asked.Load() != before+1 {
 		t.Errorf("by hand: %v, %d requests", err, asked.Load()-before)
 	}
-	if s, err := h.Log.Schedule(t.Context(), h.Sources[0].ID); err != nil || s.Next != 0 {
+	if s, err := h.Log.Schedule(t.Context(), h.Sources()[0].ID); err != nil || s.Next != 0 {
 		t.Errorf("after that serve asks when it starts; planned for %v, %v", s.Next, err)
 	}
 	closeBridge(t, h)
@@ -132,7 +132,7 @@ func TestUnchangedHarvestWritesNothing(t *testing.T) {
 		return info.Size()
 	}
 	pass := func() harvest.Report {
-		r, err := h.harvestSource(t.Context(), h.Sources[0], time.Hour, harvest.Options{})
+		r, err := h.harvestSource(t.Context(), h.Sources()[0], time.Hour, harvest.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 		h := openFeeds(t, folder, server, "/")
 		ended := make(chan error)
 		go func() {
-			_, err := h.harvestSource(context.WithoutCancel(t.Context()), h.Sources[0], time.Hour, harvest.Options{})
+			_, err := h.harvestSource(context.WithoutCancel(t.Context()), h.Sources()[0], time.Hour, harvest.Options{})
 			ended <- err
 		}()
 		<-entered
@@ -188,12 +188,12 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 			t.Errorf("status while it is harvested: %+v, %v", sets, err)
 		}
 		// What the process leaves when it dies now.
-		file := filepath.Join(folder, underwayFolder, fmt.Sprintf("%d.json", h.Sources[0].ID))
+		file := filepath.Join(folder, underwayFolder, fmt.Sprintf("%d.json", h.Sources()[0].ID))
 		left, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored, err := h.Log.Schedule(t.Context(), h.Sources[0].ID)
+		stored, err := h.Log.Schedule(t.Context(), h.Sources()[0].ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Log.SaveSchedule(t.Context(), h.Sources[0].ID, stored, false); err != nil {
+		if err := h.Log.SaveSchedule(t.Context(), h.Sources()[0].ID, stored, false); err != nil {
 			t.Fatal(err)
 		}
 		closeBridge(t, h)
@@ -210,8 +210,8 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 		}
 
 		h = openFeeds(t, folder, server, "/")
-		s, err := h.Log.Schedule(t.Context(), h.Sources[0].ID)
-		due, dueErr := h.DueIn(t.Context(), h.Sources[0])
+		s, err := h.Log.Schedule(t.Context(), h.Sources()[0].ID)
+		due, dueErr := h.DueIn(t.Context(), h.Sources()[0])
 		least := retryDelay(death, time.Hour) - 10*time.Second
 		if err = errors.Join(err, dueErr); err != nil || s.Failures != death || due < least || due > 2*least+time.Minute {
 			t.Errorf("after death %d: %d failures, due in %s, %v; want about %s", death, s.Failures, due, err, least)
@@ -234,8 +234,8 @@ func TestPanicBacksTheSourceOff(t *testing.T) {
 	defer server.Close()
 	h := openFeeds(t, t.TempDir(), server, "/", "/other")
 	defer closeBridge(t, h)
-	h.Sources[0].Client = &http.Client{Transport: panics{}}
-	for i, src := range h.Sources {
+	h.Sources()[0].Client = &http.Client{Transport: panics{}}
+	for i, src := range h.Sources() {
 		_, err := h.harvestSource(t.Context(), src, time.Hour, harvest.Options{})
 		var found *defect.Error
 		s, serr := h.Log.Schedule(t.Context(), src.ID)
@@ -258,7 +258,7 @@ func TestFullQuarantineIsSaid(t *testing.T) {
 	defer server.Close()
 	h := openFeeds(t, t.TempDir(), server, "/")
 	defer closeBridge(t, h)
-	report, err := h.harvestSource(t.Context(), h.Sources[0], time.Hour, harvest.Options{})
+	report, err := h.harvestSource(t.Context(), h.Sources()[0], time.Hour, harvest.Options{})
 	if err != nil || report.Quarantined != 10_100 || report.Dropped != 1100 || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "this harvest dropped 1100 ") {
 		t.Errorf("%d quarantined, %d dropped, %q, %v", report.Quarantined, report.Dropped, report.Warnings, err)
 	}

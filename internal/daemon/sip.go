@@ -222,11 +222,12 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 		o.Submitter = &sip.Submitter{Name: t.SubmitterName, EmailAddress: t.SubmitterEmail}
 	}
 	if t.ImportAcceptedTo != "" {
-		i := slices.IndexFunc(b.Sources, func(s *Source) bool { return s.Set == t.ImportAcceptedTo && s.Kind == config.KindSIP })
+		sources := b.Sources()
+		i := slices.IndexFunc(sources, func(s *Source) bool { return s.Set == t.ImportAcceptedTo && s.Kind == config.KindSIP })
 		if i < 0 {
 			return fmt.Errorf("import_accepted_to names set %q, which has no SIP Source", t.ImportAcceptedTo)
 		}
-		o.ImportTo, o.ImportURL = b.Sources[i].ID, b.Sources[i].URL
+		o.ImportTo, o.ImportURL = sources[i].ID, sources[i].URL
 	}
 	reload, owing := make(chan struct{}, 1), make(chan struct{}, 1)
 	o.Reload, o.ImportPending = reload, owing

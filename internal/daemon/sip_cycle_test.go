@@ -89,7 +89,7 @@ submitter_email = "ann@one.example"
 // harvest has bridge one look at both Sources.
 func (c *sipCycle) harvest() {
 	c.t.Helper()
-	for _, s := range c.one.bridge.Sources {
+	for _, s := range c.one.bridge.Sources() {
 		var err error
 		for range 100 { // serve looks too, and who comes second begins anew
 			if s.Kind == config.KindSIP {

@@ -23,33 +23,30 @@ import (
 // Source is a configured Source, ready to be harvested.
 type Source struct {
 	harvest.Source
-	Name  string // in the configuration, "" when it has none
-	Every time.Duration
-	busy  sync.Mutex // held while it is harvested, or its pending contents are asked for
+	Name     string // in the configuration, "" when it has none
+	Template string // the configured set that its set was derived from, "" none
+	Every    time.Duration
+	busy     sync.Mutex // held while it is harvested, or its pending contents are asked for
+}
+
+// Sources returns those that are configured, in the order of the configuration. Those of
+// sets that are found later come last.
+func (b *Bridge) Sources() []*Source {
+	b.sourcesMu.Lock()
+	defer b.sourcesMu.Unlock()
+	return b.sources
 }
 
 // openSets creates the configured sets and Sources, in one transaction.
 func (b *Bridge) openSets(ctx context.Context) error {
+	if err := b.expandTemplates(ctx); err != nil {
+		return err
+	}
 	sets := make([]eventlog.SetConfig, len(b.Config.Sets))
 	for i := range b.Config.Sets {
-		s := &b.Config.Sets[i]
-		mode, err := event.ParseContent(s.Content)
-		if err != nil {
+		var err error
+		if sets[i], err = b.setConfig(&b.Config.Sets[i]); err != nil {
 			return err
-		}
-		sets[i] = eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
-			AnyContent:    b.Config.File == "", // SOURCEs of the command line do not speak of it
-			Whole:         b.Config.File != "", // nor of other Sources
-			KeepOrder:     b.Config.File == "", // nor of the order, one at a time
-			NoRobots: !s.Robots, NoFeeds: !s.Feeds,
-			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
-			Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
-		for _, src := range s.Sources {
-			u, err := url.Parse(src.URL)
-			if err != nil {
-				return fmt.Errorf("source %s: %w", src.URL, err)
-			}
-			sets[i].Sources = append(sets[i].Sources, eventlog.SourceConfig{Name: src.Name, Kind: src.Kind, URL: fetch.Plain(u)})
 		}
 	}
 	former, err := b.Log.Configure(ctx, sets)
@@ -61,23 +58,56 @@ func (b *Bridge) openSets(ctx context.Context) error {
 			append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
 	}
 	for i := range sets {
-		for j, stored := range sets[i].Sources {
-			src, err := b.source(&b.Config.Sets[i], j, &sets[i])
-			if err != nil {
-				return err
-			}
-			// Where the configuration leaves the kind open, it is the one that was
-			// detected.
-			if src.Kind = stored.Kind; src.Kind == "" {
-				src.Found = func(ctx context.Context, kind string) error {
-					_, err := b.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
-					return err
-				}
-			}
-			b.Sources = append(b.Sources, src)
+		sources, err := b.openSources(&b.Config.Sets[i], &sets[i])
+		if err != nil {
+			return err
 		}
+		b.sources = append(b.sources, sources...)
 	}
 	return nil
+}
+
+// setConfig returns what the log is told of a set.
+func (b *Bridge) setConfig(s *config.Set) (eventlog.SetConfig, error) {
+	mode, err := event.ParseContent(s.Content)
+	if err != nil {
+		return eventlog.SetConfig{}, err
+	}
+	c := eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
+		AnyContent: b.Config.File == "", // SOURCEs of the command line do not speak of it
+		Whole:      b.Config.File != "", // nor of other Sources
+		KeepOrder:  b.Config.File == "", // nor of the order, one at a time
+		NoRobots:   !s.Robots, NoFeeds: !s.Feeds,
+		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
+		Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
+	for _, src := range s.Sources {
+		u, err := url.Parse(src.URL)
+		if err != nil {
+			return c, fmt.Errorf("source %s: %w", src.URL, err)
+		}
+		c.Sources = append(c.Sources, eventlog.SourceConfig{Name: src.Name, Kind: src.Kind, URL: fetch.Plain(u)})
+	}
+	return c, nil
+}
+
+// openSources returns the Sources of a set that the log has.
+func (b *Bridge) openSources(s *config.Set, in *eventlog.SetConfig) (all []*Source, err error) {
+	for j, stored := range in.Sources {
+		src, err := b.source(s, j, in)
+		if err != nil {
+			return nil, err
+		}
+		// Where the configuration leaves the kind open, it is the one that was
+		// detected.
+		if src.Kind = stored.Kind; src.Kind == "" {
+			src.Found = func(ctx context.Context, kind string) error {
+				_, err := b.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
+				return err
+			}
+		}
+		all = append(all, src)
+	}
+	return all, nil
 }
 
 // alsoConfigured returns the log attributes that name the set that a former Source is
@@ -100,7 +130,7 @@ func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, 
 		return nil, fmt.Errorf("source %s: %w", c.URL, err)
 	}
 	plain, root, l := fetch.Plain(u), "", b.Config.Limits
-	src := &Source{Name: c.Name, Every: c.Every, Source: harvest.Source{
+	src := &Source{Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: b.allowHost, User: c.User,
 		Selection: translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},
@@ -126,7 +156,7 @@ func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, 
 // openClients gives a Source its clients: for its documents, and for the contents
 // of its records.
 func (b *Bridge) openClients(src *Source, c *config.Source, root string) {
-	reach := fetch.Reach{Origin: src.URL, Allowed: b.Config.AllowHosts}
+	reach := fetch.Reach{Origin: cmp.Or(c.Origin, src.URL), Allowed: b.Config.AllowHosts}
 	if c.User != "" {
 		reach.User = url.UserPassword(c.User, c.Password.Reveal())
 	}
@@ -171,7 +201,10 @@ func (b *Bridge) allowHost(host string) bool {
 // setBaseURL sets the URL of our own documents on all Sources: a record whose original
 // is below it has come back from another bridge.
 func (b *Bridge) setBaseURL(base string) {
-	for _, s := range b.Sources {
+	b.sourcesMu.Lock()
+	defer b.sourcesMu.Unlock()
+	b.base = base
+	for _, s := range b.sources {
 		s.Selection.Own = base + "/sets/" + s.Set + "/"
 	}
 }
@@ -194,7 +227,7 @@ func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) 
 	default:
 		return nil, fmt.Errorf("set %q has no Source %q: see bridge source ls %s", set, source, set)
 	}
-	for _, s := range b.Sources {
+	for _, s := range b.Sources() {
 		if s.ID == found.ID {
 			return s, nil
 		}
@@ -250,17 +283,19 @@ func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Sourc
 }
 
 // Only keeps those configured Sources that names contains, by their own name or their
-// set's; without names all.
+// set's; without names all. The name of a template stands for all its sets.
 func (b *Bridge) Only(names []string) {
-	if len(names) > 0 {
-		b.Sources = slices.DeleteFunc(b.Sources, func(s *Source) bool {
-			return !slices.Contains(names, s.Set) && (s.Name == "" || !slices.Contains(names, s.Name))
-		})
+	if len(names) == 0 {
+		return
 	}
+	b.only = names
+	b.sources = slices.DeleteFunc(b.sources, func(s *Source) bool {
+		return !slices.Contains(names, s.Set) && (s.Name == "" || !slices.Contains(names, s.Name)) && !slices.Contains(names, s.Template)
+	})
 }
 
 func (b *Bridge) sourceByID(id event.SourceID) *Source {
-	for _, s := range b.Sources {
+	for _, s := range b.Sources() {
 		if s.ID == id {
 			return s
 		}
@@ -270,7 +305,7 @@ func (b *Bridge) sourceByID(id event.SourceID) *Source {
 
 // sourceOf returns a configured Source.
 func (b *Bridge) sourceOf(set, url string) *Source {
-	for _, s := range b.Sources {
+	for _, s := range b.Sources() {
 		if s.Set == set && s.URL == url {
 			return s
 		}

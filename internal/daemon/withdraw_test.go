@@ -128,7 +128,7 @@ func TestWithdrawnStays(t *testing.T) {
 	h.notify("/sip/main", acceptedAs("1"))
 	h.await(1)
 	ev := h.logged(allAfter(0))[0]
-	other := h.bridge.Sources[1]
+	other := h.bridge.Sources()[1]
 	p, err := h.bridge.Log.Progress(t.Context(), other.ID)
 	if err != nil {
 		t.Fatal(err)

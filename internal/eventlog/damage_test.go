@@ -211,6 +211,11 @@ func damageable(t *testing.T) string {
 	if err := errors.Join(add(l, src, 0, 400), add(l, second, 300, 200), l.RememberHost(ctx, "other.example", true), l.RememberHost(ctx, "third.example", false)); err != nil {
 		t.Fatal(err)
 	}
+	for i := range 5 {
+		if _, err := l.DeriveSet(ctx, "maps", fmt.Sprintf("https://maps.example/%d/capabilitylist.xml", i), []string{fmt.Sprintf("maps-%d", i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	older := items(0, 30)
 	for i := range older {
 		older[i].Modified = older[i].Modified.Add(-time.Hour)

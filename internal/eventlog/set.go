@@ -295,3 +295,68 @@ func (l *Log) RememberHost(ctx context.Context, name string, public bool) error 
 		return tx.Exec(ctx, "INSERT OR IGNORE INTO host (name, public, sum) VALUES ($1, $2, $3)", name, boolArg(public), sumOf(name, public))
 	})
 }
+
+// DerivedSet is a set that was made for one of the sets of resources of a Source.
+type DerivedSet struct {
+	Template string // the configured set that stands for all of them
+	URL      string // the Capability List of the set of resources
+	Name     string // of the set
+}
+
+const selectDerived = "SELECT template, url, name, sum FROM derived_set"
+
+func (s *DerivedSet) scan(rows *sql.Rows) error {
+	var sum int64
+	err := rows.Scan(&s.Template, &s.URL, &s.Name, &sum)
+	if err == nil && sum != sumOf(s.Template, s.URL, s.Name) {
+		err = errDamaged
+	}
+	return err
+}
+
+// DerivedSets returns the sets that were derived from a configured one, by their names.
+func (l *Log) DerivedSets(ctx context.Context, template string) (out []DerivedSet, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, selectDerived+" WHERE template = $1 ORDER BY name", template)
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			var s DerivedSet
+			err := s.scan(rows)
+			if errors.Is(err, errDamaged) {
+				err = fmt.Errorf("derived set %q: %w: run bridge verify", s.Name, err)
+			}
+			out = append(out, s)
+			return err
+		})
+	})
+	return out, err
+}
+
+// DeriveSet gives a set of resources its set, unless it has one: the first of names
+// that no set has, and that is none of the others.
+func (l *Log) DeriveSet(ctx context.Context, template, url string, names, others []string) (name string, err error) {
+	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		name = ""
+		var has DerivedSet
+		if err := tx.Each(ctx, selectDerived+" WHERE template = $1 AND url = $2", []any{template, url}, has.scan); err != nil {
+			return err
+		}
+		if name = has.Name; name != "" {
+			return nil
+		}
+		for _, n := range names {
+			taken := slices.Contains(others, n)
+			if err := tx.Each(ctx, "SELECT 1 FROM sets WHERE name = $1 UNION SELECT 1 FROM derived_set WHERE name = $1", []any{n}, func(*sql.Rows) error {
+				taken = true
+				return nil
+			}); err != nil {
+				return err
+			}
+			if !taken {
+				name = n
+				return tx.Exec(ctx, "INSERT INTO derived_set (template, url, name, sum) VALUES ($1, $2, $3, $4)", template, url, name, sumOf(template, url, name))
+			}
+		}
+		return fmt.Errorf("set %q: there are other sets of the names %q: give the set another name in the configuration", template, names)
+	})
+	return name, err
+}

@@ -156,3 +156,34 @@ func TestSetsAreBounded(t *testing.T) {
 	}
 	sound(t, l)
 }
+
+// TestDeriveSet: a set of resources keeps its set, and two never share one.
+func TestDeriveSet(t *testing.T) {
+	ctx := t.Context()
+	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "copy-a"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ template, url, names, others, want string }{
+		{"copy", "1", "copy-a copy-a-1", "", "copy-a-1"},       // there is a set of that name
+		{"copy", "1", "copy-b copy-b-1", "", "copy-a-1"},       // it has one
+		{"copy", "2", "copy-b copy-b-2", "", "copy-b"},         //
+		{"copy", "3", "copy-b copy-b-3", "", "copy-b-3"},       // that of another
+		{"other", "2", "copy-b copy-b-2", "", "copy-b-2"},      // also of another template
+		{"copy", "4", "copy-c copy-c-4", "copy-c", "copy-c-4"}, // configured, and not made yet
+		{"copy", "5", "copy-a copy-b", "", ""},
+	} {
+		got, err := l.DeriveSet(ctx, step.template, step.url, strings.Fields(step.names), strings.Fields(step.others))
+		if got != step.want || (err == nil) != (step.want != "") {
+			t.Errorf("%+v: %q, %v", step, got, err)
+		}
+	}
+	all, err := l.DerivedSets(ctx, "copy")
+	if err != nil || len(all) != 4 || all[0].Name != "copy-a-1" || all[0].URL != "1" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}

@@ -62,7 +62,7 @@ func (v *verifier) run() error {
 			return err
 		}
 	}
-	if err := v.inTransaction(slices.Concat(v.whatEventsName(), []checking{{"table host", doRestore, v.readHosts}, {"table record", doRestore, v.readKeys}, {"table event", doRestore, v.findEnd}})...); err != nil {
+	if err := v.inTransaction(slices.Concat(v.whatEventsName(), []checking{{"table host", doRestore, v.readHosts}, {"table derived_set", doRestore, v.readDerivedSets}, {"table record", doRestore, v.readKeys}, {"table event", doRestore, v.findEnd}})...); err != nil {
 		return err
 	}
 	if err := v.make(checking{"table event", doRestore, v.replay}); err != nil {
@@ -609,6 +609,18 @@ func (v *verifier) readHosts() error {
 		name, _, err := scanHost(rows)
 		if errors.Is(err, errDamaged) {
 			v.found(fmt.Sprintf("host %q", name), "it is not what was stored")
+			return nil
+		}
+		return err
+	})
+}
+
+func (v *verifier) readDerivedSets() error {
+	return v.each(selectDerived, func(rows *sql.Rows) error {
+		var s DerivedSet
+		err := s.scan(rows)
+		if errors.Is(err, errDamaged) {
+			v.found(fmt.Sprintf("derived set %q", s.Name), "it is not what was stored")
 			return nil
 		}
 		return err

@@ -3,6 +3,7 @@ package harvest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,19 @@ func detect(ctx context.Context, src *Source) (kind string, err error) {
 		return "", &kindError{URL: src.URL, Found: what, Tried: nothing.Tried}
 	}
 	return ResourceSync, err
+}
+
+// SetsOf asks a ResourceSync Source for its sets of resources, and returns the URL that
+// each can be harvested by alone: its Capability List or, where there is none, its list.
+func (h *Harvester) SetsOf(ctx context.Context, src *Source) (urls []string, err error) {
+	found, err := src.lists().Discover(ctx)
+	if err != nil {
+		return nil, src.explainRefusal(err)
+	}
+	for _, s := range found.Sets {
+		urls = append(urls, cmp.Or(s.CapabilityList, s.ResourceList, s.ChangeList))
+	}
+	return urls, nil
 }
 
 // kindError: a Source's URL neither answers nor leads to anything that can be

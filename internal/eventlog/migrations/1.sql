@@ -68,6 +68,16 @@ CREATE TABLE source (
     UNIQUE (set_id, url)
 ) STRICT;
 
+-- The sets that were made for the sets of resources of a Source, where the configuration
+-- wants one for each.
+CREATE TABLE derived_set (
+    template TEXT    NOT NULL, -- the configured set
+    url      TEXT    NOT NULL, -- the Capability List, or what stands for it
+    name     TEXT    NOT NULL UNIQUE,
+    sum      INTEGER NOT NULL,
+    PRIMARY KEY (template, url)
+) STRICT, WITHOUT ROWID;
+
 -- The host names that an operator typed, and whether their addresses were public
 -- when they were first connected to.
 CREATE TABLE host (

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A set whose Source has sets = "each" is a template. A ResourceSync Source has a
+// Capability List for each of its sets of resources (clause 9); each becomes a set of
+// ours, with the settings of the template and that Capability List as its Source. Which
+// there are is found out by asking the Source.
+
+// maxTemplateName bounds the name of a template: what follows must fit too.
+const maxTemplateName = 40
+
+// IsTemplate reports whether the set stands for all sets of its Source.
+func (s *Set) IsTemplate() bool {
+	return slices.ContainsFunc(s.Sources, func(src Source) bool { return src.Sets == EachSet })
+}
+
+// Derive returns the set of ours for one set of resources of a template's Source.
+func (s *Set) Derive(name, capabilityList string) Set {
+	d := *s
+	d.Name, d.Template = name, s.Name
+	if s.Title != "" {
+		d.Title = s.Title + ": " + strings.TrimPrefix(name, s.Name+"-")
+	}
+	source := s.Sources[0]
+	source.Origin = source.URL
+	source.Name, source.URL, source.Sets = "", capabilityList, OneSet
+	d.Sources = []Source{source}
+	return d
+}
+
+// DerivedNames returns the names that a set of resources may get, the best first. They
+// are the template's name and what tells its Capability List from others: the last folder of its
+// path, for instance, or the end of a hash.
+func (s *Set) DerivedNames(capabilityList string) []string {
+	digest := sha256.Sum256([]byte(capabilityList))
+	hash := strings.ToLower(base32.StdEncoding.EncodeToString(digest[:]))[:8]
+	if word := distinctive(capabilityList); word != "" {
+		word = strings.Trim(word[:min(len(word), 63-len(s.Name)-len(hash)-2)], "-")
+		return []string{s.Name + "-" + word, s.Name + "-" + word + "-" + hash}
+	}
+	return []string{s.Name + "-" + hash}
+}
+
+// distinctive returns what names a Capability List among those of its Source, in the
+// characters of set names: the last folder of its path or, if its file is called otherwise than
+// usual, that file.
+func distinctive(capabilityList string) string {
+	u, err := url.Parse(capabilityList)
+	if err != nil {
+		return ""
+	}
+	parts := strings.FieldsFunc(u.Path, func(r rune) bool { return r == '/' })
+	if n := len(parts); n > 1 && strings.HasPrefix(strings.ToLower(parts[n-1]), "capabilit") {
+		parts = parts[:n-1]
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	last := strings.TrimSuffix(strings.ToLower(parts[len(parts)-1]), ".xml")
+	return strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, last), "-")
+}

@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// Sets of a Source, each of which becomes a set of ours (sets = "each"). The log keeps which
+// there are, so that a set stays configured while the Source cannot be asked.
+
+// template is a configured set that stands for all sets of its Source.
+type template struct {
+	set    config.Set
+	source *Source // it is asked for its sets, and never harvested
+	listed []string
+}
+
+// expandTemplates replaces the templates of the configuration by the sets that were
+// derived from them so far.
+func (b *Bridge) expandTemplates(ctx context.Context) error {
+	var sets []config.Set
+	for _, s := range b.Config.Sets {
+		if !s.IsTemplate() {
+			sets = append(sets, s)
+			continue
+		}
+		known, err := b.Log.DerivedSets(ctx, s.Name)
+		if err != nil {
+			return err
+		}
+		for _, d := range known {
+			sets = append(sets, s.Derive(d.Name, d.URL))
+		}
+		source, err := b.source(&s, 0, &eventlog.SetConfig{Sources: make([]eventlog.SourceConfig, 1)})
+		if err != nil {
+			return err
+		}
+		b.templates = append(b.templates, &template{set: s, source: source})
+	}
+	b.Config.Sets = sets
+	return nil
+}
+
+// DeriveSets asks the Sources of templates for their sets, and makes a set for each new
+// one. It returns the new Sources. The error is of those that could not be asked.
+func (b *Bridge) DeriveSets(ctx context.Context) (found []*Source, err error) {
+	var failed []error
+	for _, t := range b.templates {
+		if b.only != nil && !slices.Contains(b.only, t.set.Name) {
+			continue
+		}
+		more, err := b.derive(ctx, t)
+		found = append(found, more...)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("set %s: the sets of %s cannot be found out: %w", t.set.Name, Redact(t.source.URL), err))
+		}
+	}
+	return found, errors.Join(failed...)
+}
+
+// derive makes a set for each set of a template's Source that has none yet.
+func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err error) {
+	listed, err := b.harvest.SetsOf(ctx, &t.source.Source)
+	if err != nil {
+		return nil, err
+	}
+	for _, gone := range t.listed {
+		if !slices.Contains(listed, gone) {
+			b.opt.Logger.Warn("the Source lists a set no longer: what was made of it stays as it is; bridge source forget ends it", "template", t.set.Name, "capability_list", Redact(gone))
+		}
+	}
+	t.listed = listed
+	known, err := b.Log.DerivedSets(ctx, t.set.Name)
+	if err != nil {
+		return nil, err
+	}
+	var others []string
+	for i := range b.Config.Sets {
+		others = append(others, b.Config.Sets[i].Name)
+	}
+	for _, list := range listed {
+		if slices.ContainsFunc(known, func(d eventlog.DerivedSet) bool { return d.URL == list }) {
+			continue
+		}
+		name, err := b.Log.DeriveSet(ctx, t.set.Name, list, t.set.DerivedNames(list), others)
+		if err != nil {
+			return found, err
+		}
+		set := t.set.Derive(name, list)
+		more, err := b.openNewSet(ctx, &set)
+		found = append(found, more...)
+		if err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// openNewSet makes a set while everything runs.
+func (b *Bridge) openNewSet(ctx context.Context, set *config.Set) ([]*Source, error) {
+	c, err := b.setConfig(set)
+	if err != nil {
+		return nil, err
+	}
+	sets := []eventlog.SetConfig{c}
+	sets[0].Whole = false // that would make all other Sources former ones
+	if _, err := b.Log.Configure(ctx, sets); err != nil {
+		return nil, err
+	}
+	made, err := b.Log.Set(ctx, set.Name)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := b.openSources(set, &sets[0])
+	if err != nil {
+		return nil, err
+	}
+	b.sourcesMu.Lock()
+	defer b.sourcesMu.Unlock()
+	for _, s := range sources {
+		s.Epoch = made.Feed
+		if b.base != "" {
+			s.Selection.Own = b.base + "/sets/" + s.Set + "/"
+		}
+	}
+	b.sources = append(b.sources, sources...)
+	return sources, nil
+}
+
+// Templates returns the Sources that are asked for their sets; Set is the template.
+func (b *Bridge) Templates() (all []*Source) {
+	for _, t := range b.templates {
+		all = append(all, t.source)
+	}
+	return all
+}
+
+// watchTemplates asks the Sources of templates for their sets, at once and as often as the
+// configuration says, until ctx ends. begin is called with each new Source.
+func (b *Bridge) watchTemplates(ctx context.Context, begin func(*Source)) {
+	if len(b.templates) == 0 {
+		return
+	}
+	every := b.templates[0].source.Every
+	for _, t := range b.templates {
+		every = min(every, t.source.Every)
+	}
+	for {
+		found, err := b.DeriveSets(ctx)
+		for _, s := range found {
+			b.opt.Logger.Info("the Source has a set that was not known", "set", s.Set, "source", Redact(s.URL))
+			begin(s)
+		}
+		wait := every
+		if err != nil && ctx.Err() == nil {
+			b.opt.Logger.Error("the sets of a Source cannot be found out", "error", err)
+			wait = min(every, 10*time.Minute)
+		}
+		if !sleep(ctx, wait) {
+			return
+		}
+	}
+}

@@ -59,6 +59,8 @@ const (
 	HistoryNamespace = "http://purl.org/syndication/history/1.0"
 	// TombstonesNamespace is that of at:deleted-entry (RFC 6721 2).
 	TombstonesNamespace = "http://purl.org/atompub/tombstones/1.0"
+	// PublishingNamespace is that of app:edited (RFC 5023 1.1).
+	PublishingNamespace = "http://www.w3.org/2007/app"
 	// LinkExtensionsNamespace is that of the attributes of Atom Link
 	// Extensions, such as le:md5; they are kept in Link.Other.
 	LinkExtensionsNamespace = "http://purl.org/atompub/link-extensions/1.0"
@@ -70,9 +72,12 @@ const (
 	// and it never changes. On a link of relation via, modified, hash and length
 	// are those of the original: a time of RFC 3339, hashes in the manner of
 	// ResourceSync ("sha-256:" and hex), bytes. On an alternate link hash is that
-	// of the representation. On atom:entry, and on a link that leads to a record,
-	// id is what the bridge calls the record; on atom:entry, modified is when the
-	// record was last modified, where no link of relation via says so.
+	// of the representation, or of its bytes in the content coding encoding, as length
+	// is then; profile narrows its media type, and pri is its priority among the links
+	// of its relation, as in ResourceSync. On atom:entry, and on a link that leads to a
+	// record, id is what the bridge calls the record; on atom:entry, modified is when
+	// the record was last modified, where no link of relation via says so, and changefreq
+	// a sitemap's hint.
 	CarriedNamespace = "urn:x-bridge:terms:1"
 	// RelFurtherAlternate is the relation of the second and every further
 	// alternate link of one media type and language, of which RFC 4287 (4.1.2)

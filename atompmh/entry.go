@@ -38,20 +38,27 @@ func (r *Reader) entry() (*Entry, error) {
 	d.Line, d.Column = s.Line, s.Column
 	d.CarriedID, _ = s.Attr(CarriedNamespace, "id")
 	d.CarriedModified, _ = s.Attr(CarriedNamespace, "modified")
+	d.CarriedChangeFreq, _ = s.Attr(CarriedNamespace, "changefreq")
+	d.EntryLanguage = s.Lang()
 	report := func(rule, found, expected string) {
 		r.problem(Problem{Rule: rule, Line: d.Line, Column: d.Column, Record: d.ID, Found: found, Expected: expected})
 	}
+	r.links = r.links[:0]
 	if s.Space == TombstonesNamespace {
 		if err := r.tombstone(d, report); err != nil {
 			return nil, err
 		}
 	} else {
-		r.links = r.links[:0]
 		if err := s.Children(func() error { return r.child(d, report) }); err != nil {
 			return nil, err
 		}
-		d.Links = slices.Clone(r.links)
 		r.classify(d, report)
+	}
+	d.Links = slices.Clone(r.links)
+	if d.Tombstone { // it has no title
+		d.EntryLanguage = ""
+	} else if d.EntryLanguage == d.Language || d.Language == "" {
+		d.Language, d.EntryLanguage = d.EntryLanguage, ""
 	}
 	r.to = s.Offset()
 	if d.rule == "" {
@@ -83,18 +90,109 @@ func (r *Reader) tombstone(d *draftEntry, report reporter) error {
 		r.checkID(d.ID, report)
 		d.stamp(r, when, report)
 	}
+	return s.Children(func() error {
+		switch {
+		case s.Space == TombstonesNamespace:
+			return r.deletion(d, report)
+		case s.Space == Namespace && s.Local == "link":
+			return r.entryLink(d, report)
+		case s.Space == Namespace && s.Local == "source":
+			return r.source(d, report)
+		}
+		return s.Skip()
+	})
+}
+
+// deletion reads a child that says something about a deletion (RFC 6721 4).
+func (r *Reader) deletion(d *draftEntry, report reporter) error {
+	s := r.scan
+	switch s.Local {
+	case "by":
+		var by []Person
+		if err := r.person(&by); err != nil {
+			return err
+		}
+		switch {
+		case len(by) == 0:
+			report(ruleTombstone, "an at:by without a name", "a person's name; it is left out")
+		case d.DeletedBy.Name != "":
+			report(ruleTombstone, "a second at:by", "at most one; the first is used")
+		default:
+			d.DeletedBy = by[0]
+		}
+		return nil
+	case "comment":
+		language := s.Lang()
+		text, err := r.textConstruct()
+		switch {
+		case err != nil || text == "":
+		case d.Comment.Value != "":
+			report(ruleTombstone, "a second at:comment", "at most one; the first is used")
+		default:
+			d.Comment = Text{text, language}
+		}
+		return err
+	}
 	return s.Skip()
+}
+
+// entryLink reads a link of the entry.
+func (r *Reader) entryLink(d *draftEntry, report reporter) error {
+	rel, _ := r.scan.Attr("", "rel")
+	alternate := relation(rel) == relAlternate
+	if alternate {
+		d.alternates++
+	}
+	l, ok, err := r.link(report)
+	switch {
+	case err != nil || !ok:
+		return err
+	case len(r.links) == maxLinks:
+		d.bad(ruleEntry, "more than %d links", maxLinks)
+	default:
+		r.links = append(r.links, l)
+	}
+	if alternate {
+		d.usable++
+		if !d.Tombstone && strictxml.Trim(l.Type) == "" {
+			report(ruleType, "an alternate link without type: "+clip(l.Href), "the media type of the representation")
+		}
+	}
+	return nil
+}
+
+// extraDate reads a date that decides nothing. A bad one is reported and left out.
+func (r *Reader) extraDate(to *time.Time, report reporter) error {
+	name := r.scan.Local
+	raw, _, err := r.characters()
+	if err != nil || !to.IsZero() {
+		return err
+	}
+	t, bad := r.date(raw, report)
+	if bad != nil {
+		report(ruleDate, name+" "+strconv.Quote(clip(raw))+": "+bad.Error(), "a date; it is left out")
+		return nil
+	}
+	*to = t
+	return nil
 }
 
 func (r *Reader) child(d *draftEntry, report reporter) error {
 	s := r.scan
-	if s.Space != Namespace {
+	switch {
+	case s.Space == TombstonesNamespace:
+		return r.deletion(d, report)
+	case s.Space == PublishingNamespace && s.Local == "edited":
+		return r.extraDate(&d.Edited, report)
+	case s.Space != Namespace:
 		return s.Skip()
 	}
 	if r.o.Strict {
 		r.strictElement(&d.once, d.ID, ruleEntry)
 	}
 	switch s.Local {
+	case "published":
+		return r.extraDate(&d.Published, report)
 	case "id":
 		id, markup, err := r.characters()
 		d.ids++
@@ -125,27 +223,7 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 		}
 		return err
 	case "link":
-		rel, _ := s.Attr("", "rel")
-		alternate := relation(rel) == relAlternate
-		if alternate {
-			d.alternates++
-		}
-		l, ok, err := r.link(report)
-		switch {
-		case err != nil || !ok:
-			return err
-		case len(r.links) == maxLinks:
-			d.bad(ruleEntry, "more than %d links", maxLinks)
-		default:
-			r.links = append(r.links, l)
-		}
-		if alternate {
-			d.usable++
-			if strictxml.Trim(l.Type) == "" {
-				report(ruleType, "an alternate link without type: "+clip(l.Href), "the media type of the representation")
-			}
-		}
-		return nil
+		return r.entryLink(d, report)
 	case "content":
 		return r.content(d, report)
 	case "source":

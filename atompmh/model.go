@@ -99,6 +99,9 @@ type Entry struct {
 	// where no link says so, from the attribute modified there: a time of RFC 3339,
 	// not checked; "" when absent.
 	CarriedModified string
+	// CarriedChangeFreq is a sitemap's hint how often the record changes, from the
+	// attribute changefreq there; "" when absent.
+	CarriedChangeFreq string
 	// Updated is atom:updated (or at:deleted-entry's when) in UTC, to the
 	// nanosecond; further digits are cut off. Its year is 1678 to 2261.
 	Updated time.Time
@@ -107,6 +110,15 @@ type Entry struct {
 	// Title is atom:title as plain text, white space collapsed.
 	Title string
 	Metadata
+	// EntryLanguage is the language of the entry itself, where it is not the title's.
+	EntryLanguage string
+	// Published is atom:published (RFC 4287 4.2.9), Edited is app:edited (RFC 5023
+	// 10.2), in UTC; zero when missing or bad.
+	Published, Edited time.Time
+	// DeletedBy and Comment are at:by and at:comment (RFC 6721 4), of an
+	// at:deleted-entry or of a deletion entry; a DeletedBy without a name is nobody.
+	DeletedBy Person
+	Comment   Text
 	// Links are all links with a usable href, in document order.
 	Links []Link
 	// Content is atom:content; nil when there is none.

@@ -160,7 +160,7 @@ func (r *Reader) readHead() error {
 func (r *Reader) start() error {
 	r.scan = strictxml.New(r.in, strictxml.Options{
 		URL: r.o.URL, ContentType: r.o.ContentType, Limits: strictxml.Limits(r.o.Limits), Want: "an Atom Feed Document",
-		Namespaces: []string{Namespace, HistoryNamespace, TombstonesNamespace, LinkExtensionsNamespace, CarriedNamespace},
+		Namespaces: []string{Namespace, HistoryNamespace, TombstonesNamespace, PublishingNamespace, LinkExtensionsNamespace, CarriedNamespace},
 		Report:     r.notice,
 	})
 	s := r.scan

@@ -329,6 +329,53 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
+// What RFC 6721 and RFC 5023 let an entry say besides. What is odd is reported, and the
+// entry is taken.
+func TestMoreOfAnEntry(t *testing.T) {
+	const at = `<at:deleted-entry ref="urn:x:1" when="2020-01-01T00:00:00Z" xml:lang="en">`
+	const front = `<entry xml:lang="de" xmlns:app="http://www.w3.org/2007/app"><id>urn:x:1</id><updated>2020-01-01T00:00:00Z</updated>`
+	by, gone := Person{"Jane", "http://example.org/jane", "j@j.example"}, Text{"Gone & lost", "en"}
+	full := at + `<at:by><name>Jane</name><uri>/jane</uri><email>j@j.example</email></at:by><at:comment type="html">Gone &amp;amp; &lt;b>lost&lt;/b></at:comment>` +
+		`<link rel="successor-version" href="2"/><link href="old"/><source><id>urn:x:f</id></source>`
+	tests := []struct {
+		name, entry, rules string
+		want               Entry
+	}{
+		{"a tombstone with all of it", full + `</at:deleted-entry>`, "", Entry{Kind: Deletion, DeletedBy: by, Comment: gone, Source: &Source{ID: "urn:x:f"},
+			Links: []Link{{Rel: "successor-version", Href: "http://example.org/dir/2", Length: NoLength}, {Rel: "alternate", Href: "http://example.org/dir/old", Length: NoLength}}}},
+		{"two of each", full + `<at:by><name>B</name></at:by><at:comment/><at:comment>second</at:comment></at:deleted-entry>`, "6721-deleted-entry 6721-deleted-entry",
+			Entry{Kind: Deletion, DeletedBy: by, Comment: gone, Source: &Source{ID: "urn:x:f"}}},
+		{"nobody", at + `<at:by/></at:deleted-entry>`, "6721-deleted-entry", Entry{Kind: Deletion}},
+		{"a deletion entry that says so too", front + `<title xml:lang="fr">T</title><content/><at:by><name>Jane</name></at:by><at:comment>weg</at:comment></entry>`, "",
+			Entry{Kind: Deletion, Title: "T", Metadata: Metadata{Language: "fr"}, EntryLanguage: "de", DeletedBy: Person{Name: "Jane"}, Comment: Text{"weg", "de"}}},
+		{"dates", front + `<title>T</title><link type="a/b" href="x"/><published>2019-01-01T00:00:00Z</published><published>2018-01-01T00:00:00Z</published><app:edited> 2019-06-01T00:00:00+01:00</app:edited></entry>`, "4287-date",
+			Entry{Kind: Active, Title: "T", Metadata: Metadata{Language: "de"}, Published: time.Date(2019, 1, 1, 0, 0, 0, 0, time.UTC), Edited: time.Date(2019, 5, 31, 23, 0, 0, 0, time.UTC)}},
+		{"dates that are none", front + `<title>T</title><link type="a/b" href="x"/><published>today</published><app:edited>9999-01-01T00:00:00Z</app:edited></entry>`, "4287-date 4287-date",
+			Entry{Kind: Active, Title: "T", Metadata: Metadata{Language: "de"}}},
+		{"a hint", strings.Replace(front, "<entry", `<entry xmlns:c="urn:x-bridge:terms:1" c:changefreq="daily"`, 1) + `<title>T</title><link type="a/b" href="x"/></entry>`, "",
+			Entry{Kind: Active, Title: "T", Metadata: Metadata{Language: "de"}, CarriedChangeFreq: "daily"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := readString(feedOf(tt.entry))
+			if got.err != nil || len(got.entries) != 1 {
+				t.Fatal(got.err, got.bad)
+			}
+			if rules := strings.Join(got.rules(), " "); rules != tt.rules {
+				t.Errorf("reported %v, want %s", got.problems, tt.rules)
+			}
+			e := got.entries[0]
+			if tt.want.Links == nil {
+				e.Links = nil
+			}
+			e.ID, e.Updated, e.UpdatedRaw, e.Content, e.Tombstone, e.Line, e.Column = "", time.Time{}, "", nil, false, 0, 0
+			if !reflect.DeepEqual(*e, tt.want) {
+				t.Errorf("got\n%+v\nwant\n%+v", *e, tt.want)
+			}
+		})
+	}
+}
+
 // TestInputKeepsContext reads an entry again outside of its document.
 func TestInputKeepsContext(t *testing.T) {
 	const doc = `<p:feed xmlns:p="http://www.w3.org/2005/Atom" xmlns:q="urn:q&quot;&amp;" xmlns="urn:d" xml:base="sub&amp;/">` +

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
@@ -56,7 +57,7 @@ func (w *Writer) begin(first *Entry) {
 
 // carries reports whether something of the entry is in CarriedNamespace.
 func (e *Entry) carries() bool {
-	if e.carriesID() || e.CarriedModified != "" {
+	if e.carriesID() || e.CarriedModified != "" || e.CarriedChangeFreq != "" {
 		return true
 	}
 	for i := range e.Links {
@@ -75,7 +76,7 @@ func (e *Entry) carriesID() bool {
 
 // Entry appends one entry and keeps nothing of it. ID, Title, Updated and Kind
 // must be given; Length of a link is NoLength where it is unknown. Of the links'
-// Other the four in CarriedNamespace are written, and CarriedID where it is not
+// Other those in CarriedNamespace are written, and CarriedID where it is not
 // ID and XML can hold it. A Deletion is written as a deletion entry, whether or not
 // it was read as an at:deleted-entry.
 func (w *Writer) Entry(e *Entry) error {
@@ -170,10 +171,18 @@ func appendEntry(b []byte, e *Entry, declare bool) []byte {
 		b = strictxml.AppendAttr(b, ` b:id="`, e.CarriedID)
 	}
 	b = strictxml.AppendAttr(b, ` b:modified="`, e.CarriedModified)
+	b = strictxml.AppendAttr(b, ` b:changefreq="`, e.CarriedChangeFreq)
+	b = strictxml.AppendAttr(b, ` xml:lang="`, e.EntryLanguage)
 	b = append(b, ">\n"...)
 	b = appendElement(b, "  <id>", e.ID, "</id>\n")
 	b = append(appendText(append(b, "  "...), "title", e.Title, e.Language), '\n')
 	b = appendTime(b, "  <updated>", e.Updated, "</updated>\n")
+	if !e.Published.IsZero() {
+		b = appendTime(b, "  <published>", e.Published, "</published>\n")
+	}
+	if !e.Edited.IsZero() {
+		b = appendTime(b, `  <app:edited xmlns:app="`+PublishingNamespace+`">`, e.Edited, "</app:edited>\n")
+	}
 	b = e.append(b, "  ", "\n")
 	for i := range e.Links {
 		b = appendLink(append(b, "  "...), &e.Links[i])
@@ -197,6 +206,12 @@ func appendEntry(b []byte, e *Entry, declare bool) []byte {
 		b = append(b, "</source>\n"...)
 	}
 	if e.Kind == Deletion {
+		if e.DeletedBy.Name != "" {
+			b = appendPersons(b, "  ", "at:by"+tombstonesDeclaration, []Person{e.DeletedBy}, "\n")
+		}
+		if e.Comment.Value != "" {
+			b = append(appendText(append(b, "  "...), "at:comment"+tombstonesDeclaration, e.Comment.Value, e.Comment.Language), '\n')
+		}
 		b = append(b, "  <content/>\n"...)
 	}
 	return append(b, " </entry>\n"...)
@@ -229,6 +244,12 @@ func appendLink(b []byte, l *Link) []byte {
 			b = strictxml.AppendAttr(b, ` b:hash="`, a.Value)
 		case "length":
 			b = strictxml.AppendAttr(b, ` b:length="`, a.Value)
+		case "encoding":
+			b = strictxml.AppendAttr(b, ` b:encoding="`, a.Value)
+		case "profile":
+			b = strictxml.AppendAttr(b, ` b:profile="`, a.Value)
+		case "pri":
+			b = strictxml.AppendAttr(b, ` b:pri="`, a.Value)
 		}
 	}
 	return append(b, "/>\n"...)
@@ -293,6 +314,10 @@ func (m *Metadata) append(b []byte, indent, end string) []byte {
 	return b
 }
 
+const tombstonesDeclaration = ` xmlns:at="` + TombstonesNamespace + `"`
+
+// appendPersons appends a Person construct of each. What follows a space in name is
+// written in the start tag only, as with appendText.
 func appendPersons(b []byte, indent, name string, persons []Person, end string) []byte {
 	for i := range persons {
 		p := &persons[i]
@@ -304,9 +329,14 @@ func appendPersons(b []byte, indent, name string, persons []Person, end string) 
 		if p.Email != "" {
 			b = append(strictxml.AppendEscaped(append(b, "<email>"...), p.Email), "</email>"...)
 		}
-		b = append(append(append(append(b, "</"...), name...), '>'), end...)
+		b = append(append(appendEnd(b, name), '>'), end...)
 	}
 	return b
+}
+
+func appendEnd(b []byte, name string) []byte {
+	name, _, _ = strings.Cut(name, " ")
+	return append(append(b, "</"...), name...)
 }
 
 // appendText appends a Text construct with its language.
@@ -314,7 +344,7 @@ func appendText(b []byte, name, text, language string) []byte {
 	b = append(append(b, '<'), name...)
 	b = strictxml.AppendAttr(b, ` xml:lang="`, language)
 	b = strictxml.AppendEscaped(append(b, '>'), text)
-	return append(append(append(b, "</"...), name...), '>')
+	return append(appendEnd(b, name), '>')
 }
 
 // broken applies the rules for the head of a document.
@@ -357,6 +387,13 @@ func (w *Writer) broken(e *Entry) *RuleError {
 			clip(l.Type), clip(l.Hreflang), RelFurtherAlternate)
 	}
 	if err := e.broken(); err != nil {
+		return err
+	}
+	more := Metadata{Language: e.EntryLanguage, Rights: e.Comment}
+	if e.DeletedBy != (Person{}) {
+		more.Authors = []Person{e.DeletedBy}
+	}
+	if err := more.broken(); err != nil {
 		return err
 	}
 	if s := e.Source; s != nil {

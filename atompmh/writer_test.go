@@ -31,19 +31,21 @@ func carriedAttrs(pairs ...string) (attrs []xml.Attr) {
 }
 
 func activeEntry() Entry {
-	return Entry{Kind: Active, ID: "urn:x:1", CarriedID: "1", CarriedModified: "2024-01-01T00:00:00Z", Title: "A <b>", Updated: written, Metadata: Metadata{
-		Language: "en-GB", Authors: []Person{{Name: "A", URI: "https://a.example/?a&b", Email: "a@a.example"}, {Name: "B & C"}}, Contributors: []Person{{Name: "D"}},
-		Rights: Text{"© us", "fr"}, Categories: []Category{{"maps", "urn:scheme", "Maps & plans"}, {Term: "old"}}}, Links: []Link{
-		{Rel: "alternate", Href: "https://a.example/1?x&y", Type: "text/xml", Hreflang: "en", Title: "one", Length: 0, Other: carriedAttrs("hash", "md5:0f")},
-		{Rel: RelFurtherAlternate, Href: "https://a.example/2", Type: "text/xml", Hreflang: "en", Length: NoLength},
-		{Rel: "via", Href: "https://o.example/1", Length: NoLength, Other: carriedAttrs("modified", "2025-01-01T00:00:00.000000007Z", "hash", "md5:0e", "length", "9")},
-		{Rel: "describedby", Href: "https://a.example/3", Length: NoLength, Other: carriedAttrs("id", "3")},
-	}, Source: &Source{ID: "urn:f", Title: "F", Updated: written.Add(-time.Hour), Metadata: Metadata{Language: "de", Authors: []Person{{Name: "Them"}},
-		Categories: []Category{{Term: "all"}}, Rights: Text{Value: "theirs"}}, Links: []Link{{Rel: "self", Href: "https://o.example/feed", Type: "application/atom+xml", Length: NoLength}}}}
+	return Entry{Kind: Active, ID: "urn:x:1", CarriedID: "1", CarriedModified: "2024-01-01T00:00:00Z", CarriedChangeFreq: "weekly", EntryLanguage: "de",
+		Published: written.Add(-2 * time.Hour), Edited: written.Add(-3 * time.Hour), Title: "A <b>", Updated: written, Metadata: Metadata{
+			Language: "en-GB", Authors: []Person{{Name: "A", URI: "https://a.example/?a&b", Email: "a@a.example"}, {Name: "B & C"}}, Contributors: []Person{{Name: "D"}},
+			Rights: Text{"© us", "fr"}, Categories: []Category{{"maps", "urn:scheme", "Maps & plans"}, {Term: "old"}}}, Links: []Link{
+			{Rel: "alternate", Href: "https://a.example/1?x&y", Type: "text/xml", Hreflang: "en", Title: "one", Length: 0, Other: carriedAttrs("hash", "md5:0f", "encoding", "gzip", "profile", "urn:p", "pri", "7")},
+			{Rel: RelFurtherAlternate, Href: "https://a.example/2", Type: "text/xml", Hreflang: "en", Length: NoLength},
+			{Rel: "via", Href: "https://o.example/1", Length: NoLength, Other: carriedAttrs("modified", "2025-01-01T00:00:00.000000007Z", "hash", "md5:0e", "length", "9")},
+			{Rel: "describedby", Href: "https://a.example/3", Length: NoLength, Other: carriedAttrs("id", "3")},
+		}, Source: &Source{ID: "urn:f", Title: "F", Updated: written.Add(-time.Hour), Metadata: Metadata{Language: "de", Authors: []Person{{Name: "Them"}},
+			Categories: []Category{{Term: "all"}}, Rights: Text{"theirs", "de"}}, Links: []Link{{Rel: "self", Href: "https://o.example/feed", Type: "application/atom+xml", Length: NoLength}}}}
 }
 
 func deletionEntry() Entry {
-	return Entry{Kind: Deletion, ID: "urn:x:2", Title: "B", Updated: written.Add(-time.Microsecond), Content: &Content{Empty: true}}
+	return Entry{Kind: Deletion, ID: "urn:x:2", Title: "B", Updated: written.Add(-time.Microsecond), DeletedBy: Person{"The <editor>", "https://e.example/", "e@e.example"},
+		Comment: Text{"Withdrawn & gone", "en"}, Links: []Link{{Rel: "successor-version", Href: "https://a.example/4", Length: NoLength}}, Content: &Content{Empty: true}}
 }
 
 func write(head *Feed, entries ...Entry) ([]byte, error) {
@@ -81,26 +83,31 @@ func TestWriter(t *testing.T) {
  <link rel="prev-archive" href="https://a.example/1"/>
  <link rel="next-archive" href="https://a.example/3"/>
  <link rel="license" href="https://a.example/l"/>
- <entry b:id="1" b:modified="2024-01-01T00:00:00Z">
+ <entry b:id="1" b:modified="2024-01-01T00:00:00Z" b:changefreq="weekly" xml:lang="de">
   <id>urn:x:1</id>
   <title xml:lang="en-GB">A &lt;b&gt;</title>
   <updated>2026-01-02T03:04:05.000006Z</updated>
+  <published>2026-01-02T01:04:05.000006Z</published>
+  <app:edited xmlns:app="http://www.w3.org/2007/app">2026-01-02T00:04:05.000006Z</app:edited>
   <author><name>A</name><uri>https://a.example/?a&amp;b</uri><email>a@a.example</email></author>
   <author><name>B &amp; C</name></author>
   <contributor><name>D</name></contributor>
   <category term="maps" scheme="urn:scheme" label="Maps &amp; plans"/>
   <category term="old"/>
   <rights xml:lang="fr">© us</rights>
-  <link rel="alternate" href="https://a.example/1?x&amp;y" type="text/xml" hreflang="en" title="one" length="0" b:hash="md5:0f"/>
+  <link rel="alternate" href="https://a.example/1?x&amp;y" type="text/xml" hreflang="en" title="one" length="0" b:hash="md5:0f" b:encoding="gzip" b:profile="urn:p" b:pri="7"/>
   <link rel="urn:x-bridge:terms:1:alternate" href="https://a.example/2" type="text/xml" hreflang="en"/>
   <link rel="via" href="https://o.example/1" b:modified="2025-01-01T00:00:00.000000007Z" b:hash="md5:0e" b:length="9"/>
   <link rel="describedby" href="https://a.example/3" b:id="3"/>
-  <source><id>urn:f</id><title xml:lang="de">F</title><updated>2026-01-02T02:04:05.000006Z</updated><author><name>Them</name></author><category term="all"/><rights>theirs</rights><link rel="self" href="https://o.example/feed" type="application/atom+xml"/></source>
+  <source><id>urn:f</id><title xml:lang="de">F</title><updated>2026-01-02T02:04:05.000006Z</updated><author><name>Them</name></author><category term="all"/><rights xml:lang="de">theirs</rights><link rel="self" href="https://o.example/feed" type="application/atom+xml"/></source>
  </entry>
  <entry>
   <id>urn:x:2</id>
   <title>B</title>
   <updated>2026-01-02T03:04:05.000005Z</updated>
+  <link rel="successor-version" href="https://a.example/4"/>
+  <at:by xmlns:at="http://purl.org/atompub/tombstones/1.0"><name>The &lt;editor&gt;</name><uri>https://e.example/</uri><email>e@e.example</email></at:by>
+  <at:comment xmlns:at="http://purl.org/atompub/tombstones/1.0" xml:lang="en">Withdrawn &amp; gone</at:comment>
   <content/>
  </entry>
 </feed>
@@ -228,6 +235,8 @@ func TestWriterRules(t *testing.T) {
 		{"person with a bad email", rulePerson, feed(func(f *Feed) { f.Authors[0].Email = "at home" }), nil},
 		{"category without term", ruleCategory, same, entry(activeEntry(), func(e *Entry) { e.Categories = []Category{{Label: "A"}} })},
 		{"category with a bad scheme", ruleCategory, same, entry(activeEntry(), func(e *Entry) { e.Source.Categories = []Category{{Term: "a", Scheme: "b c"}} })},
+		{"language of an entry", ruleLanguage, same, entry(activeEntry(), func(e *Entry) { e.EntryLanguage = "German language" })},
+		{"nobody who deleted it", rulePerson, same, entry(deletionEntry(), func(e *Entry) { e.DeletedBy.Name = " " })},
 		{"link without href", ruleLink, same, entry(activeEntry(), func(e *Entry) { e.Links[2].Href = "" })},
 	} {
 		_, err := write(c.head, c.entries...)
@@ -303,7 +312,7 @@ func TestWriterText(t *testing.T) {
 func TestWriterDeclares(t *testing.T) {
 	fh, b := `xmlns:fh="`+HistoryNamespace+`"`, `xmlns:b="`+CarriedNamespace+`"`
 	plain := activeEntry()
-	plain.CarriedID, plain.CarriedModified, plain.Links = "", "", plain.Links[:1]
+	plain.CarriedID, plain.CarriedModified, plain.CarriedChangeFreq, plain.Links = "", "", "", plain.Links[:1]
 	plain.Links[0].Other = nil
 	for _, c := range []struct {
 		name    string

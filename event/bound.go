@@ -100,7 +100,8 @@ func (o *Observation) size() int {
 		n += sizeOfLink(&o.Links[i])
 	}
 	if d := o.Details; d != nil {
-		n += len(d.Language) + len(d.Rights.Value) + len(d.Rights.Language) + len(d.ChangeFreq) + sizeOfPersons(d.Authors) + sizeOfPersons(d.Contributors)
+		n += len(d.Language) + len(d.EntryLanguage) + len(d.Rights.Value) + len(d.Rights.Language) + len(d.ChangeFreq) + sizeOfPersons(d.Authors) + sizeOfPersons(d.Contributors) +
+			len(d.DeletedBy.Name) + len(d.DeletedBy.URI) + len(d.DeletedBy.Email) + len(d.Comment.Value) + len(d.Comment.Language)
 	}
 	return n
 }

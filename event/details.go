@@ -2,73 +2,121 @@ package event
 
 import "strings"
 
+// The JSON of these types is what bridge log --json prints, and what travels from bridge
+// to bridge in a list (resourcesync.Metadata.Details): the names of its fields never
+// change.
+
 // Category is a category that a record is in (RFC 4287 4.2.2), or a set of an
 // OAI-PMH repository.
 type Category struct {
-	Term   string
-	Scheme string // an IRI, "" when the Source names none
-	Label  string // for people, "" when the Source gives none
+	Term   string `json:"term,omitempty"`
+	Scheme string `json:"scheme,omitempty"` // an IRI, "" when the Source names none
+	Label  string `json:"label,omitempty"`  // for people, "" when the Source gives none
 }
 
 // Person is an author or contributor (RFC 4287 3.2). What is "" was not given.
 type Person struct {
-	Name, URI, Email string
+	Name  string `json:"name,omitempty"`
+	URI   string `json:"uri,omitempty"`
+	Email string `json:"email,omitempty"`
 }
 
 // Text is a text for people and the language that it is in, "" when unknown
 // (RFC 4287 2, xml:lang).
 type Text struct {
-	Value, Language string
+	Value    string `json:"text,omitempty"`
+	Language string `json:"lang,omitempty"`
 }
 
 // Details is what a Source says of a record that is passed on as it came, and is
 // no part of the record's state: when it alone changes, nothing is logged (I5).
 type Details struct {
-	Language              string // of the title
-	Authors, Contributors []Person
-	Rights                Text
+	Language string `json:"lang,omitempty"` // of the title
+	// EntryLanguage is that of everything else, where it differs.
+	EntryLanguage string   `json:"entryLang,omitempty"`
+	Authors       []Person `json:"authors,omitempty"`
+	Contributors  []Person `json:"contributors,omitempty"`
+	Rights        Text     `json:"rights,omitzero"`
+	// Published and Edited are when the entry was first available (RFC 4287
+	// 4.2.9), and when it was last edited (RFC 5023 10.2).
+	Published Stamp `json:"published,omitzero"`
+	Edited    Stamp `json:"edited,omitzero"`
+	// DeletedBy and Comment are who has deleted the record, and what is said about
+	// that (RFC 6721 4); only deletions have them.
+	DeletedBy Person `json:"deletedBy,omitzero"`
+	Comment   Text   `json:"comment,omitzero"`
 	// ChangeFreq is a sitemap's hint.
-	ChangeFreq string
+	ChangeFreq string `json:"changefreq,omitempty"`
 	// Source is the feed that the entry says it was copied from; nil when it
 	// does not say.
-	Source *Feed
+	Source *Feed `json:"source,omitempty"`
+}
+
+// IsZero reports whether nothing is said.
+func (d *Details) IsZero() bool {
+	return d.Language == "" && d.EntryLanguage == "" && d.Authors == nil && d.Contributors == nil && d.Rights == (Text{}) && !d.Published.Known() && !d.Edited.Known() &&
+		d.DeletedBy == (Person{}) && d.Comment == (Text{}) && d.ChangeFreq == "" && d.Source == nil
 }
 
 // Feed is what a feed says of itself, as atom:source passes it on (RFC 4287
 // 4.2.11). It is never changed once it was handed on.
 type Feed struct {
-	ID                    string
-	Title                 Text
-	Updated               Stamp
-	Authors, Contributors []Person
-	Rights                Text
-	Categories            []Category
-	Links                 []Link
+	ID           string     `json:"id,omitempty"`
+	Title        Text       `json:"title,omitzero"`
+	Updated      Stamp      `json:"updated,omitzero"`
+	Authors      []Person   `json:"authors,omitempty"`
+	Contributors []Person   `json:"contributors,omitempty"`
+	Rights       Text       `json:"rights,omitzero"`
+	Categories   []Category `json:"categories,omitempty"`
+	Links        []Link     `json:"links,omitempty"`
 }
 
 // Relations of the links that are published.
 const (
-	RelDescribedBy = "describedby" // ResourceSync 14.5
-	RelDescribes   = "describes"   // RFC 6892
-	RelProfile     = "profile"     // RFC 6906
-	RelRelated     = "related"     // RFC 4287 4.2.7.2
+	RelDescribedBy = "describedby"       // ResourceSync 14.5
+	RelDescribes   = "describes"         // RFC 6892
+	RelProfile     = "profile"           // RFC 6906
+	RelRelated     = "related"           // RFC 4287 4.2.7.2
+	RelLicense     = "license"           // RFC 4946
+	RelCanonical   = "canonical"         // RFC 6596; ResourceSync 14.3
+	RelCollection  = "collection"        // RFC 6573; ResourceSync 14.7
+	RelDuplicate   = "duplicate"         // RFC 6249; ResourceSync 14.2
+	RelLatest      = "latest-version"    // RFC 5829
+	RelSuccessor   = "successor-version" // RFC 5829
 )
 
 // Describes reports whether the link says that one resource describes another.
 func (l *Link) Describes() bool { return l.Rel == RelDescribedBy || l.Rel == RelDescribes }
 
-// Published reports whether the link is passed on: to or from a description when
-// the set has its target; a profile, which is true of every copy; and what is
-// related without being on the web. What else a Source states is true of its own
-// copy (ResourceSync 14.8).
-func (l *Link) Published() bool {
+// OfCopy reports whether the relation is true of one copy alone: the one that the
+// Source has (ResourceSync 14.8).
+func (l *Link) OfCopy() bool {
+	return l.Rel == RelCanonical || l.Rel == RelCollection || l.Rel == RelDuplicate
+}
+
+// Published reports whether a link of a live record is passed on by a set that treats
+// content so: to or from a description when the set has its target; a profile and a
+// licence, which are true of every copy; and what is related without being on the web.
+// What a Source states of its own copy (OfCopy) is passed on where others are sent to
+// that copy.
+func (l *Link) Published(content Content) bool {
 	switch l.Rel {
 	case RelDescribedBy, RelDescribes:
 		return l.InSet
-	case RelProfile:
+	case RelProfile, RelLicense:
 		return Public(l.Href)
 	case RelRelated:
 		return Public(l.Href) && !OnTheWeb(l.Href)
+	}
+	return content == Reference && l.OfCopy() && Public(l.Href)
+}
+
+// PublishedOfDeletion reports whether a link is passed on with the deletion of its
+// record: to what takes its place, what is related, or the terms.
+func (l *Link) PublishedOfDeletion() bool {
+	switch l.Rel {
+	case RelRelated, RelLicense, RelLatest, RelSuccessor:
+		return Public(l.Href)
 	}
 	return false
 }

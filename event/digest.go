@@ -69,12 +69,16 @@ func appendPublished(b []byte, links []Link, content Content) []byte {
 	var published [][]byte
 	for i := range links {
 		l := &links[i]
-		if !l.Published() {
+		if !l.Published(content) {
 			continue
 		}
 		field := appendField(appendField(appendField(nil, l.Rel), l.Type), l.Record)
 		if l.Record == "" || content == Reference {
 			field = appendField(field, l.Href)
+		}
+		if l.OfCopy() {
+			field = binary.AppendVarint(appendField(field, l.Hash), l.Length)
+			field = binary.AppendUvarint(field, uint64(l.Pri))
 		}
 		published = append(published, field)
 	}
@@ -121,7 +125,21 @@ func (o *Observation) ClaimOf() int64 {
 	for _, l := range o.Links {
 		b = appendField(appendLinkField(b, l), l.Record)
 	}
+	for i := range o.Representations {
+		b = appendPri(b, i, o.Representations[i].Pri)
+	}
+	for i := range o.Links {
+		b = appendPri(b, i, o.Links[i].Pri)
+	}
 	return bits(b)
+}
+
+// appendPri appends the priority of the i-th of several, if it has one.
+func appendPri(b []byte, i, pri int) []byte {
+	if pri == 0 {
+		return b
+	}
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(i)), uint64(pri))
 }
 
 func appendField(b []byte, s string) []byte {

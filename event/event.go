@@ -165,6 +165,19 @@ func (s *Stamp) GobDecode(b []byte) error {
 	return nil
 }
 
+// MarshalText returns String's form.
+func (s Stamp) MarshalText() ([]byte, error) { return s.Append(nil), nil }
+
+// UnmarshalText reads a time in the form of RFC 3339. What is none is unknown: nothing
+// depends on a stamp that is read so.
+func (s *Stamp) UnmarshalText(b []byte) error {
+	*s = Stamp{}
+	if t, err := time.Parse(time.RFC3339Nano, string(b)); err == nil {
+		*s, _ = StampOf(t)
+	}
+	return nil
+}
+
 // Compare orders stamps; an unknown stamp is earlier than every known one.
 func (s Stamp) Compare(o Stamp) int {
 	switch {
@@ -229,6 +242,8 @@ type Representation struct {
 	// Encoding is the content coding, "gzip", of the bytes that the Source's
 	// Hash and Length are of; "" is none, as always of the bytes that we keep.
 	Encoding string
+	// Pri is its priority among the alternate links, as that of a Link.
+	Pri int
 	// Name is the last part of our own URL of it: {key}.{Name}. The log gives
 	// it when the event is logged and keeps it for as long as the record has a
 	// representation with this Href; observations leave it empty.
@@ -240,18 +255,21 @@ func (r Representation) SHA256() string { return SHA256Of(r.Hash) }
 
 // Link is a link to a related resource (ResourceSync 14; RFC 4287 4.2.7).
 type Link struct {
-	Rel      string // "" for a via, whose relation is its place
-	Href     string
-	Type     string
-	Length   int64 // NoLength when unknown
-	Hash     string
-	Modified Stamp
+	Rel      string `json:"rel,omitempty"` // "" for a via, whose relation is its place
+	Href     string `json:"href,omitempty"`
+	Type     string `json:"type,omitempty"`
+	Length   int64  `json:"-"` // NoLength when unknown
+	Hash     string `json:"hash,omitempty"`
+	Modified Stamp  `json:"modified,omitzero"`
+	// Pri is the priority among the links of one relation, 1 to 999,999, the lowest
+	// first; 0 when the Source states none (ResourceSync 7).
+	Pri int `json:"pri,omitempty"`
 	// Record is the identifier of the record of the same set that a link to or
 	// from a description may lead to; "" for other links.
-	Record string
+	Record string `json:"record,omitempty"`
 	// InSet: the set had that record when the event was logged. The log sets
 	// it, and logs another event when it changes.
-	InSet bool
+	InSet bool `json:"-"`
 }
 
 // Origin says where the observation behind an event came from.
@@ -302,7 +320,8 @@ type Event struct {
 	// Via names the original: the inherited via, else the preferred
 	// representation at the Source. Present on all but rejected events.
 	Via Link
-	// Links that the Source stated besides alternates and via.
+	// Links that the Source stated besides alternates and via. A deletion has only
+	// those that are published.
 	Links  []Link
 	Origin Origin
 

@@ -140,6 +140,11 @@ func TestDigest(t *testing.T) {
 		"link to a record of the set (D7)": {observation(func(o *event.Observation) { o.Links = []event.Link{{Rel: "describes", Record: "a"}} }),
 			observation(func(o *event.Observation) { o.Links = []event.Link{{Rel: "describes", Record: "a", InSet: true}} }), false},
 		"link that is not published (D7)": {observation(), observation(func(o *event.Observation) { o.Links = []event.Link{{Rel: "collection", Href: "https://b.example/"}} }), true},
+		"details of a later time": {observation(), observation(func(o *event.Observation) {
+			o.Details = &event.Details{EntryLanguage: "de", Published: event.StampFromNanos(1), Edited: event.StampFromNanos(2)}
+		}), true},
+		"licence":                  {observation(), observation(func(o *event.Observation) { o.Links = []event.Link{{Rel: "license", Href: "https://l.example/"}} }), false},
+		"priority of an alternate": {observation(), observation(func(o *event.Observation) { o.Representations[1].Pri = 1 }), true},
 		"another order": {observation(), observation(func(o *event.Observation) {
 			slices.Reverse(o.Representations)
 			o.Preferred = 1
@@ -158,6 +163,26 @@ func TestDigestOfAddresses(t *testing.T) {
 		if same := observation().Digest(content) == moved.Digest(content); same != (content == event.Mirror) {
 			t.Errorf("mode %v: another href, the same state: %v", content, same)
 		}
+	}
+}
+
+// What a Source states of its own copy counts where others are sent to that.
+func TestDigestOfCopies(t *testing.T) {
+	mirrored := func(pri int) *event.Observation {
+		return observation(func(o *event.Observation) {
+			o.Links = []event.Link{{Rel: "duplicate", Href: "https://m.example/1", Pri: pri, Modified: event.StampFromNanos(int64(pri))}, {Rel: "collection", Href: "urn:c"}}
+		})
+	}
+	for _, content := range []event.Content{event.Mirror, event.Redirect, event.Reference} {
+		if same := observation().Digest(content) == mirrored(1).Digest(content); same != (content != event.Reference) {
+			t.Errorf("mode %v: a mirror, the same state: %v", content, same)
+		}
+		if same := mirrored(2).Digest(content) == mirrored(1).Digest(content); same != (content != event.Reference) {
+			t.Errorf("mode %v: another priority, the same state: %v", content, same)
+		}
+	}
+	if mirrored(1).ClaimOf() == mirrored(2).ClaimOf() {
+		t.Error("another priority makes the same claim")
 	}
 }
 

@@ -1,6 +1,7 @@
 package resourcesync
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"net/url"
@@ -262,8 +263,23 @@ func (r *Reader) metadata(m *Metadata, defined func(xml.Name) bool) {
 			fill(&m.Title, value)
 		case "hreflang":
 			fill(&m.Hreflang, value)
+		case "details":
+			fill(&m.Details, r.details(at, value))
 		}
 	}
+}
+
+// details reads the details that another bridge carries, "" if they are none.
+func (r *Reader) details(at place, value string) string {
+	switch {
+	case len(value) > MaxDetails:
+		r.problem(ruleAttribute, at.line, at.column, fmt.Sprintf("details of %d bytes", len(value)), fmt.Sprintf("at most %d; they are left out", MaxDetails))
+	case !strings.HasPrefix(value, "{") || !json.Valid([]byte(value)):
+		r.problem(ruleAttribute, at.line, at.column, "details "+strconv.Quote(strictxml.Clip(value)), "a JSON object; they are left out")
+	default:
+		return value
+	}
+	return ""
 }
 
 // link reads the current rs:ln; ok is false when it has no usable href.
@@ -303,6 +319,9 @@ func (r *Reader) link() (l Link, ok bool) {
 		case "type":
 			l.Type = strictxml.Trim(value)
 		case "profile":
+			if !absolute(value) {
+				r.problem(ruleLink, at.line, at.column, "profile "+strconv.Quote(strictxml.Clip(value)), "an absolute URI; it is kept as it stands")
+			}
 			l.Profile = value
 		case "id":
 			l.ID = value

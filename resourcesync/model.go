@@ -127,6 +127,9 @@ type Entry struct {
 	Line, Column int
 }
 
+// MaxDetails is how many bytes Metadata.Details may have.
+const MaxDetails = 1 << 20
+
 // Metadata is the rs:md element of an entry (clause 7). What is zero is not
 // written.
 type Metadata struct {
@@ -149,9 +152,11 @@ type Metadata struct {
 	// it was last modified.
 	ETag     string
 	Modified Datetime
-	// ID, Title, Hreflang and CarriedModified are carried in CarriedNamespace.
+	// ID, Title, Hreflang and CarriedModified are carried in CarriedNamespace, and
+	// Details, a JSON object of at most MaxDetails bytes.
 	ID, Title, Hreflang string
 	CarriedModified     Datetime
+	Details             string
 	// Extra are attributes that the specification does not define.
 	Extra []xml.Attr
 }
@@ -165,7 +170,7 @@ func (m *Metadata) isZero() bool {
 
 // carries reports whether there is something in CarriedNamespace.
 func (m *Metadata) carries() bool {
-	return m.ID != "" || m.Title != "" || m.Hreflang != "" || !m.CarriedModified.IsZero()
+	return m.ID != "" || m.Title != "" || m.Hreflang != "" || !m.CarriedModified.IsZero() || m.Details != ""
 }
 
 // Link is an rs:ln element (clauses 7 and 14). What is zero is not written;

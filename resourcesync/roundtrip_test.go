@@ -53,7 +53,7 @@ func anyMetadata(t *rapid.T, in Dialect) Metadata {
 	m := Metadata{Capability: Capability(anyWord(t)), At: anyTime(t), Completed: anyTime(t), From: anyTime(t), Until: anyTime(t),
 		Change: rapid.SampledFrom([]string{"", Created, Updated, Deleted, "moved"}).Draw(t, "change"), Datetime: anyTime(t),
 		Encoding: anyText(t), Hash: anyWord(t), Length: Bytes(rapid.Int64Min(-1).Draw(t, "length")), Path: anyText(t), Type: anyWord(t),
-		ETag: anyText(t), ID: anyText(t), Title: anyText(t), Extra: anyExtra(t)}
+		ETag: anyText(t), ID: anyText(t), Title: anyText(t), Details: rapid.SampledFrom([]string{"", "{}", `{"lang":"<d&e>"}`}).Draw(t, "details"), Extra: anyExtra(t)}
 	if in == DialectBeta {
 		m.Modified = anyTime(t)
 	}

@@ -401,7 +401,7 @@ func headAttr(name xml.Name) bool {
 
 func entryAttr(name xml.Name) bool {
 	switch name.Local {
-	case "id", "title", "hreflang":
+	case "id", "title", "hreflang", "details":
 		return name.Space == CarriedNamespace
 	case "modified":
 		return name.Space == "" || name.Space == CarriedNamespace

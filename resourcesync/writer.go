@@ -258,6 +258,7 @@ func (w *Writer) appendMetadata(b []byte, m *Metadata) []byte {
 	b = strictxml.AppendAttr(b, ` b:title="`, m.Title)
 	b = strictxml.AppendAttr(b, ` b:hreflang="`, m.Hreflang)
 	b = appendTime(b, ` b:modified="`, m.CarriedModified)
+	b = strictxml.AppendAttr(b, ` b:details="`, m.Details)
 	return append(appendExtra(b, m.Extra), "/>\n"...)
 }
 

@@ -48,6 +48,11 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 	}
 	o.Details = detailsOf(e)
 	if o.Deleted {
+		for i := range e.Links {
+			if l := linkOfEntry(&e.Links[i]); l.PublishedOfDeletion() {
+				o.Links = append(o.Links, l)
+			}
+		}
 		return o, sel.accept(&o, "")
 	}
 	o.Categories = categoriesOf(e.Categories)
@@ -56,12 +61,12 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 	for i := range e.Links {
 		switch l := &e.Links[i]; l.Rel {
 		case "alternate", atompmh.RelFurtherAlternate:
-			t.take(event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Length: l.Length, Hash: hashOf(l)})
+			t.take(representationOf(l))
 		case event.RelDescribedBy, event.RelDescribes:
 			id, ok := l.Attr(atompmh.CarriedNamespace, "id")
-			o.Links = append(o.Links, sel.related(event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}, id, ok))
-		case event.RelProfile, event.RelRelated:
-			if other := (event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}); other.Published() {
+			o.Links = append(o.Links, sel.related(linkOfEntry(l), id, ok))
+		case event.RelProfile, event.RelRelated, event.RelLicense, event.RelCanonical, event.RelCollection, event.RelDuplicate:
+			if other := linkOfEntry(l); other.Published(event.Reference) {
 				o.Links = append(o.Links, other)
 			}
 		}
@@ -74,6 +79,46 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 		href = o.Representations[o.Preferred].Href
 	}
 	return o, sel.accept(&o, href)
+}
+
+// representationOf returns what an alternate link says.
+func representationOf(l *atompmh.Link) event.Representation {
+	r := event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Length: l.Length, Hash: hashOf(l), Pri: priOf(l)}
+	narrowed, _ := l.Attr(atompmh.CarriedNamespace, "profile")
+	r.Profile = profile(narrowed)
+	if coding, ok := l.Attr(atompmh.CarriedNamespace, "encoding"); ok {
+		r.Encoding, r.Length = codingOf(coding), carriedLength(l)
+	}
+	return r
+}
+
+// linkOfEntry returns another link of an entry. The hash of one that is true of the
+// Source's copy alone is that of the copy.
+func linkOfEntry(l *atompmh.Link) event.Link {
+	out := event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length, Pri: priOf(l)}
+	if out.OfCopy() {
+		out.Hash = hashOf(l)
+		out.Modified, _ = modified(l, atompmh.CarriedNamespace)
+	}
+	return out
+}
+
+// priOf returns the priority that another bridge carries, 0 if there is none.
+func priOf(l *atompmh.Link) int {
+	stated, _ := l.Attr(atompmh.CarriedNamespace, "pri")
+	if n, err := strconv.Atoi(stated); err == nil && n >= 1 && n <= 999_999 {
+		return n
+	}
+	return 0
+}
+
+// carriedLength returns the length that another bridge carries.
+func carriedLength(l *atompmh.Link) int64 {
+	stated, _ := l.Attr(atompmh.CarriedNamespace, "length")
+	if n, err := strconv.ParseInt(strings.TrimSpace(stated), 10, 64); err == nil && n >= 0 {
+		return n
+	}
+	return event.NoLength
 }
 
 // hashOf reads the hash that a link states: what another bridge carries, the
@@ -99,10 +144,8 @@ func viaOf(e *atompmh.Entry, o *event.Observation) event.Link {
 		return event.Link{}
 	}
 	v := event.Link{Href: l.Href, Type: l.Type, Length: l.Length, Hash: hashOf(&l)}
-	if n, ok := l.Attr(atompmh.CarriedNamespace, "length"); ok {
-		if n, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64); err == nil && n >= 0 {
-			v.Length = n
-		}
+	if n := carriedLength(&l); n >= 0 {
+		v.Length = n
 	}
 	if m, ok := modified(&l, atompmh.CarriedNamespace); ok {
 		o.Modified, v.Modified = m, m
@@ -170,6 +213,17 @@ func (f *FeedEncoder) Entry(e *event.Event) *atompmh.Entry {
 	if entry.ID != e.Record {
 		entry.CarriedID = e.Record
 	}
+	if d := e.Details; d != nil {
+		entry.EntryLanguage, entry.Published, entry.Edited = language(d.EntryLanguage), d.Published.Time(), d.Edited.Time()
+		if e.Live() {
+			entry.CarriedChangeFreq = changeFreq(d.ChangeFreq)
+		} else if by := persons([]event.Person{d.DeletedBy}); by != nil {
+			entry.DeletedBy = by[0]
+		}
+		if !e.Live() {
+			entry.Comment = atompmh.Text{Value: d.Comment.Value, Language: language(d.Comment.Language)}
+		}
+	}
 	if strings.TrimSpace(entry.Title) == "" {
 		entry.Title, entry.Language = entry.ID, ""
 	}
@@ -184,13 +238,17 @@ func (f *FeedEncoder) Entry(e *event.Event) *atompmh.Entry {
 		}
 		f.append(atompmh.Link{Rel: "via", Href: v.Href, Type: linkType(v.Type), Length: atompmh.NoLength}, c)
 	}
-	if e.Live() {
-		for i := range e.Links {
-			l := &e.Links[i]
-			if href := f.related(l); href != "" {
-				f.append(atompmh.Link{Rel: l.Rel, Href: href, Type: linkType(l.Type), Length: atompmh.NoLength}, carried{id: otherThan(href, l.Record)})
-			}
+	for i := range e.Links {
+		l := &e.Links[i]
+		href := f.related(l, e.Live())
+		if href == "" {
+			continue
 		}
+		to, c := atompmh.Link{Rel: l.Rel, Href: href, Type: linkType(l.Type), Length: atompmh.NoLength}, carried{id: otherThan(href, l.Record), pri: l.Pri}
+		if l.OfCopy() {
+			to.Length, c.hash, c.modified = l.Length, l.Hash, l.Modified.String()
+		}
+		f.append(to, c)
 	}
 	entry.Links = f.links
 	return entry
@@ -230,24 +288,35 @@ func (f *FeedEncoder) alternate(href string, r *event.Representation) {
 		return
 	}
 	// The draft asks for a type of every alternate.
-	l, hash := atompmh.Link{Rel: "alternate", Href: href, Type: ServedType(r.Type), Hreflang: language(r.Hreflang), Length: r.Length}, r.Hash
-	if r.Encoding != "" { // which a link cannot tell
-		l.Length, hash = atompmh.NoLength, ""
+	l, c := atompmh.Link{Rel: "alternate", Href: href, Type: ServedType(r.Type), Hreflang: language(r.Hreflang), Length: r.Length}, carried{hash: r.Hash, profile: r.Profile, pri: r.Pri}
+	if r.Encoding != "" { // a link tells nothing of coded bytes
+		l.Length, c.encoding = atompmh.NoLength, r.Encoding
+		if r.Length >= 0 {
+			c.length = strconv.FormatInt(r.Length, 10)
+		}
 	}
 	if kind := strings.ToLower(l.Type + "\x00" + l.Hreflang); f.types[kind] {
 		l.Rel = atompmh.RelFurtherAlternate
 	} else {
 		f.types[kind] = true
 	}
-	f.append(l, carried{hash: hash})
+	f.append(l, c)
 }
 
 // carried is what a link has in atompmh.CarriedNamespace.
-type carried struct{ id, modified, hash, length string }
+type carried struct {
+	id, modified, hash, length, encoding, profile string
+	pri                                           int // 0 for none
+}
 
 func (f *FeedEncoder) append(l atompmh.Link, c carried) {
 	begin := len(f.attrs)
-	for _, a := range [...]struct{ name, value string }{{"id", c.id}, {"modified", c.modified}, {"hash", c.hash}, {"length", c.length}} {
+	pri := ""
+	if c.pri > 0 {
+		pri = strconv.Itoa(c.pri)
+	}
+	for _, a := range [...]struct{ name, value string }{{"id", c.id}, {"modified", c.modified}, {"hash", c.hash}, {"length", c.length},
+		{"encoding", c.encoding}, {"profile", c.profile}, {"pri", pri}} {
 		if a.value != "" {
 			f.attrs = append(f.attrs, xml.Attr{Name: xml.Name{Space: atompmh.CarriedNamespace, Local: a.name}, Value: a.value})
 		}
@@ -305,30 +374,45 @@ func FeedOf(f *atompmh.Feed) *event.Feed {
 }
 
 func feedOf(m *atompmh.Metadata, links []atompmh.Link) *event.Feed {
-	f := &event.Feed{Title: event.Text{Language: short(m.Language)}, Rights: event.Text{Value: cut(m.Rights.Value, maxSourceText), Language: short(m.Rights.Language)}}
-	for _, p := range personsOf(m.Authors[:min(len(m.Authors), maxSourceItems)]) {
-		f.Authors = append(f.Authors, event.Person{Name: cut(p.Name, maxSourceTitle), URI: short(p.URI), Email: short(p.Email)})
+	f := &event.Feed{Title: event.Text{Language: m.Language}, Rights: event.Text(m.Rights), Authors: personsOf(m.Authors[:min(len(m.Authors), maxSourceItems)]),
+		Contributors: personsOf(m.Contributors[:min(len(m.Contributors), maxSourceItems)]), Categories: categoriesOf(m.Categories[:min(len(m.Categories), maxSourceItems)])}
+	for i := range links {
+		f.Links = append(f.Links, event.Link{Rel: links[i].Rel, Href: links[i].Href, Type: links[i].Type})
 	}
-	for _, p := range personsOf(m.Contributors[:min(len(m.Contributors), maxSourceItems)]) {
-		f.Contributors = append(f.Contributors, event.Person{Name: cut(p.Name, maxSourceTitle), URI: short(p.URI), Email: short(p.Email)})
-	}
-	for _, c := range categoriesOf(m.Categories[:min(len(m.Categories), maxSourceItems)]) {
-		if c.Term = short(c.Term); c.Term != "" {
-			f.Categories = append(f.Categories, event.Category{Term: c.Term, Scheme: short(c.Scheme), Label: cut(c.Label, maxSourceTitle)})
+	boundFeed(f)
+	return f
+}
+
+// boundFeed bounds what a feed says of itself, and leaves out the links that do not
+// describe it. It takes over the memory of f.
+func boundFeed(f *event.Feed) {
+	f.ID, f.Title = short(f.ID), event.Text{Value: cut(f.Title.Value, maxSourceTitle), Language: short(f.Title.Language)}
+	f.Rights = event.Text{Value: cut(f.Rights.Value, maxSourceText), Language: short(f.Rights.Language)}
+	for _, persons := range [...]*[]event.Person{&f.Authors, &f.Contributors} {
+		*persons = (*persons)[:min(len(*persons), maxSourceItems)]
+		for i, p := range *persons {
+			(*persons)[i] = event.Person{Name: cut(p.Name, maxSourceTitle), URI: short(p.URI), Email: short(p.Email)}
 		}
 	}
-	for i := range links {
-		l := &links[i]
-		if !event.Public(l.Href) || len(l.Href) > maxSourceID || len(f.Links) == maxSourceItems {
+	var categories []event.Category
+	for _, c := range f.Categories[:min(len(f.Categories), maxSourceItems)] {
+		if c.Term = short(c.Term); c.Term != "" {
+			categories = append(categories, event.Category{Term: c.Term, Scheme: short(c.Scheme), Label: cut(c.Label, maxSourceTitle)})
+		}
+	}
+	f.Categories = categories
+	var links []event.Link
+	for _, l := range f.Links {
+		if !event.Public(l.Href) || len(l.Href) > maxSourceID || len(links) == maxSourceItems {
 			continue
 		}
 		switch l.Rel {
 		case "self", "alternate", "related", "via", "license", "describedby":
-			// Other links do not describe the feed: they lead from page to page, or to services.
-			f.Links = append(f.Links, event.Link{Rel: l.Rel, Href: l.Href, Type: short(l.Type), Length: event.NoLength})
+			// Other links lead from page to page, or to services.
+			links = append(links, event.Link{Rel: l.Rel, Href: l.Href, Type: short(l.Type), Length: event.NoLength})
 		}
 	}
-	return f
+	f.Links = links
 }
 
 func personsOf(persons []atompmh.Person) (out []event.Person) {
@@ -348,16 +432,22 @@ func categoriesOf(categories []atompmh.Category) (out []event.Category) {
 // detailsOf returns what an entry says besides what decides; nil when that is
 // nothing.
 func detailsOf(e *atompmh.Entry) *event.Details {
-	if e.Language == "" && e.Authors == nil && e.Contributors == nil && e.Rights.Value == "" && e.Source == nil {
-		return nil
+	d := event.Details{Language: e.Language, EntryLanguage: e.EntryLanguage, Authors: personsOf(e.Authors), Contributors: personsOf(e.Contributors), Rights: event.Text(e.Rights),
+		ChangeFreq: changeFreq(e.CarriedChangeFreq)}
+	d.Published, _ = event.StampOf(e.Published)
+	d.Edited, _ = event.StampOf(e.Edited)
+	if e.Kind == atompmh.Deletion {
+		d.DeletedBy, d.Comment = event.Person(e.DeletedBy), event.Text(e.Comment)
 	}
-	d := &event.Details{Language: e.Language, Authors: personsOf(e.Authors), Contributors: personsOf(e.Contributors), Rights: event.Text(e.Rights)}
 	if s := e.Source; s != nil {
 		d.Source = feedOf(&s.Metadata, s.Links)
 		d.Source.ID, d.Source.Title.Value = short(s.ID), cut(s.Title, maxSourceTitle)
 		d.Source.Updated, _ = event.StampOf(s.Updated)
 	}
-	return d
+	if d.IsZero() {
+		return nil
+	}
+	return &d
 }
 
 // metadata returns what of a record goes into its entry. What RFC 4287 does not

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
@@ -32,18 +33,29 @@ func FromResource(e *resourcesync.Entry, sel *Selection) (event.Observation, err
 	if o.Via.Href != "" && (o.Via.Modified.Known() || o.Modified != copied) {
 		o.CopyModified = copied
 	}
+	var categories []event.Category
+	o.Details, categories = readDetails(md.Details, o.Deleted)
 	if o.Deleted {
+		for i := range e.Links {
+			if l := linkOf(&e.Links[i]); l.PublishedOfDeletion() {
+				o.Links = append(o.Links, l)
+			}
+		}
 		return o, sel.accept(&o, e.Loc)
 	}
-	if e.ChangeFreq != "" {
-		o.Details = &event.Details{ChangeFreq: e.ChangeFreq}
+	o.Categories = categories
+	if f := changeFreq(e.ChangeFreq); f != "" {
+		if o.Details == nil {
+			o.Details = &event.Details{}
+		}
+		o.Details.ChangeFreq = f
 	}
 	t := taking{sel: sel, o: &o}
 	t.take(event.Representation{Href: e.Loc, Type: md.Type, Hreflang: md.Hreflang, Hash: resourcesync.Hashes(md.Hash), Encoding: codingOf(md.Encoding), Length: lengthOf(md.Length)})
 	o.Links = append(o.Links, related(e, sel, t.wanted > 0)...)
 	for i := range e.Links {
 		if l := &e.Links[i]; l.Rel == resourcesync.RelAlternate && l.Href != e.Loc {
-			t.take(event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Profile: l.Profile, Hash: resourcesync.Hashes(l.Hash), Encoding: codingOf(l.Encoding), Length: lengthOf(l.Length)})
+			t.take(event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Profile: profile(l.Profile), Hash: resourcesync.Hashes(l.Hash), Encoding: codingOf(l.Encoding), Length: lengthOf(l.Length), Pri: l.Pri})
 		}
 	}
 	if err := t.finish(); err != nil {
@@ -106,11 +118,28 @@ func priority(l *resourcesync.Link) int {
 }
 
 func linkOf(l *resourcesync.Link) event.Link {
-	out := event.Link{Rel: strings.TrimSpace(l.Rel), Href: l.Href, Type: l.Type, Length: event.NoLength, Modified: stampOf(l.Modified)}
+	out := event.Link{Rel: strings.TrimSpace(l.Rel), Href: l.Href, Type: l.Type, Length: event.NoLength, Modified: stampOf(l.Modified), Pri: l.Pri}
 	if codingOf(l.Encoding) == "" { // else they are those of bytes that nobody keeps
 		out.Length, out.Hash = lengthOf(l.Length), resourcesync.Hashes(l.Hash)
 	}
 	return out
+}
+
+// changeFreq returns a hint if it is one of the words of the sitemap format, else "".
+func changeFreq(hint string) string {
+	switch hint {
+	case "always", "hourly", "daily", "weekly", "monthly", "yearly", "never":
+		return hint
+	}
+	return ""
+}
+
+// profile leaves out what is no absolute IRI (RFC 6906).
+func profile(stated string) string {
+	if !atompmh.CanBeID(stated) {
+		return ""
+	}
+	return stated
 }
 
 // codingOf returns the content coding that a hash and a length are of (clause 7,
@@ -203,10 +232,7 @@ func (l *ListEncoder) entry(i int, e *event.Event) *resourcesync.Entry {
 			entry.Metadata.Hreflang = language(r.Hreflang)
 		}
 		if e.Details != nil {
-			switch f := e.Details.ChangeFreq; f {
-			case "always", "hourly", "daily", "weekly", "monthly", "yearly", "never": // the words of the sitemap format
-				entry.ChangeFreq = f
-			}
+			entry.ChangeFreq = changeFreq(e.Details.ChangeFreq)
 		}
 		for i := range e.Representations { // clause 14.3
 			r := &e.Representations[i]
@@ -223,17 +249,25 @@ func (l *ListEncoder) entry(i int, e *event.Event) *resourcesync.Entry {
 					Type:     l.mediaType(r.Type),
 					Hreflang: language(r.Hreflang),
 					Profile:  r.Profile,
+					Pri:      r.Pri,
 				})
 			}
 		}
-		for i := range e.Links { // clauses 14.5 and 14.8
-			from := &e.Links[i]
-			if href := l.related(from); href != "" {
-				links = append(links, resourcesync.Link{Rel: from.Rel, Href: href, Type: linkType(from.Type), ID: otherThan(href, from.Record)})
-			}
+	}
+	for i := range e.Links { // clauses 14.5 and 14.8
+		from := &e.Links[i]
+		href := l.related(from, e.Live())
+		if href == "" {
+			continue
 		}
+		to := resourcesync.Link{Rel: from.Rel, Href: href, Type: linkType(from.Type), Pri: from.Pri, ID: otherThan(href, from.Record)}
+		if from.OfCopy() {
+			to.Hash, to.Length, to.Modified = from.Hash, resourcesync.Bytes(from.Length), stamp(from.Modified)
+		}
+		links = append(links, to)
 	}
 	carry(entry, e)
+	entry.Metadata.Details = appendDetails(e)
 	l.links[i], entry.Links = links, links
 	return entry
 }

@@ -95,6 +95,27 @@ func TestFromResource(t *testing.T) {
 			o.Representations[0].Hreflang = "en"
 			o.Details, o.Links = &event.Details{ChangeFreq: "weekly"}, []event.Link{bare("profile", "urn:q")}
 		}), nil},
+		{"a word that is none of sitemaps, a profile that is no IRI, the priority of an alternate", entry(func(e *resourcesync.Entry) {
+			e.ChangeFreq = "often"
+			link("alternate", "https://source.example/maps/1.de", func(l *resourcesync.Link) { l.Profile, l.Pri = "maps", 7 })(e)
+		}), Selection{}, plain(func(o *event.Observation) {
+			o.Representations = append(o.Representations, event.Representation{Href: "https://source.example/maps/1.de", Pri: 7, Length: event.NoLength})
+		}), nil},
+		{"details that another bridge carries, with some of another type", entry(func(e *resourcesync.Entry) {
+			e.Metadata.Details = `{"lang":"de","rights":5,"authors":[{"name":"A","uri":"urn:a"},{"email":"nobody"},7],"edited":"2026-03-01T00:00:00.000000005Z","published":"soon","new":1,` +
+				`"categories":[{"term":"maps","scheme":"urn:s"},{"label":"none"}],"source":{"links":[{"rel":"self","href":"file:///f"},{"rel":"next","href":"https://f.example/2"}]}}`
+		}), Selection{}, plain(func(o *event.Observation) {
+			o.Details = &event.Details{Language: "de", Authors: []event.Person{{Name: "A", URI: "urn:a"}}, Edited: stamp(1), Source: &event.Feed{}}
+			o.Categories = []event.Category{{Term: "maps", Scheme: "urn:s"}}
+		}), nil},
+		{"details that say nothing", entry(func(e *resourcesync.Entry) { e.Metadata.Details = `{"rights":{}}` }), Selection{}, plain(nil), nil},
+		{"a deletion with what is said of it", entry(func(e *resourcesync.Entry) {
+			e.Metadata.Change, e.Metadata.Details = "deleted", `{"deletedBy":{"name":"The editor"},"comment":{"text":"Withdrawn","lang":"en"},"categories":[{"term":"maps"}]}`
+			link("successor-version", "https://source.example/maps/2.xml", nil)(e)
+			link("collection", "https://source.example/maps/", nil)(e)
+		}), Selection{}, event.Observation{Record: loc, Deleted: true, Order: stamp(3), Modified: stamp(2),
+			Details: &event.Details{DeletedBy: event.Person{Name: "The editor"}, Comment: event.Text{Value: "Withdrawn", Language: "en"}},
+			Links:   []event.Link{bare("successor-version", "https://source.example/maps/2.xml")}}, nil},
 		{"via that is a file", entry(link("via", "file:///etc/passwd", nil)), Selection{}, plain(nil), nil},
 		{"comes back to us", entry(link("via", "https://we.example/sets/main/records/x", nil)), Selection{Own: "https://we.example/sets/main/"},
 			plain(func(o *event.Observation) { o.Via = bare("", "https://we.example/sets/main/records/x") }), ErrOwn},
@@ -112,6 +133,7 @@ func TestFromResource(t *testing.T) {
 			link("duplicate", "https://m.example/1", func(l *resourcesync.Link) { l.Pri = 1 })(e)
 		}), Selection{}, plain(func(o *event.Observation) {
 			o.Links = []event.Link{bare("duplicate", "https://m.example/1"), bare("duplicate", "https://m.example/2"), bare("duplicate", "https://m.example/none")}
+			o.Links[0].Pri, o.Links[1].Pri = 1, 2
 		}), nil},
 		{"other links", entry(func(e *resourcesync.Entry) {
 			link("describedby", "https://source.example/maps/1.rdf", nil)(e)

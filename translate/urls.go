@@ -43,11 +43,12 @@ func (p *urls) representation(loc string, r *event.Representation) string {
 	return loc + "." + r.Name
 }
 
-// related is where a link is published: one to or from a description at our URL
-// of the record of the set that it leads to. What is not published is "".
-func (p *urls) related(l *event.Link) string {
+// related is where a link of a live or a deleted record is published: one to or from a
+// description at our URL of the record of the set that it leads to. What is not
+// published is "".
+func (p *urls) related(l *event.Link, live bool) string {
 	switch {
-	case !l.Published():
+	case live && !l.Published(p.content), !live && !l.PublishedOfDeletion():
 		return ""
 	case l.Describes() && p.content != event.Reference:
 		return p.record(l.Record)

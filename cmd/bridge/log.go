@@ -90,7 +90,11 @@ type jsonEvent struct {
 	Title           string     `json:"title,omitempty"`
 	Representations []jsonLink `json:"representations,omitempty"`
 	Via             *jsonLink  `json:"via,omitempty"`
-	Origin          jsonOrigin `json:"origin"`
+	// What few records have.
+	Links      []event.Link     `json:"links,omitempty"`
+	Categories []event.Category `json:"categories,omitempty"`
+	Details    *event.Details   `json:"details,omitempty"`
+	Origin     jsonOrigin       `json:"origin"`
 }
 
 // jsonLink is a representation, or the original.
@@ -125,7 +129,7 @@ type jsonOrigin struct {
 func logLine(ev *event.Event) jsonEvent {
 	o := ev.Origin
 	line := jsonEvent{Seq: ev.Seq, Set: ev.Set, Record: ev.Record, Kind: ev.Kind.String(), Observed: ev.Observed.String(),
-		Modified: ev.Modified.String(), Title: ev.Title,
+		Modified: ev.Modified.String(), Title: ev.Title, Links: ev.Links, Categories: ev.Categories, Details: ev.Details,
 		Origin: jsonOrigin{o.Protocol, daemon.Redact(o.Source), daemon.Redact(o.Document), o.SourceIdentifier, daemon.Redact(o.Reason)}}
 	for _, r := range ev.Representations {
 		line.Representations = append(line.Representations, linkLine(r.Href, "", r.Type, r.Length, r.Hash))

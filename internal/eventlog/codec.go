@@ -48,6 +48,8 @@ const (
 	flagCategories // it is in categories
 	flagDetails    // what is passed on and does not count
 	flagBefore     // the record had an event before, and was there
+	flagPri        // some representation or link has a priority
+	flagMore       // more details
 )
 
 // body is what an event or observation row holds besides its columns.
@@ -106,7 +108,10 @@ func appendBody(b []byte, v *body) []byte {
 		flag(flagTargets, slices.ContainsFunc(o.Links, func(l event.Link) bool { return l.Record != "" })) | flag(flagReason, v.reason != "") |
 		flag(flagCopy, o.CopyModified.Known()) |
 		flag(flagVariants, slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Hreflang != "" || r.Profile != "" || r.Encoding != "" })) |
-		flag(flagCategories, len(o.Categories) > 0) | flag(flagDetails, o.Details != nil) | flag(flagBefore, v.before != 0)
+		flag(flagCategories, len(o.Categories) > 0) | flag(flagDetails, o.Details != nil) | flag(flagBefore, v.before != 0) |
+		flag(flagPri, slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Pri != 0 }) ||
+			slices.ContainsFunc(o.Links, func(l event.Link) bool { return l.Pri != 0 })) |
+		flag(flagMore, o.Details != nil && hasMore(o.Details))
 	b = append(b, bodyVersion)
 	b = binary.AppendUvarint(b, flags)
 	b = appendString(b, o.Record)
@@ -176,6 +181,17 @@ func appendBody(b []byte, v *body) []byte {
 	if v.before != 0 {
 		b = binary.AppendUvarint(b, uint64(v.before))
 	}
+	if flags&flagPri != 0 {
+		for i := range o.Representations {
+			b = binary.AppendUvarint(b, uint64(o.Representations[i].Pri))
+		}
+		for i := range o.Links {
+			b = binary.AppendUvarint(b, uint64(o.Links[i].Pri))
+		}
+	}
+	if flags&flagMore != 0 {
+		b = appendMore(b, o.Details)
+	}
 	return b
 }
 
@@ -216,6 +232,17 @@ func appendDetails(b []byte, d *event.Details) []byte {
 		return append(b, 0)
 	}
 	return appendFeed(append(b, 1), d.Source)
+}
+
+// hasMore reports whether there are details beside those that appendDetails appends.
+func hasMore(d *event.Details) bool {
+	return d.EntryLanguage != "" || d.Published.Known() || d.Edited.Known() || d.DeletedBy != (event.Person{}) || d.Comment != (event.Text{})
+}
+
+func appendMore(b []byte, d *event.Details) []byte {
+	b = appendStamp(appendStamp(appendString(b, d.EntryLanguage), d.Published), d.Edited)
+	b = appendString(appendString(appendString(b, d.DeletedBy.Name), d.DeletedBy.URI), d.DeletedBy.Email)
+	return appendText(b, d.Comment)
 }
 
 // appendFeed appends what a feed says of itself; table document has it in the
@@ -431,6 +458,12 @@ func (r *reader) details() *event.Details {
 	return d
 }
 
+func (r *reader) more(d *event.Details) {
+	d.EntryLanguage, d.Published, d.Edited = r.string(), r.stamp(), r.stamp()
+	d.DeletedBy = event.Person{Name: r.string(), URI: r.string(), Email: r.string()}
+	d.Comment = r.text()
+}
+
 func (r *reader) feed() *event.Feed {
 	f := &event.Feed{ID: r.string(), Title: r.text(), Updated: r.stamp(), Authors: r.persons(), Contributors: r.persons(),
 		Rights: r.text(), Categories: r.categories()}
@@ -526,6 +559,17 @@ func readBody(b []byte, v *body) error {
 	}
 	if v.before = 0; flags&flagBefore != 0 {
 		v.before = int64(r.uvarint())
+	}
+	if flags&flagPri != 0 {
+		for i := range reps {
+			reps[i].Pri = int(r.uvarint())
+		}
+		for i := range links {
+			links[i].Pri = int(r.uvarint())
+		}
+	}
+	if flags&flagMore != 0 && o.Details != nil {
+		r.more(o.Details)
 	}
 	if r.bad || len(r.b) != 0 {
 		return errDamaged

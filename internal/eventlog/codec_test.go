@@ -9,9 +9,10 @@ import (
 
 // detailed has everything that few records have.
 var detailed = event.Observation{Record: "urn:x:1", CopyModified: event.StampFromNanos(8), Categories: []event.Category{{Term: "maps", Scheme: "urn:s", Label: "Maps"}, {Term: "b"}},
-	Representations: []event.Representation{{Href: "https://a.example/1", Hreflang: "de", Profile: "urn:p"}, {Href: "https://a.example/2"}},
-	Links:           []event.Link{{Rel: "describes", Href: "urn:2", Record: "urn:2", InSet: true}, {Rel: "related", Href: "urn:3"}},
-	Details: &event.Details{Language: "de", Authors: []event.Person{{Name: "A", URI: "https://a.example/", Email: "a@a.example"}}, Contributors: []event.Person{{Name: "C"}},
+	Representations: []event.Representation{{Href: "https://a.example/1", Hreflang: "de", Profile: "urn:p"}, {Href: "https://a.example/2", Pri: 7}},
+	Links:           []event.Link{{Rel: "describes", Href: "urn:2", Record: "urn:2", InSet: true}, {Rel: "related", Href: "urn:3"}, {Rel: "duplicate", Href: "urn:4", Pri: 999_999}},
+	Details: &event.Details{Language: "de", EntryLanguage: "en", Published: event.StampFromNanos(5), Edited: event.StampFromNanos(-6),
+		DeletedBy: event.Person{Name: "D", URI: "urn:d", Email: "d@d.example"}, Comment: event.Text{Value: "gone", Language: "fr"}, Authors: []event.Person{{Name: "A", URI: "https://a.example/", Email: "a@a.example"}}, Contributors: []event.Person{{Name: "C"}},
 		Rights: event.Text{Value: "free", Language: "en"}, ChangeFreq: "weekly",
 		Source: &event.Feed{ID: "urn:feed", Title: event.Text{Value: "Feed"}, Updated: event.StampFromNanos(3), Authors: []event.Person{{Name: "F"}},
 			Contributors: []event.Person{{Name: "G"}}, Rights: event.Text{Value: "none"}, Categories: []event.Category{{Term: "t"}},
@@ -23,6 +24,12 @@ func TestBodyOfDetails(t *testing.T) {
 	var got body
 	if err := readBody(appendBody(nil, &body{obs: detailed}), &got); err != nil || !reflect.DeepEqual(got.obs, detailed) {
 		t.Errorf("%v\n got %+v\nwant %+v", err, got.obs, detailed)
+	}
+	// Details without any of the newer ones are as long as they were.
+	older := body{obs: event.Observation{Record: "urn:x:1", Details: &event.Details{Language: "de"}}}
+	// version, flags (three bytes), record, document, back, title, own identifier, loc, representations, preferred, links; language, two lists of people, rights, changefreq, source
+	if n, want := len(appendBody(nil, &older)), 1+3+8+1+1+1+1+1+1+1+1+3+1+1+2+1+1; n != want {
+		t.Errorf("a body with a language has %d bytes, want %d", n, want)
 	}
 	plain := event.Observation{Record: "urn:x:1", Title: "A", Representations: []event.Representation{{Href: "https://a.example/1", Type: "text/xml", Length: 3}}}
 	// version, flags (one byte), record, document, back, title, own identifier, loc,

@@ -409,7 +409,7 @@ func (a *decider) logDeletion(r *record, it *event.Item, d *decision) error {
 	default: // an inherited link is passed on as it came
 		v.obs.Via.Modified = last.obs.Via.Modified
 	}
-	v.obs.Details = it.Details
+	v.obs.Details, v.obs.Links = it.Details, it.Links
 	if d := last.obs.Details; v.obs.Details == nil && d != nil && (d.Language != "" || d.Source != nil) {
 		v.obs.Details = &event.Details{Language: d.Language, Source: d.Source}
 	}

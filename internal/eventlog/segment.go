@@ -117,6 +117,9 @@ const (
 	weightUUID    = 45
 	weightPerson  = 90
 	weightElement = 60 // an atom:category, atom:rights, changefreq, xml:lang
+	weightCopied  = 90 // modified, hash, length, pri, profile, encoding of a link
+	weightDated   = 85 // an atom:published or app:edited
+	weightField   = 50 // a field of the details in a list, with its quotes
 )
 
 // weight is an upper bound of the bytes that an event takes.
@@ -148,6 +151,10 @@ func weightOf(v *body, entries int, source int64) (w weight) {
 		}
 		r := &o.Representations[i]
 		n := max(escaped(r.Type), weightType) + escaped(r.Hash) + escaped(r.Hreflang) + escaped(r.Encoding)
+		if r.Profile != "" || r.Encoding != "" || r.Pri != 0 {
+			n += weightCopied
+			w.feed += escaped(r.Profile)
+		}
 		own := url + 1 + int64(len(r.Name))
 		if url == 0 {
 			own = escaped(r.Href)
@@ -163,28 +170,46 @@ func weightOf(v *body, entries int, source int64) (w weight) {
 	}
 	for i := range o.Links {
 		l := &o.Links[i]
-		if !l.Published() {
+		if o.Deleted && !l.PublishedOfDeletion() || !o.Deleted && !l.Published(event.Reference) {
 			continue
 		}
-		n := weightLink + url + escaped(l.Rel) + escaped(l.Type) + escaped(l.Record)
+		n := weightCopied + escaped(l.Hash) + weightLink + url + escaped(l.Rel) + escaped(l.Type) + escaped(l.Record)
 		if url == 0 || l.Record == "" {
 			n += escaped(l.Href)
 		}
 		w.list += n
 		w.feed += n
 	}
-	w.feed += weightOfCategories(o.Categories)
+	categories := weightOfCategories(o.Categories)
+	w.feed += categories
+	if categories > 0 {
+		w.list += weightField + weightInJSON*categories
+	}
 	if d := o.Details; d != nil {
 		w.list += weightElement + escaped(d.ChangeFreq)
-		w.feed += 2*weightElement + escaped(d.Language) + escaped(d.Rights.Value) + escaped(d.Rights.Language) +
-			weightOfPersons(d.Authors) + weightOfPersons(d.Contributors)
+		texts := escaped(d.Language) + escaped(d.EntryLanguage) + escaped(d.Rights.Value) + escaped(d.Rights.Language) + weightOfPersons(d.Authors) + weightOfPersons(d.Contributors)
+		w.feed += 3*weightElement + texts + escaped(d.ChangeFreq)
+		w.list += 10*weightField + weightInJSON*texts
+		if d.Published.Known() || d.Edited.Known() {
+			w.feed += 2 * weightDated
+		}
+		if d.DeletedBy != (event.Person{}) || d.Comment != (event.Text{}) {
+			texts := weightPerson + 4*weightElement + escaped(d.DeletedBy.Name) + escaped(d.DeletedBy.URI) + escaped(d.DeletedBy.Email) + escaped(d.Comment.Value) + escaped(d.Comment.Language)
+			w.feed += texts
+			w.list += weightInJSON * texts
+		}
 		if d.Source != nil {
 			source = weightOfSource(d.Source)
+			w.list += 8*weightField + weightInJSON*source
 		}
 	}
 	w.feed += source
 	return w
 }
+
+// weightInJSON: a text, or the markup of an element, takes at most so many times the
+// room in the details that another bridge reads as in a feed.
+const weightInJSON = 2
 
 // weightOfSource is that of an atom:source.
 func weightOfSource(f *event.Feed) int64 {

@@ -26,8 +26,9 @@ func TestWeightLaw(t *testing.T) {
 	number := rapid.SampledFrom([]int64{-1, 0, 1<<63 - 1})
 	stamp := rapid.SampledFrom([]event.Stamp{{}, event.StampFromNanos(1), event.StampFromNanos(1<<62 + 123456789)})
 	link := rapid.Custom(func(t *rapid.T) event.Link {
-		return event.Link{Rel: rapid.SampledFrom([]string{event.RelDescribedBy, event.RelDescribes, event.RelProfile, event.RelRelated, "memento"}).Draw(t, "rel"),
-			Href: href.Draw(t, "href"), Type: text.Draw(t, "type"), Length: number.Draw(t, "length"), Record: text.Draw(t, "record"), InSet: rapid.Bool().Draw(t, "in set")}
+		return event.Link{Rel: rapid.SampledFrom([]string{event.RelDescribedBy, event.RelDescribes, event.RelProfile, event.RelRelated, event.RelLicense, event.RelDuplicate, event.RelCollection, event.RelSuccessor, "memento"}).Draw(t, "rel"),
+			Href: href.Draw(t, "href"), Type: text.Draw(t, "type"), Length: number.Draw(t, "length"), Record: text.Draw(t, "record"), InSet: rapid.Bool().Draw(t, "in set"),
+			Hash: text.Draw(t, "hash"), Modified: stamp.Draw(t, "modified"), Pri: rapid.SampledFrom([]int{0, 0, 999_999}).Draw(t, "pri")}
 	})
 	person := rapid.Custom(func(t *rapid.T) event.Person {
 		return event.Person{Name: text.Draw(t, "name"), URI: text.Draw(t, "uri"), Email: text.Draw(t, "email") + "@a"}
@@ -51,21 +52,24 @@ func TestWeightLaw(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "details") {
 			o.Details = &event.Details{Language: text.Draw(t, "language"), Authors: rapid.SliceOfN(person, 0, 20).Draw(t, "authors"), Contributors: rapid.SliceOfN(person, 0, 2).Draw(t, "contributors"),
-				Rights: event.Text{Value: text.Draw(t, "rights"), Language: "de"}, ChangeFreq: text.Draw(t, "changefreq")}
+				Rights: event.Text{Value: text.Draw(t, "rights"), Language: "de"}, ChangeFreq: rapid.SampledFrom([]string{"", "monthly", "often"}).Draw(t, "changefreq"),
+				EntryLanguage: text.Draw(t, "entry language"), Published: stamp.Draw(t, "published"), Edited: stamp.Draw(t, "edited"),
+				DeletedBy: person.Draw(t, "deleted by"), Comment: event.Text{Value: text.Draw(t, "comment"), Language: text.Draw(t, "comment language")}}
 			if rapid.Bool().Draw(t, "source") {
 				o.Details.Source = feed.Draw(t, "own source")
 			}
 		}
+		o.Links = rapid.SliceOfN(link, 0, rapid.SampledFrom([]int{1, 20}).Draw(t, "most links")).Draw(t, "links")
 		if !o.Deleted {
 			for range rapid.SampledFrom([]int{0, 1, 3, 20}).Draw(t, "representations") {
 				o.Representations = append(o.Representations, event.Representation{Href: href.Draw(t, "href"), Type: text.Draw(t, "type"), Hash: text.Draw(t, "hash"),
-					Length: number.Draw(t, "length"), Hreflang: text.Draw(t, "hreflang"), Encoding: rapid.SampledFrom([]string{"", "gzip"}).Draw(t, "encoding"), Profile: text.Draw(t, "profile")})
+					Length: number.Draw(t, "length"), Hreflang: text.Draw(t, "hreflang"), Encoding: rapid.SampledFrom([]string{"", "gzip"}).Draw(t, "encoding"), Profile: text.Draw(t, "profile"),
+					Pri: rapid.SampledFrom([]int{0, 0, 999_999}).Draw(t, "pri")})
 			}
 			if n := len(o.Representations); n > 0 {
 				o.Preferred = rapid.IntRange(0, n-1).Draw(t, "preferred")
 			}
 			event.NameRepresentations(o.Representations, nil)
-			o.Links = rapid.SliceOfN(link, 0, rapid.SampledFrom([]int{1, 20}).Draw(t, "most links")).Draw(t, "links")
 			o.Categories = rapid.SliceOfN(category, 0, 20).Draw(t, "categories")
 		}
 		if content == event.Reference {

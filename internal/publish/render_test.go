@@ -52,9 +52,42 @@ func read(t testing.TB, doc *Document) []byte {
 
 // goldenLog has a set in each mode, one of them empty.
 func goldenLog() *sliceLog {
-	return newLog().make("campus", event.Mirror, 10).make("empty", event.Mirror, 10).
+	l := newLog().make("campus", event.Mirror, 10).make("empty", event.Mirror, 10).
 		make("links", event.Redirect, 10).make("away", event.Reference, 10).
-		fill("campus", 26).fill("links", 8).fill("away", 17)
+		fill("campus", 26).fill("links", 8).fill("away", 17).
+		make("details", event.Reference, 10)
+	for _, kind := range []event.Kind{event.Created, event.Deleted, event.Created} {
+		e := detailed(kind)
+		if e.Live() {
+			e.Loc = e.Via.Href
+		}
+		l.add("details", e)
+	}
+	return l
+}
+
+// detailed is an event with all that few records have.
+func detailed(kind event.Kind) event.Event {
+	n := 1
+	if kind == event.Deleted {
+		n = 2
+	}
+	e := sample(kind, 1, n)
+	e.Categories = []event.Category{{Term: "maps", Scheme: "https://scheme.example/", Label: "Maps & plans"}, {Term: "old"}}
+	e.Details = &event.Details{Language: "en", EntryLanguage: "de", Authors: []event.Person{{Name: "A", URI: "https://a.example/", Email: "a@a.example"}}, Contributors: []event.Person{{Name: "C"}},
+		Rights: event.Text{Value: "© \"us\"", Language: "fr"}, Published: event.StampFromNanos(1.7e18), Edited: event.StampFromNanos(1.7e18 + 1), ChangeFreq: "monthly",
+		Source: &event.Feed{ID: "urn:x:feed", Title: event.Text{Value: "Feed", Language: "en"}, Links: []event.Link{{Rel: "self", Href: "https://a.example/feed"}}}}
+	if kind == event.Deleted {
+		e.Details.DeletedBy, e.Details.Comment = event.Person{Name: "The editor"}, event.Text{Value: "Withdrawn", Language: "en"}
+		e.Links = []event.Link{{Rel: "successor-version", Href: "https://a.example/2", Length: event.NoLength}}
+		return e
+	}
+	e.Links = []event.Link{{Rel: "profile", Href: "https://profile.example/"}, {Rel: "license", Href: "https://licence.example/", Type: "text/html"},
+		{Rel: "canonical", Href: "https://a.example/canonical", Length: event.NoLength}, {Rel: "collection", Href: "https://a.example/all", Length: event.NoLength},
+		{Rel: "duplicate", Href: "https://mirror.example/1", Pri: 1, Type: "text/xml", Length: 5, Hash: "md5:00000000000000000000000000000000", Modified: event.StampFromNanos(1.7e18)}}
+	r := &e.Representations[len(e.Representations)-1]
+	r.Pri, r.Hreflang, r.Encoding = 3, "de", "gzip" // the schema at hand is too old for profile
+	return e
 }
 
 func goldenPaths(t *testing.T, p *Publisher, l *sliceLog) []string {

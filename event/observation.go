@@ -139,6 +139,10 @@ type Item struct {
 	Observation
 	// Document is an index into the batch's Documents.
 	Document int
+	// Paths are where the bytes of each representation are in the package that the
+	// document describes (ResourceSync 11.2 and 13.2), "" for none; nil where it describes
+	// none. The log does not keep them.
+	Paths []string
 	// Pending is why content could not be fetched; "" when it was, or need not
 	// be. With Partial some representations were fetched: they are logged, and
 	// the others asked again.

@@ -34,7 +34,7 @@ type Found struct {
 // A document of the framework is taken as what it is. A Source Description leads
 // to all its Capability Lists, and a Capability List to its lists. A single list
 // leads up to its Capability List, from a part through its index, if that names
-// it; else it stands alone, like a plain sitemap. Dumps and archives lead up.
+// it; else it stands alone, like a plain sitemap. So does a dump. Archives lead up.
 //
 // Any other answer, and an address without a path, leads on by four routes: the
 // well-known address of the host, the Link header and the links of the page
@@ -42,9 +42,7 @@ type Found struct {
 // counts; for an address with a path, what the page itself says comes first. Of
 // robots.txt, plain sitemaps count only where there is no Resource List.
 //
-// The error is a *NoSourceError when there is nothing, ErrOnlyDumps when there
-// are no lists, ErrNoBaseline when a dump stands for the Resource List, and else
-// one that may pass.
+// The error is a *NoSourceError when there is nothing, and else one that may pass.
 func (w *Walk) Discover(ctx context.Context) (Found, error) {
 	k, err := newWalker(ctx, w)
 	if err != nil {
@@ -65,10 +63,8 @@ type discovery struct {
 	missing      []Gap                        // documents that are named and not there
 	tried        []Tried
 	seen         map[string]bool // documents looked at
-	dumps        []string
-	unlisted     string // a Capability List with a Resource Dump and no Resource List
-	partial      bool   // some set is left out
-	ended        bool   // the Walk's URL answered 410
+	partial      bool            // some set is left out
+	ended        bool            // the Walk's URL answered 410
 }
 
 // page is what an address answered.
@@ -179,10 +175,6 @@ func (d *discovery) verdict(first page) error {
 	switch {
 	case len(d.found.Sets) > 0:
 		return nil
-	case d.unlisted != "":
-		return fmt.Errorf("%s: %w", d.unlisted, ErrNoBaseline)
-	case len(d.dumps) > 0:
-		return fmt.Errorf("%s: %w", d.dumps[0], ErrOnlyDumps)
 	case first.answer == "HTTP status 401":
 		return &StatusError{URL: d.walker.w.URL, Status: http.StatusUnauthorized}
 	}
@@ -257,9 +249,9 @@ func (d *discovery) enter(l *List, depth int) error {
 		return err
 	case c.lists():
 		return d.names(l, depth)
-	case c == ResourceList, c == ChangeList, c == "":
+	case c == ResourceList, c == ChangeList, c == ResourceDump, c == ChangeDump, c == "":
 		return d.list(l)
-	case c == ResourceDump, c == ChangeDump, c.archive():
+	case c.archive():
 		return d.upward(l)
 	default:
 		l.close()
@@ -319,36 +311,25 @@ func (d *discovery) names(l *List, depth int) error {
 // lists or is known already.
 func (d *discovery) add(named *contents) {
 	set := named.Lists
-	switch {
-	case set.ResourceList == "" && set.ChangeList != "" && named.resourceDump != "":
-		d.partial, d.unlisted = true, set.CapabilityList
-		d.walker.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: "the Resource Dump " + named.resourceDump + " and no Resource List",
-			Expected: "a Resource List; the set is left out, because its Change Lists do not say what existed before them"}, false)
-	case set.ResourceList != "" || set.ChangeList != "":
-		if !slices.ContainsFunc(d.found.Sets, set.same) {
-			d.found.Sets = append(d.found.Sets, set)
-			if named.list != nil {
-				d.validators[set.CapabilityList] = named.list.answer.Validators
-			}
-		}
-	default:
+	if set.baseline() == "" && set.changes() == "" {
 		d.partial = true
-		found := "a Capability List without a list"
-		if named.resourceDump != "" || named.changeDump != "" {
-			d.dumps = append(d.dumps, set.CapabilityList)
-			found = "a Capability List with nothing but dumps"
+		d.walker.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: "a Capability List without a list", Expected: "lists or dumps; the set is left out"}, false)
+		return
+	}
+	if !slices.ContainsFunc(d.found.Sets, set.same) {
+		d.found.Sets = append(d.found.Sets, set)
+		if named.list != nil {
+			d.validators[set.CapabilityList] = named.list.answer.Validators
 		}
-		d.walker.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: found, Expected: "a Resource List or a Change List; the set is left out"}, false)
 	}
 }
 
-// contents is what a Capability List, or an index, names: its lists, the first dump of each
-// kind, and every loc.
+// contents is what a Capability List, or an index, names: its lists and dumps, and every
+// loc.
 type contents struct {
 	Lists
-	list                     *List
-	resourceDump, changeDump string
-	locs                     map[string]bool // by follow.Key
+	list *List
+	locs map[string]bool // by follow.Key
 }
 
 // readContents reads a Capability List (clause 9), or another document that a list points up
@@ -364,11 +345,9 @@ func readContents(l *List) (*contents, error) {
 		case ChangeList:
 			list = &c.ChangeList
 		case ResourceDump:
-			c.resourceDump = cmp.Or(c.resourceDump, e.Loc)
-			return
+			list = &c.ResourceDump
 		case ChangeDump:
-			c.changeDump = cmp.Or(c.changeDump, e.Loc)
-			return
+			list = &c.ChangeDump
 		default:
 			return
 		}
@@ -425,8 +404,13 @@ func (d *discovery) list(l *List) error {
 		}
 	}
 	set := Lists{ResourceList: alone}
-	if head.Capability == ChangeList {
+	switch head.Capability {
+	case ChangeList:
 		set = Lists{ChangeList: alone}
+	case ResourceDump:
+		set = Lists{ResourceDump: alone}
+	case ChangeDump:
+		set = Lists{ChangeDump: alone}
 	}
 	if held = alone == l.Requested; held {
 		d.walker.hold(l)
@@ -456,7 +440,7 @@ func (d *discovery) above(l *List, at string) (*contents, error) {
 	return nil, err
 }
 
-// upward takes the Capability List that a dump or an archive leads up to.
+// upward takes the Capability List that an archive leads up to.
 func (d *discovery) upward(l *List) error {
 	defer l.close()
 	c := l.Head().Capability
@@ -469,9 +453,6 @@ func (d *discovery) upward(l *List) error {
 			d.add(a)
 			return nil
 		}
-	}
-	if !c.archive() {
-		d.dumps = append(d.dumps, l.Requested)
 	}
 	d.noteMissing(l.Requested, fmt.Errorf("a %s without a Capability List above it", c))
 	return nil

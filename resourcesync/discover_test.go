@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -209,60 +208,29 @@ func TestNothingToFollow(t *testing.T) {
 		name  string
 		serve func(*site)
 		want  string
-		dumps bool
 	}{
-		{"dumps alone", func(s *site) {
-			s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/d", "resourcedump"), lists("/e", "changedump")))
-		}, "/cap", true},
-		{"a dump that stands alone", func(s *site) { s.put("/sd", urlset(attrs("capability", "changedump", "from", 1))) }, "/sd", true},
-		{"a manifest", func(s *site) { s.put("/sd", urlset(attrs("capability", "resourcedump-manifest", "at", 1))) }, "resourcedump-manifest", false},
-		{"an archive that stands alone", func(s *site) { s.put("/sd", urlset(attrs("capability", "resourcelist-archive"))) }, "resourcelist-archive", false},
-		{"no Capability List", func(s *site) { s.put("/sd", urlset(attrs("capability", "description"))) }, "leads to no list", false},
-		{"a missing Capability List", func(s *site) { s.remove("/cap") }, "/cap: HTTP status 404", false},
+		{"a manifest", func(s *site) { s.put("/sd", urlset(attrs("capability", "resourcedump-manifest", "at", 1))) }, "resourcedump-manifest"},
+		{"an archive that stands alone", func(s *site) { s.put("/sd", urlset(attrs("capability", "resourcelist-archive"))) }, "resourcelist-archive"},
+		{"no Capability List", func(s *site) { s.put("/sd", urlset(attrs("capability", "description"))) }, "leads to no list"},
+		{"a missing Capability List", func(s *site) { s.remove("/cap") }, "/cap: HTTP status 404"},
 		{"descriptions without end", func(s *site) {
 			for i := range 9 {
 				s.put("/sd"+strings.Repeat("+", i), sitemapindex(attrs("capability", "description"), named("/sd"+strings.Repeat("+", i+1))))
 			}
-		}, "nested more than 4 deep", false},
+		}, "nested more than 4 deep"},
 		{"a description of itself", func(s *site) {
 			s.put("/sd", urlset(attrs("capability", "description"), lists("/sd", "capabilitylist")))
-		}, "leads to no list", false},
+		}, "leads to no list"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t)
 			s.put("/sd", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist")))
 			tt.serve(s)
 			_, err := s.discover("/sd")
-			if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, ErrOnlyDumps) != tt.dumps {
-				t.Errorf("error %v", err)
-			}
-			if !tt.dumps && !errors.As(err, new(*NoSourceError)) {
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, new(*NoSourceError)) {
 				t.Errorf("error %v", err)
 			}
 		})
-	}
-}
-
-// D3: what a Resource Dump and Change Lists tell is not all that the Source has,
-// and is refused; another set of the Source is followed, and never taken as whole.
-func TestDumpInsteadOfResourceList(t *testing.T) {
-	s := newSite(t)
-	dumped := lists("/dump", "resourcedump") + lists("/cl", "changelist")
-	s.put("/cap", urlset(attrs("capability", "capabilitylist"), dumped))
-	s.put("/cl", changes(5, 0))
-	if _, err := s.discover("/cap"); !errors.Is(err, ErrNoBaseline) || !strings.Contains(err.Error(), "no Resource List") {
-		t.Errorf("%v", err)
-	}
-	s.put("/.well-known/resourcesync", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist")+lists("/other", "capabilitylist")))
-	s.put("/other", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist")))
-	s.put("/rl", resources(5))
-	got := s.run(s.walk("/.well-known/resourcesync"))
-	if got.err != nil || got.Complete || !slices.ContainsFunc(got.problems, func(p Problem) bool { return strings.Contains(p.Found, "/dump and no Resource List") }) {
-		t.Errorf("%+v", got)
-	}
-	s.put("/cap", urlset(attrs("capability", "capabilitylist"), dumped+lists("/rl", "resourcelist")))
-	if _, err := s.discover("/cap"); err != nil {
-		t.Errorf("with a Resource List: %v", err)
 	}
 }
 

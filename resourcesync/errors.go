@@ -128,11 +128,6 @@ var (
 	ErrTooManyDocuments = errors.New("too many documents in one walk")
 	// ErrStale: the list where an unfinished walk was to go on is gone; start anew.
 	ErrStale = errors.New("the walk cannot be resumed: its next document is gone; start anew")
-	// ErrOnlyDumps: the Source publishes its resources in dumps only.
-	ErrOnlyDumps = errors.New("the Source has dumps and neither a Resource List nor a Change List; ask its operator for lists")
-	// ErrNoBaseline: what the Source had before its Change Lists begin stands in a
-	// Resource Dump only.
-	ErrNoBaseline = errors.New("the Source has a Resource Dump and Change Lists, and no Resource List, which is missing: dumps are not read, so what it had before its changes would be left out; ask its operator for a Resource List")
 	// ErrRefused: a link or redirect leads where the walk may not go.
 	ErrRefused = errors.New("address refused")
 )

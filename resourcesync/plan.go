@@ -85,7 +85,7 @@ func (k *walker) adopt(sets []Lists, validators map[string]follow.Validators) {
 		} else {
 			streams[i].Number = k.cur.Memory.Numbers
 			k.cur.Memory.Numbers++
-			k.cur.Due = k.cur.Due || set.ResourceList != ""
+			k.cur.Due = k.cur.Due || set.baseline() != ""
 		}
 		streams[i].Named = validators[set.CapabilityList]
 	}
@@ -108,11 +108,11 @@ func (l Lists) same(set Lists) bool {
 // List that follows another one goes on from it; any other difference makes a
 // baseline due.
 func (k *walker) rename(s *stream, to Lists) {
-	if s.ChangeList != to.ChangeList {
+	if s.changes() != to.changes() {
 		s.Open, s.Closed, s.Final = nil, false, closing{}
-		k.cur.Due = k.cur.Due || s.ChangeList == "" || to.ChangeList == ""
+		k.cur.Due = k.cur.Due || s.changes() == "" || to.changes() == ""
 	}
-	if s.ResourceList != to.ResourceList {
+	if s.baseline() != to.baseline() {
 		s.Parts = nil
 		k.cur.Due = true
 	}
@@ -124,22 +124,22 @@ func (k *walker) plan() error {
 	k.cur.Steps, k.cur.Planned = nil, false
 	for i := range k.cur.Memory.Streams {
 		s := k.stream(i)
-		if s.Known && !k.surveyed && (s.ChangeList == "" || s.Closed) {
+		if s.Known && !k.surveyed && (s.changes() == "" || s.Closed) {
 			switch err := k.ask(i); {
 			case follow.Missing(err):
 				return k.discover()
 			case err != nil:
-				if err := k.tolerate(err); err != nil {
+				if err := k.tolerate(err, namesLists); err != nil {
 					return err
 				}
 			}
 		}
-		if s.ChangeList != "" {
-			k.cur.Steps = append(k.cur.Steps, step{Stream: i, URL: s.ChangeList, Validators: s.before[s.ChangeList]})
+		if url := s.changes(); url != "" {
+			k.cur.Steps = append(k.cur.Steps, step{Stream: i, URL: url, Dump: s.dumpedChanges(), Validators: s.before[url]})
 		}
 	}
 	for i := range k.cur.Memory.Streams {
-		if s := k.stream(i); s.ChangeList == "" && !k.cur.Due {
+		if s := k.stream(i); s.changes() == "" && !k.cur.Due {
 			if replanned, err := k.probe(i); replanned || err != nil {
 				return err
 			}
@@ -156,7 +156,7 @@ func (k *walker) plan() error {
 // baseline is due then. replanned: the Source was discovered anew.
 func (k *walker) probe(stream int) (replanned bool, err error) {
 	s := k.stream(stream)
-	urls := append([]string{s.ResourceList}, s.Parts...)
+	urls := append([]string{s.baseline()}, s.Parts...)
 	for _, url := range urls {
 		if s.before[url] == (follow.Validators{}) {
 			k.cur.Due = true
@@ -188,14 +188,32 @@ func (k *walker) probe(stream int) (replanned bool, err error) {
 	return false, nil
 }
 
-// planBaseline puts the Resource Lists of all streams at the end of the plan.
+// planBaseline puts the Resource Lists, or dumps, of all streams at the end of the plan.
 func (k *walker) planBaseline() {
 	k.cur.Planned = true
 	for i := range k.cur.Memory.Streams {
-		if s := k.stream(i); s.ResourceList != "" {
-			k.cur.Steps = append(k.cur.Steps, step{Stream: i, URL: s.ResourceList, Baseline: true})
+		if s := k.stream(i); s.baseline() != "" {
+			k.cur.Steps = append(k.cur.Steps, k.baseline(i))
 		}
 	}
+}
+
+// baseline is the step that begins the baseline of a stream. A dump beside a list is of
+// use only in the first one, when the bytes of all resources are wanted, and only where
+// changes lead on from it: a list is newer.
+func (k *walker) baseline(i int) step {
+	s := k.stream(i)
+	if s.ResourceDump != "" && (s.ResourceList == "" || k.w.Contents && !s.Known && !s.ListOnly && s.changes() != "") {
+		return step{Stream: i, URL: s.ResourceDump, Baseline: true, Dump: true}
+	}
+	return step{Stream: i, URL: s.ResourceList, Baseline: true}
+}
+
+// readList puts the Resource List of a stream in the place of its dump.
+func (k *walker) readList(i int) {
+	k.cur.Steps = slices.DeleteFunc(k.cur.Steps, func(s step) bool { return s.Baseline && s.Stream == i })
+	k.stream(i).ListOnly = true
+	k.cur.Steps = append(k.cur.Steps, k.baseline(i))
 }
 
 // peek learns the at of the Resource Lists in streams that were never walked, to
@@ -203,7 +221,7 @@ func (k *walker) planBaseline() {
 func (k *walker) peek() error {
 	for _, s := range slices.Clone(k.cur.Steps) {
 		stream := k.stream(s.Stream)
-		if !s.Baseline || stream.Known || stream.ChangeList == "" || slices.Contains(k.w.Accepted, s.URL) {
+		if !s.Baseline || stream.Known || stream.changes() == "" || slices.Contains(k.w.Accepted, s.URL) {
 			continue
 		}
 		l, err := k.open(s.URL, follow.Validators{})
@@ -216,8 +234,12 @@ func (k *walker) peek() error {
 		l.step, l.Baseline, l.Lists = s, true, stream.Lists
 		if at := l.Head().At.Time(); !at.IsZero() && !l.Late(at) {
 			stream.New.At = at
+		} else if s.Dump && stream.ResourceList != "" {
+			l.close()
+			k.readList(s.Stream)
+			return k.peek()
 		}
-		if !l.Head().Index {
+		if !l.Head().Index && !s.Dump {
 			l.close()
 			continue
 		}
@@ -236,6 +258,9 @@ type step struct {
 	URL    string `json:"url"`
 	// Baseline: it is a Resource List, and no Change List.
 	Baseline bool `json:"baseline,omitempty"`
+	// Dump: it is a dump, or an index of some; then what it leads to are packages.
+	Dump    bool        `json:"dump,omitempty"`
+	Package *packageRef `json:"package,omitempty"`
 	// Depth is the number of indexes that lead to it.
 	Depth int `json:"depth,omitempty"`
 	// From and At are what its index says of it, IndexAt is what that says of

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -109,6 +110,10 @@ type stream struct {
 	// Validators of the lists, by URL.
 	Validators map[string]follow.Validators `json:"validators,omitempty"`
 
+	// ListOnly: in this walk the baseline is the Resource List, because the Resource Dump
+	// is of no use.
+	ListOnly bool `json:"list_only,omitempty"`
+
 	// before are the Validators of the last walk.
 	before map[string]follow.Validators
 }
@@ -140,6 +145,8 @@ type times struct {
 	// Missed: a Change List failed, or was damaged. It is asked for again, with all
 	// that reach to At; once it can be read, a baseline is due.
 	Missed bool `json:"missed,omitempty"`
+	// Skipped: changes were left out because the dump that is read after them has them.
+	Skipped bool `json:"skipped,omitempty"`
 }
 
 // cursor is an unfinished walk.
@@ -161,6 +168,10 @@ type cursor struct {
 	// Moved: the lists of the baseline were changed while they were read. What went
 	// from one that was not read yet into one that was is not known.
 	Moved bool `json:"moved,omitempty"`
+	// Dumped: a package of a Resource Dump was read. Mixed: then a Resource List was, which
+	// is of another time, so that the next walk reads a baseline again.
+	Dumped bool `json:"dumped,omitempty"`
+	Mixed  bool `json:"mixed,omitempty"`
 	// At is the earliest at of the baseline; Timeless: some list has none.
 	At       time.Time `json:"at,omitzero"`
 	Timeless bool      `json:"timeless,omitempty"`
@@ -198,6 +209,9 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 		t.Mark = latest(t.Mark, l.later(l.later(time.Time{}, head.From), head.Until))
 	}
 	t.Covered = l.later(l.later(t.Covered, head.From), head.Until)
+	if l.pack != nil {
+		return // that no package follows, its dump says
+	}
 	if l.step.Until.IsZero() && l.open() {
 		// What was written at a moment has all that was published up to then.
 		if written, err := http.ParseTime(l.answer.Validators.LastModified); err == nil && !l.Late(written) {
@@ -207,7 +221,7 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 	} else if l.step.Depth == 0 && l.step.Until.IsZero() {
 		s.Closed = true
 	}
-	if s.Closed && (l.Requested == s.ChangeList || slices.Contains(s.Open, l.Requested)) {
+	if s.Closed && (l.Requested == s.changes() || slices.Contains(s.Open, l.Requested)) {
 		// It is the newest: does it stay as it was when it was found closed?
 		now := closing{URL: l.Requested, Until: latest(head.Until.Time(), l.step.Until), Entries: l.read}
 		if was := s.Final; was.URL == now.URL && (!was.Until.Equal(now.Until) || was.Entries != now.Entries) {
@@ -220,6 +234,7 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 // enumerated takes in what a whole Resource List is worth as an enumeration.
 func (c *cursor) enumerated(l *List) {
 	s, head := &l.step, l.Head()
+	c.Dumped = c.Dumped || l.pack != nil
 	if l.nameless > 0 {
 		c.Incomplete = true
 	}
@@ -265,7 +280,7 @@ func (c *cursor) moment(l *List, at time.Time) {
 func (m *memory) validate(stream int, l *List) {
 	s := &m.Streams[stream]
 	v := l.answer.Validators
-	if v == (follow.Validators{}) || l.Baseline && s.ChangeList != "" {
+	if v == (follow.Validators{}) || l.Baseline && s.changes() != "" || l.substitute() {
 		return
 	}
 	n := 0
@@ -281,7 +296,8 @@ func (m *memory) validate(stream int, l *List) {
 	s.Validators[l.Requested] = v
 }
 
-// settle completes the memory of a walk that has ended whole.
+// settle completes the memory of a walk that has ended whole. moved: another baseline is
+// due.
 func (m *memory) settle(baseline, moved bool) {
 	if baseline {
 		if m.Moved++; !moved {
@@ -290,7 +306,7 @@ func (m *memory) settle(baseline, moved bool) {
 	}
 	for i := range m.Streams {
 		s := &m.Streams[i]
-		s.before, s.Known = nil, true
+		s.before, s.Known, s.ListOnly = nil, true, false
 		if baseline && !s.New.At.IsZero() {
 			s.At = s.New.At
 		}
@@ -359,8 +375,13 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // digest sums up what a document names.
 func digest(fields []string) string {
 	h := sha256.New()
-	for _, f := range fields {
-		fmt.Fprintf(h, "%d:%s", len(f), f)
-	}
+	writeFields(h, fields...)
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// writeFields adds fields to a digest, so that no others add the same.
+func writeFields(to io.Writer, fields ...string) {
+	for _, f := range fields {
+		fmt.Fprintf(to, "%d:%s", len(f), f)
+	}
 }

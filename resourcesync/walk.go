@@ -1,6 +1,7 @@
 package resourcesync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,10 +61,24 @@ import (
 // that comes or goes, or another Resource List, makes a baseline due. The newest
 // Change List is asked for although it is closed: some Sources go on writing to
 // it, which is reported.
+//
+// # Dumps
+//
+// A Resource Dump, or an index of some, is read where there is no Resource List, and a
+// Change Dump where there is no Change List. Each of their packages is yielded as a List
+// of its own, which reads the manifest: the copy that a link of relation contents names,
+// else the one in the package, which is downloaded for it. List.Package has the bytes.
+//
+// Where there are lists too, they are read, unless the caller wants Contents. Then the
+// first baseline of a stream that has changes is its Resource Dump, and packages take the
+// place of closed Change Lists of the same time of which nothing was read yet. Where a
+// dump is older than the first Change List, or of no use, the lists are read instead.
+// Changes that lie before the at of such a dump are left out, but for deletions: it has
+// what became of them.
 type Walk struct {
 	// Client makes every request; nil is http.DefaultClient, which waits without
 	// end. The walk repeats no request and does not heed Retry-After: that is for
-	// the Client's Transport. Its CheckRedirect is called after the walk's own check
+	// the Client's Transport. (Only a download of a package is resumed.) Its CheckRedirect is called after the walk's own check
 	// of where a redirect leads; without one, five redirects are followed.
 	Client *http.Client
 	// URL is any document of the framework, a sitemap, a page that leads to one, or
@@ -95,6 +110,13 @@ type Walk struct {
 	// host, is redirected to is allowed: the Client has to refuse what may not be
 	// asked at all.
 	AllowHost func(host string) bool
+	// Contents: the caller wants the bytes of the resources, and not only what the lists
+	// say of them. Then the walk reads dumps where they save requests, see Dumps.
+	Contents bool
+	// Folder is where packages are kept while they are read, one at a time; "" is the
+	// system's folder for temporary files. MaxPackage caps the bytes of one; 0 is 16 GiB.
+	Folder     string
+	MaxPackage int64
 	// Limits cap each document, as it is once it was unpacked.
 	Limits Limits
 	// Report is called with each broken rule; nil is allowed. It is called from the
@@ -111,10 +133,21 @@ type Walk struct {
 type Lists struct {
 	// CapabilityList names the others.
 	CapabilityList string `json:"capability_list,omitempty"`
-	// ChangeList and ResourceList are lists or indexes.
+	// ChangeList and ResourceList are lists or indexes, and so are the dumps.
 	ChangeList   string `json:"change_list,omitempty"`
 	ResourceList string `json:"resource_list,omitempty"`
+	ChangeDump   string `json:"change_dump,omitempty"`
+	ResourceDump string `json:"resource_dump,omitempty"`
 }
+
+// changes returns the document with the changes that is followed, "" for none.
+func (l *Lists) changes() string { return cmp.Or(l.ChangeList, l.ChangeDump) }
+
+// baseline returns the document with all resources that is followed, "" for none.
+func (l *Lists) baseline() string { return cmp.Or(l.ResourceList, l.ResourceDump) }
+
+// dumpedChanges reports whether the changes are in a dump only.
+func (l *Lists) dumpedChanges() bool { return l.ChangeList == "" }
 
 // Result says what a walk has read. A walk has ended whole when Documents ended without
 // an error, there is no Gap, and the Source has not Ended.
@@ -205,7 +238,8 @@ type List struct {
 	Requested, URL string
 	// Date is the answer's Date, else the walk's clock, in UTC.
 	Date time.Time
-	// Baseline: it is a Resource List, or a part of one, and no Change List.
+	// Baseline: it is a Resource List, or a part of one, or the manifest of a package of a
+	// Resource Dump, and has no changes.
 	Baseline bool
 	// Lists are the documents of the stream that the list belongs to, and Set its
 	// number: 0 as long as the Source has one set of resources. It stays the same
@@ -216,6 +250,7 @@ type List struct {
 	// only grows at its end, so that positions of two walks can be compared.
 	Identity string
 	walker   *walker
+	pack     *Package
 	answer   *follow.Answer
 	reader   *Reader
 	step     step
@@ -233,24 +268,57 @@ type List struct {
 func newList(k *walker, a *follow.Answer, in io.Reader) (*List, error) {
 	l := &List{Requested: a.Requested, URL: a.URL, Date: a.Date, walker: k, answer: a}
 	l.reader = NewReader(in, ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Limits: k.w.Limits, Report: l.problem})
-	head, err := l.reader.Head()
-	if err != nil {
+	if _, err := l.reader.Head(); err != nil {
 		return nil, err
 	}
-	l.Identity = a.URL + "|" + head.From.String()
+	l.identify(a.URL)
 	return l, nil
 }
+
+// identify sets Identity, once the head was read.
+func (l *List) identify(url string) { l.Identity = url + "|" + l.Head().From.String() }
+
+// Package returns the package that the list is the manifest of, nil for other lists.
+func (l *List) Package() *Package { return l.pack }
+
+// substitute reports whether a package was read in the place of a Change List.
+func (l *List) substitute() bool { return l.pack != nil && l.step.URL != l.pack.ref.URL }
 
 // Head returns what the list has said of itself so far, see Reader.Document.
 func (l *List) Head() *Document { return l.reader.Document() }
 
-// next returns the next entry, see Reader.Next.
+// next returns the next entry that the caller needs, see Reader.Next.
 func (l *List) next() (*Entry, error) {
+	for {
+		e, err := l.readEntry()
+		if err != nil || !l.inDump(e) {
+			return e, err
+		}
+		l.walker.stream(l.step.Stream).New.Skipped = true
+	}
+}
+
+// inDump reports whether a change is in the Resource Dump that is read after the list:
+// with its bytes, which need not be asked for.
+func (l *List) inDump(e *Entry) bool {
+	k := l.walker
+	if !l.live || l.Baseline || e.Metadata.Change == Deleted || e.Metadata.Datetime.IsZero() || !k.cur.Planned || !k.w.Contents {
+		return false
+	}
+	s := k.stream(l.step.Stream)
+	return !s.Known && k.baseline(l.step.Stream).Dump && e.Metadata.Datetime.Time().Before(s.New.At)
+}
+
+// readEntry reads the next entry, whatever is in a dump.
+func (l *List) readEntry() (*Entry, error) {
 	e, err := l.reader.Next()
 	if err == nil && follow.Foreign(l.URL, e.Loc) && !follow.Foreign(l.walker.w.URL, e.Loc) {
 		// A walk that begins at a local document may go to local files otherwise.
 		e, err = nil, &EntryError{Rule: ruleLoc, URL: l.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID,
 			Reason: "it names a local file; a list that is not local may only name http and https addresses", Input: l.reader.Input()}
+	}
+	if l.pack != nil && l.pack.copied != nil && (err == nil || errors.As(err, new(*EntryError))) {
+		summarize(l.pack.copied, e)
 	}
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:
@@ -355,7 +423,12 @@ func (l *List) broken(rule, found, expected string) {
 	l.problem(Problem{Rule: rule, URL: l.URL, Found: found, Expected: expected})
 }
 
-func (l *List) close() { l.answer.Close() }
+func (l *List) close() {
+	l.answer.Close()
+	if l.pack != nil {
+		l.pack.close()
+	}
+}
 
 // entries reads a document that is not yielded, such as an index, to its end,
 // and calls each with every entry. whole is false when the loc of an entry could not be

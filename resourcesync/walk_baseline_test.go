@@ -161,9 +161,16 @@ func TestComplete(t *testing.T) {
 			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist")))
 			s.put("/cl", changes(1, 0))
 		}, false, "", ""},
-		{"a second set with dumps only", func(s *site) {
-			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/dump", "resourcedump")))
+		{"a second set with archives only", func(s *site) {
+			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/archive", "resourcelist-archive")))
 		}, false, ruleNames, ""},
+		{"a second set with a dump that is missing", func(s *site) {
+			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/dump", "resourcedump")))
+		}, false, ruleMissing, "/dump"},
+		{"a second set with a dump of no package", func(s *site) {
+			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/dump", "resourcedump")))
+			s.put("/dump", dumpOf(5))
+		}, false, ruleEmpty, ""},
 		{"a second set that is missing", func(s *site) { s.remove("/cap2") }, false, ruleMissing, "/cap2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

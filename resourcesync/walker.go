@@ -96,11 +96,16 @@ func newWalker(ctx context.Context, w *Walk) (*walker, error) {
 func (k *walker) get(url string, v follow.Validators) (*follow.Answer, error) {
 	a, err := k.client.Get(k.ctx, url, v)
 	k.cur.Memory.Hosts = k.client.Led()
+	return a, statusError(err)
+}
+
+// statusError makes an error of the client one of this package.
+func statusError(err error) error {
 	var status *follow.StatusError
 	if errors.As(err, &status) {
-		return nil, (*StatusError)(status)
+		return (*StatusError)(status)
 	}
-	return a, err
+	return err
 }
 
 func (k *walker) close() {
@@ -139,7 +144,7 @@ func (k *walker) next() (*List, error) {
 		if len(k.cur.Steps) == 0 {
 			// Was a Change List read that an earlier walk went on without? Then what was
 			// absent from the Resource Lists meanwhile was not taken as deleted.
-			found := slices.ContainsFunc(k.cur.Memory.Streams, func(s stream) bool { return s.Missed && !s.New.Missed && s.ResourceList != "" })
+			found := slices.ContainsFunc(k.cur.Memory.Streams, func(s stream) bool { return s.Missed && !s.New.Missed && s.baseline() != "" })
 			if k.cur.Planned || !k.cur.Due && !found {
 				return nil, nil
 			}
@@ -167,7 +172,7 @@ func (k *walker) arrive(s step) (*List, error) {
 		return nil, nil
 	}
 	stream := k.stream(s.Stream)
-	l, err := k.open(s.URL, s.Validators)
+	l, err := k.openStep(s)
 	resuming := k.resuming
 	k.resuming = false
 	switch {
@@ -176,9 +181,9 @@ func (k *walker) arrive(s step) (*List, error) {
 		return nil, nil
 	case resuming && follow.Missing(err):
 		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
-	case missing(err):
+	case missing(err), err != nil && k.ctx.Err() == nil && k.replaceable(s):
 		return nil, k.handleMissing(s, err)
-	case follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.ResourceList != "":
+	case follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.baseline() != "":
 		// A Change List that was never read fails: the Resource List makes up for it.
 		return nil, k.handleMissing(s, err)
 	case err != nil:
@@ -188,15 +193,12 @@ func (k *walker) arrive(s step) (*List, error) {
 		return nil, nil
 	}
 	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, stream.Lists, stream.Number
-	head, want := l.Head(), ChangeList
-	if s.Baseline {
-		want = ResourceList
-	}
+	head, want := l.Head(), s.capability()
 	if c := head.Capability; c != "" && c != want {
 		l.close()
 		return nil, k.handleMissing(s, fmt.Errorf("%s is a %s, want a %s", l.URL, c, want))
 	}
-	if head.Index {
+	if head.Index || s.Dump {
 		return nil, k.expand(l)
 	}
 	if !s.Baseline && s.Depth == 0 {
@@ -205,6 +207,39 @@ func (k *walker) arrive(s step) (*List, error) {
 		}
 	}
 	return l, nil
+}
+
+// capability is what the document of a step must be.
+func (s *step) capability() Capability {
+	switch {
+	case s.Baseline && s.Package != nil:
+		return ResourceDumpManifest
+	case s.Package != nil:
+		return ChangeDumpManifest
+	case s.Baseline && s.Dump:
+		return ResourceDump
+	case s.Dump:
+		return ChangeDump
+	case s.Baseline:
+		return ResourceList
+	}
+	return ChangeList
+}
+
+// openStep opens the document of a step, or the manifest of its package.
+func (k *walker) openStep(s step) (*List, error) {
+	if s.Package != nil {
+		return k.openPackage(s)
+	}
+	return k.open(s.URL, s.Validators)
+}
+
+// replaceable reports whether there is a list for what a dump, or a package, is to say.
+func (k *walker) replaceable(s step) bool {
+	if s.Baseline {
+		return (s.Dump || s.Package != nil) && k.stream(s.Stream).ResourceList != ""
+	}
+	return s.Package != nil && s.URL != s.Package.URL
 }
 
 // open asks for a document of the framework and reads its head.
@@ -248,17 +283,20 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 	l.live = true
 	if len(k.cur.Steps) > 0 && k.cur.Documents+1 < k.most() {
 		s := &k.cur.Steps[0]
-		if !k.read[follow.Key(s.URL)] && !slices.Contains(k.w.Accepted, s.URL) && k.client.Allowed(s.URL) == nil {
-			k.client.Ahead(k.ctx, s.URL, s.Validators)
+		url := s.URL
+		if s.Package != nil {
+			url = s.Package.Copy // the package itself may be of no use
+		}
+		if url != "" && !k.read[follow.Key(s.URL)] && !slices.Contains(k.w.Accepted, s.URL) && k.client.Allowed(url) == nil {
+			k.client.Ahead(k.ctx, url, s.Validators)
 		}
 	}
 	if !yield(l, nil) {
 		return false, nil
 	}
-	var fault *DocumentError
 	switch {
-	case errors.As(l.fatal, &fault):
-		return true, k.handleMissing(l.step, fault)
+	case faulty(l.fatal):
+		return true, k.handleMissing(l.step, l.fatal)
 	case l.fatal != nil && l.fatal != io.EOF:
 		return true, l.fatal
 	case !l.ended:
@@ -286,9 +324,13 @@ func (k *walker) report(q Problem, live bool) {
 
 // missing reports whether a list is missing: it is gone, or is no document
 // of the framework. 401, 403 and 5xx may pass.
-func missing(err error) bool {
+func missing(err error) bool { return follow.Missing(err) || faulty(err) }
+
+// faulty reports whether a document, or a package, is itself at fault.
+func faulty(err error) bool {
 	var fault *DocumentError
-	return follow.Missing(err) || errors.As(err, &fault)
+	var refused *DumpError
+	return errors.As(err, &fault) || errors.As(err, &refused)
 }
 
 func (k *walker) result(whole bool) Result {
@@ -303,7 +345,7 @@ func (k *walker) result(whole bool) Result {
 	r := Result{Ended: k.ended, Full: c.Full, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(lost, "; ")}
 	lists := 0
 	for i := range c.Memory.Streams {
-		if c.Memory.Streams[i].ResourceList != "" {
+		if c.Memory.Streams[i].baseline() != "" {
 			lists++
 		}
 		if c.Memory.Numbers > 1 {
@@ -319,7 +361,7 @@ func (k *walker) result(whole bool) Result {
 	if whole && c.Gap == nil {
 		r.NotModified = c.Documents == 0 && !c.Due && len(c.Lost) == 0
 		m := c.Memory.clone()
-		m.settle(r.Baseline, c.Moved)
+		m.settle(r.Baseline, c.Moved || c.Mixed)
 		r.State, r.Mark = State{&m}, m.mark()
 	} else {
 		before := k.before
@@ -346,7 +388,7 @@ func (k *walker) expand(l *List) error {
 		l.close()
 		return k.handleMissing(s, fmt.Errorf("%s: indexes are nested more than %d deep", l.URL, maxIndexes))
 	}
-	if s.Depth > 0 {
+	if s.Depth > 0 && head.Index {
 		l.broken(ruleNested, "an index in an index", "a list; it is followed")
 	}
 	at := head.At.Time()
@@ -355,11 +397,16 @@ func (k *walker) expand(l *List) error {
 	whole, err := l.entries(func(e *Entry) {
 		m := &e.Metadata
 		sum = append(sum, e.Loc, e.LastMod.String(), m.At.String())
-		lists = append(lists, step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
-			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: at})
+		next := step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
+			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: at}
+		if s.Dump && !head.Index {
+			next.Package = packageOf(e)
+		} else {
+			next.Dump = s.Dump
+		}
+		lists = append(lists, next)
 	})
-	var fault *DocumentError
-	if errors.As(err, &fault) {
+	if faulty(err) {
 		return k.handleMissing(s, err)
 	}
 	if err != nil {
@@ -370,14 +417,14 @@ func (k *walker) expand(l *List) error {
 	}
 	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = true, true
 	k.cur.Memory.validate(s.Stream, l)
-	if len(lists) == 0 {
+	if len(lists) == 0 && (s.Baseline || !s.Dump) { // nothing may have changed yet
 		l.broken(ruleEmpty, "an index without a list", "the lists of the Source")
 	}
 	if !s.Baseline {
 		return k.expandChanges(l, lists, whole)
 	}
 	stream := k.stream(s.Stream)
-	k.cur.Incomplete = k.cur.Incomplete || !whole
+	k.cur.Incomplete = k.cur.Incomplete || !whole || s.Dump && len(lists) == 0 // no manifest enumerates anything
 	if !at.IsZero() {
 		k.cur.moment(l, at)
 	}
@@ -388,12 +435,12 @@ func (k *walker) expand(l *List) error {
 	for i := range lists {
 		dated = dated && !lists[i].At.IsZero()
 		// One more than can be asked for shows settle that there are too many.
-		if stream.ChangeList == "" && len(stream.Parts) <= keptValidators {
+		if stream.changes() == "" && lists[i].Package == nil && len(stream.Parts) <= keptValidators {
 			stream.Parts = append(stream.Parts, lists[i].URL)
 		}
 	}
 	if !dated {
-		lists = append(lists, step{Stream: s.Stream, URL: l.Requested, Baseline: true, Depth: s.Depth, Sum: digest(sum)})
+		lists = append(lists, step{Stream: s.Stream, URL: l.Requested, Baseline: true, Dump: s.Dump, Depth: s.Depth, Sum: digest(sum)})
 	}
 	k.cur.Steps = merge(lists, k.cur.Steps)
 	return nil
@@ -424,21 +471,21 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
 		if replanned, err := k.checkReach(l, oldest); replanned || err != nil {
 			return err
 		}
-		stream.Open, stream.Closed = nil, true
+		stream.Open, stream.Closed = nil, !s.Dump || l.Head().Index || !l.open()
 	}
 	if !whole {
 		k.noteLost("which Change Lists there are cannot be told, since an entry of " + l.URL + " cannot be read")
 	}
 	for i := range sorted {
 		sorted[i].Validators = stream.before[sorted[i].URL]
-		if sorted[i].Until.IsZero() {
+		if sorted[i].Until.IsZero() && sorted[i].Package == nil {
 			stream.Open, stream.Closed = append(stream.Open, sorted[i].URL), false
 		}
 	}
 	// To know all changes since a moment, the lists from the first that reaches to it.
 	since := k.since(stream)
 	first := slices.IndexFunc(sorted, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
-	if n := len(sorted); n > 0 && len(stream.Open) == 0 {
+	if n := len(sorted); n > 0 && len(stream.Open) == 0 && sorted[n-1].Package == nil {
 		stream.Open = []string{sorted[n-1].URL}
 		if first < 0 && stream.Known {
 			first = n - 1
@@ -451,6 +498,9 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
 	// have not changed: else an older change would be the first that is met of its
 	// resource.
 	wanted := sorted[first:]
+	if err := k.substitute(stream, wanted); err != nil {
+		return err
+	}
 	fresh := slices.IndexFunc(wanted, func(s step) bool { return s.Validators == follow.Validators{} })
 	for i := range wanted {
 		if fresh >= 0 && i > fresh {
@@ -489,6 +539,13 @@ func (k *walker) checkReach(l *List, oldest time.Time) (replanned bool, err erro
 	switch {
 	case late:
 		k.noteLost(fmt.Sprintf("the changes from %s to %s are no longer in %s", stamp(covered), stamp(oldest), l.URL))
+	case !stream.Known && !stream.New.At.IsZero() && oldest.After(stream.New.At) && k.baseline(s.Stream).Dump && stream.ResourceList != "":
+		stream.New.At = time.Time{}
+		k.readList(s.Stream)
+		if err := k.peek(); err != nil {
+			return false, err
+		}
+		return k.checkReach(l, oldest)
 	case !stream.Known && !stream.New.At.IsZero() && oldest.After(stream.New.At):
 		l.broken(ruleReach, "Change Lists that begin at "+stamp(oldest), "not later than the Resource List's at, "+stamp(stream.New.At)+"; what changed between cannot be read")
 	}
@@ -498,14 +555,14 @@ func (k *walker) checkReach(l *List, oldest time.Time) (replanned bool, err erro
 // again asks the Capability List whether the Change List is another one by now.
 func (k *walker) again(l *List, late bool) error {
 	s := l.step
-	if err := k.tolerate(k.ask(s.Stream)); err != nil {
+	if err := k.tolerate(k.ask(s.Stream), namesLists); err != nil {
 		l.close()
 		return err
 	}
 	stream := k.stream(s.Stream)
-	next := step{Stream: s.Stream, URL: stream.ChangeList}
+	next := step{Stream: s.Stream, URL: stream.changes(), Dump: stream.dumpedChanges()}
 	if next.URL == "" { // this one is read all the same
-		next.URL = s.URL
+		next.URL, next.Dump = s.URL, s.Dump
 	}
 	if next.URL == s.URL {
 		next.Again, next.Behind = true, s.Behind
@@ -523,7 +580,7 @@ func (k *walker) again(l *List, late bool) error {
 	steps := []step{next}
 	if until := l.Head().Until.Time(); !l.Head().Index && !until.IsZero() && !until.Before(k.since(stream)) {
 		steps[0].Behind = until
-		steps = append(steps, step{Stream: s.Stream, URL: s.URL, Again: true, Until: until})
+		steps = append(steps, step{Stream: s.Stream, URL: s.URL, Dump: s.Dump, Again: true, Until: until})
 	}
 	k.cur.Steps = merge(steps, k.cur.Steps)
 	return nil
@@ -550,19 +607,22 @@ func (k *walker) ask(stream int) error {
 		return err
 	}
 	s.Named = l.answer.Validators
-	if named.ChangeList != "" || named.ResourceList != "" {
+	if named.changes() != "" || named.baseline() != "" {
 		k.rename(s, named.Lists)
 	}
 	return nil
 }
 
-// tolerate reports a Capability List that is missing or fails: the walk goes on without
-// it. It returns any other error.
-func (k *walker) tolerate(err error) error {
+// namesLists is what a Capability List is expected to be.
+const namesLists = "the Capability List, which may name another list"
+
+// tolerate reports a document that is missing or fails, and without which the walk goes
+// on. It returns any other error.
+func (k *walker) tolerate(err error, expected string) error {
 	if !missing(err) && follow.Status(err) < http.StatusInternalServerError {
 		return err
 	}
-	k.report(Problem{Rule: ruleMissing, URL: k.w.URL, Found: err.Error(), Expected: "the Capability List, which may name another list"}, false)
+	k.report(Problem{Rule: ruleMissing, URL: k.w.URL, Found: err.Error(), Expected: expected}, false)
 	return nil
 }
 
@@ -582,7 +642,7 @@ func (k *walker) unchanged(s step) {
 	}
 	var open []step
 	for _, url := range slices.Backward(stream.Open) {
-		open = append(open, step{Stream: s.Stream, URL: url, Depth: 1, Validators: stream.before[url]})
+		open = append(open, step{Stream: s.Stream, URL: url, Dump: s.Dump, Depth: 1, Validators: stream.before[url]})
 	}
 	k.cur.Steps = merge(open, k.cur.Steps)
 }
@@ -597,7 +657,19 @@ func (k *walker) handleMissing(s step, why error) error {
 		return err
 	}
 	k.report(Problem{Rule: ruleMissing, URL: s.URL, Found: why.Error(), Expected: "a list of the Source"}, false)
-	if s.Baseline || stream.ResourceList == "" {
+	if k.replaceable(s) {
+		if !s.Baseline {
+			s.Package = nil
+			k.cur.Steps = append([]step{s}, k.cur.Steps...)
+			return nil
+		}
+		stream.New.Missed = stream.New.Missed || stream.New.Skipped
+		k.cur.Mixed = k.cur.Mixed || k.cur.Dumped
+		k.cur.Incomplete = k.cur.Incomplete || k.cur.Dumped
+		k.readList(s.Stream)
+		return nil
+	}
+	if s.Baseline || stream.baseline() == "" {
 		k.noteGap(Gap{URL: s.URL, Reason: why.Error()})
 		return nil
 	}

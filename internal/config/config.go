@@ -86,6 +86,7 @@ type Snapshot struct {
 type Limits struct {
 	FeedDocument   int64         `toml:"feed_document" default:"64 MiB"`             // of one feed document
 	ListDocument   int64         `toml:"list_document" default:"256 MiB"`            // of one ResourceSync document
+	DumpPackage    int64         `toml:"dump_package" default:"16 GiB"`              // of one package of a dump
 	Record         int64         `toml:"record" default:"64 MiB"`                    // of one representation
 	SIPMessage     int64         `toml:"sip_message" default:"4 MiB"`                // of one SOAP message
 	Header         int64         `toml:"header" default:"64 KiB"`                    // of an answer's header

@@ -14,10 +14,12 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -195,7 +197,29 @@ func (c *Client) Get(ctx context.Context, to string, v Validators) (*Answer, err
 		return a.answer, nil
 	}
 	c.Close()
-	wait(ctx, func() { answer, err = c.get(ctx, to, v) })
+	wait(ctx, func() { answer, err = c.get(ctx, to, v, nil) })
+	return answer, err
+}
+
+// GetFile asks for a long file as it is stored, without a coding. From an offset on it
+// asks for the rest of what had the validators v (RFC 9110 13.1.5): Answer.Offset is
+// where the answer begins, 0 when the server sends all of it again. It leaves what
+// Ahead has asked for alone.
+func (c *Client) GetFile(ctx context.Context, to string, v Validators, offset int64) (answer *Answer, err error) {
+	file := http.Header{"Accept-Encoding": {"identity"}, "Accept": {"application/zip, */*;q=0.1"}}
+	if offset > 0 {
+		file.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+		file.Set("If-Range", cmp.Or(v.ETag, v.LastModified))
+		v = Validators{}
+	}
+	wait(ctx, func() { answer, err = c.get(ctx, to, v, file) })
+	if err == nil && offset > 0 && answer.Header.Get("Content-Range") != "" {
+		if !strings.HasPrefix(answer.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", offset)) {
+			answer.Close()
+			return nil, &StatusError{URL: to, Status: http.StatusPartialContent}
+		}
+		answer.Offset = offset
+	}
 	return answer, err
 }
 
@@ -225,7 +249,7 @@ func (c *Client) Ahead(ctx context.Context, to string, v Validators) {
 	go func() {
 		defer close(a.done)
 		defer defect.Recover(&a.err)
-		a.answer, a.err = c.get(ctx, to, v)
+		a.answer, a.err = c.get(ctx, to, v, nil)
 	}()
 }
 
@@ -241,9 +265,9 @@ func (c *Client) Close() {
 	}
 }
 
-// get makes one request. It reads nothing that changes, so that two goroutines
-// may be in it.
-func (c *Client) get(ctx context.Context, to string, v Validators) (*Answer, error) {
+// get makes one request, with header fields of its own for a file. It reads nothing that
+// changes, so that two goroutines may be in it.
+func (c *Client) get(ctx context.Context, to string, v Validators, file http.Header) (*Answer, error) {
 	if err := c.Allowed(to); err != nil {
 		return nil, err
 	}
@@ -267,11 +291,12 @@ func (c *Client) get(ctx context.Context, to string, v Validators) (*Answer, err
 	if v.LastModified != "" {
 		req.Header.Set("If-Modified-Since", v.LastModified)
 	}
+	maps.Copy(req.Header, file)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusPartialContent || file.Get("Range") == "") {
 		// The answer is of no use; closing it cannot make that worse.
 		_ = resp.Body.Close()
 		return nil, &StatusError{URL: to, Status: resp.StatusCode, Partial: resp.Header.Get(PartialHeader)}
@@ -325,7 +350,7 @@ type Validators struct {
 	LastModified string `json:"last_modified,omitempty"`
 }
 
-// Answer is an answer of status 200. It holds its connection until it is closed.
+// Answer is an answer of status 200, or 206 to GetFile. It holds its connection until it is closed.
 type Answer struct {
 	// Requested is the URL that was asked for, URL the one that answered after
 	// redirects; links are resolved against the latter.
@@ -337,6 +362,8 @@ type Answer struct {
 	Date time.Time
 	// Validators of the answer.
 	Validators Validators
+	// Offset is where the body begins in what was asked for, see GetFile.
+	Offset int64
 
 	dated  bool // Date is the answer's
 	body   io.Closer

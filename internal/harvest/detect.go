@@ -97,7 +97,8 @@ func (e *kindError) Error() string {
 func (src *Source) lists() *resourcesync.Walk {
 	l := &src.Limits
 	return &resourcesync.Walk{Client: src.Client, URL: src.URL, Overlap: src.Overlap, MaxDocuments: src.MaxDocuments, AllowHost: src.AllowHost,
-		Limits: resourcesync.Limits{Document: l.List, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
+		MaxPackage: l.Package,
+		Limits:     resourcesync.Limits{Document: l.List, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
 }
 
 // sniff returns the kind of a document; "", and what it is, when it may lead to a

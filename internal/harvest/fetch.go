@@ -170,6 +170,7 @@ type contentJob struct {
 	sum       [32]byte
 	size      int64
 	mediaType string
+	packed    error // why its bytes were not taken out of a package
 	// err is why there is no content. final: the same request will probably fail again;
 	// never: it was not made, and is not; gone: of a URL of which only the status is wanted,
 	// it answered 404 or 410.
@@ -210,6 +211,10 @@ func (r *run) fetchContents(ctx context.Context, b *event.Batch, wanted []int) e
 	r.needed.Add(int64(len(jobs)))
 	r.setActivity("fetching contents", time.Time{})
 	got := make(map[int][]contentJob, len(wanted))
+	jobs, unpacked := r.unpackAll(ctx, jobs, b, keep)
+	for _, f := range unpacked {
+		got[f.item] = append(got[f.item], f)
+	}
 	for _, f := range r.fetchAll(ctx, jobs, !r.walking, func(ctx context.Context, j contentJob) contentJob {
 		return r.fetch(ctx, j, b, keep)
 	}) {
@@ -331,14 +336,21 @@ func (r *run) fetchFrom(ctx context.Context, j contentJob, rep *event.Representa
 		j.err, j.final = fmt.Errorf("%s answered %s", href, resp.Status), !fetch.TransientStatus(resp.StatusCode)
 		return j
 	}
+	j.mediaType = resp.Header.Get("Content-Type")
+	return r.keepContent(ctx, j, rep, href, resp.Body, check, keep)
+}
+
+// keepContent reads a representation to its end, compares it with what is stated, and
+// passes it to the store. from says where it comes from.
+func (r *run) keepContent(ctx context.Context, j contentJob, rep *event.Representation, from string, in io.Reader, check *hashCheck, keep *contentWriter) contentJob {
 	limit := r.src.Limits.Record
 	if limit == 0 {
 		limit = 64 << 20
 	}
-	body := &errorReader{r: fetch.Limit(resp.Body, limit, "a representation")}
+	body := &errorReader{r: fetch.Limit(in, limit, "a representation")}
 	draft, err := r.h.Contents.Draft(io.TeeReader(body, check), limit)
 	if err != nil {
-		if j.err, j.final = fmt.Errorf("%s: %w", href, err), !fetch.Transient(err); context.Cause(ctx) != nil {
+		if j.err, j.final = fmt.Errorf("%s: %w", from, err), !fetch.Transient(err); context.Cause(ctx) != nil {
 			j.err, j.final = context.Cause(ctx), false
 			return j
 		}
@@ -347,9 +359,9 @@ func (r *run) fetchFrom(ctx context.Context, j contentJob, rep *event.Representa
 		}
 		return j
 	}
-	j.sum, j.size, j.mediaType = draft.Sum(), draft.Size(), resp.Header.Get("Content-Type")
+	j.sum, j.size = draft.Sum(), draft.Size()
 	if why := r.differs(check, rep, &j); why != "" {
-		j.err = errors.Join(fmt.Errorf("%s%s: %s", mismatch, href, why), draft.Close())
+		j.err = errors.Join(fmt.Errorf("%s%s: %s", mismatch, from, why), draft.Close())
 		return j
 	}
 	if r.fetched.Add(1)%100 == 0 {
@@ -427,12 +439,12 @@ func (r *run) applyContents(it *event.Item, got []contentJob, again bool) {
 		}
 		switch {
 		case f.never:
-			never = append(never, f.err.Error())
+			never = append(never, f.err.Error()+f.besides())
 		case f.err != nil && !f.final && (!again || strings.HasPrefix(f.err.Error(), mismatch)):
-			it.Pending = f.err.Error()
+			it.Pending = f.err.Error() + f.besides()
 			return
 		case f.err != nil:
-			left = append(left, f.err.Error())
+			left = append(left, f.err.Error()+f.besides())
 		default:
 			rep := it.Representations[f.rep]
 			rep.Hash, rep.Length, rep.Encoding = event.HashOf(f.sum), f.size, ""

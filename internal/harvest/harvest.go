@@ -15,7 +15,7 @@
 // The end of a walk (walk.go) applies what only all documents together show: records
 // with an earlier stamp than before, deletions by absence, and the new mark.
 //
-// The lists of a ResourceSync Source (lists.go) and the pages of a legacy feed
+// The lists of a ResourceSync Source (lists.go), its dumps (dump.go), and the pages of a legacy feed
 // (feed.go) pass the same functions; each protocol has a walker. operator.go executes
 // commands of the operator, report.go reports a harvest, and capacity.go limits the
 // memory of all harvests.
@@ -36,6 +36,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -43,6 +44,7 @@ import (
 type Limits struct {
 	Document   int64 // bytes of a feed document, 64 MiB
 	List       int64 // bytes of a ResourceSync document, 256 MiB
+	Package    int64 // bytes of a package of a dump, 16 GiB
 	Record     int64 // bytes of a representation, 64 MiB
 	Text       int   // bytes of one text or attribute value, 8 MiB
 	Depth      int   // of XML elements, 256
@@ -163,6 +165,8 @@ type run struct {
 	// all documents of its baseline.
 	active          int64
 	absencesDoubted bool // some deletion by absence waits for the answer of its URL
+	// pack is the package that was downloaded for the document under way; nil for none.
+	pack atomic.Pointer[resourcesync.Package]
 
 	mu         sync.Mutex // guards report and hosts
 	report     Report

@@ -52,6 +52,7 @@ func (w *listWalk) begin(ctx context.Context, state []byte) (err error) {
 		}
 	}
 	w.walk.Client = r.documentClient()
+	w.walk.Folder, w.walk.Contents = r.h.Folder, r.wantsDumps()
 	w.walk.State, w.walk.Accepted, w.walk.Now = r.memory.Lists, r.memory.Accepted, r.h.now
 	w.walk.Report = func(p resourcesync.Problem) { r.problem(p.Rule, p.String()) }
 	return unmarshal(state, &w.walk.State)
@@ -83,7 +84,8 @@ func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[event.Item]
 			if l.at = stampOf(d.Head().At); !d.Baseline {
 				l.from = stampOf(d.Head().From)
 			}
-			if !yield(l, nil) {
+			more := yield(l, nil)
+			if w.r.pack.Store(nil); !more { // what needed it is durable
 				return
 			}
 		}
@@ -127,6 +129,8 @@ type listDocument struct {
 	at    event.Stamp // of a baseline
 	from  event.Stamp // of a list of changes
 	trend trend
+	// single: the package was of no use, so contents are asked for one by one.
+	single bool
 }
 
 // listID returns 64 bits of a hash of what identifies a list. It is never 0, which
@@ -174,6 +178,9 @@ func (d *listDocument) translate(b *backlog[event.Item], e *resourcesync.Entry) 
 		d.quarantine(b, &resourcesync.EntryError{Rule: rule, URL: d.doc.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID, Datetime: e.Metadata.Datetime, Reason: reason, Input: d.doc.Input()})
 	}
 	it, err := observe(e, &d.wants, d.doc.Baseline)
+	if d.doc.Package() != nil {
+		it.Paths = pathsOf(e, it.Representations)
+	}
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
 		d.r.updateReport(func(p *Report) { p.Skipped++ })
@@ -220,7 +227,11 @@ func (d *listDocument) add(b *backlog[event.Item], it *event.Item) {
 		d.r.problem(ruleLate, fmt.Sprintf("%s: record %q at %s, which is later than the answer itself; it does not move the mark", d.doc.URL, it.Record, it.Order))
 	}
 	d.trend.add(it.Order)
-	b.add(*it, textOf(&it.Observation))
+	text := textOf(&it.Observation)
+	for _, p := range it.Paths {
+		text += len(p)
+	}
+	b.add(*it, text)
 }
 
 // textOf returns about how many bytes of text an observation has.
@@ -256,15 +267,19 @@ func hasUser(loc string) bool {
 
 // latest returns of each record the entry that counts: in a baseline the first one, in a
 // list of changes the last one. It takes over the memory of the entries.
-func (d *listDocument) latest(_ context.Context, b *backlog[event.Item], entries []event.Item) ([]event.Item, error) {
+func (d *listDocument) latest(ctx context.Context, b *backlog[event.Item], entries []event.Item) (items []event.Item, err error) {
 	b.values = nil
-	if d.doc.Baseline {
-		return d.firsts(entries), nil
-	}
-	if d.trend.backwards(d.doc.Head().Dialect == resourcesync.DialectBeta) {
+	n := len(entries)
+	switch {
+	case d.doc.Baseline:
+		items = d.firsts(entries)
+	case d.trend.backwards(d.doc.Head().Dialect == resourcesync.DialectBeta):
 		d.reverse(entries)
+		fallthrough
+	default:
+		items = d.lasts(entries)
 	}
-	return d.lasts(entries), nil
+	return items, d.loadPackage(ctx, items, n)
 }
 
 // firsts returns the first entry of each record of a baseline.

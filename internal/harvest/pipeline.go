@@ -25,6 +25,7 @@ type docBatch struct {
 	quarantine  []event.Quarantined
 	takenMemory int64  // that was taken for it, freed once the batch is durable
 	last        bool   // of its document
+	settle      bool   // send waits until everything is durable: what the document needs goes with it
 	cursor      []byte // where the walk goes on after the document; nil before its last batch, or when not to be stored
 }
 
@@ -112,7 +113,11 @@ func (p *pipeline) send(x docBatch) (err error) {
 			return
 		}
 		p.mu.Lock()
-		for p.queued > 2*p.r.batchSize() || p.queuedBad > 2*badAtOnce {
+		most := 2 * p.r.batchSize()
+		if x.settle {
+			most = 0
+		}
+		for p.queued > most || p.queuedBad > 2*badAtOnce {
 			p.room.Wait()
 		}
 		p.mu.Unlock()
@@ -155,7 +160,7 @@ func (p *pipeline) write() (err error) {
 			p.cursor = x.cursor
 		}
 		p.takenMemory += x.takenMemory
-		if len(b.Items) >= size || p.batchBad >= badAtOnce || p.r.h.now().Sub(p.since) >= batchTime {
+		if x.settle || len(b.Items) >= size || p.batchBad >= badAtOnce || p.r.h.now().Sub(p.since) >= batchTime {
 			if err := p.commit(); err != nil {
 				return err
 			}
@@ -414,7 +419,7 @@ func (b *backlog[T]) send(ctx context.Context, p *pipeline, d document[T]) (err 
 			return err
 		}
 	}
-	x.last = true
+	x.last, x.settle = true, b.r.pack.Load() != nil
 	b.values, b.quarantine = reuse(b.values), nil // send may wait long
 	return p.send(x)
 }

@@ -28,8 +28,8 @@ func (s *site) serveBytes(path string, body []byte) {
 	})
 }
 
-// packed is an entry of a manifest; an empty change is none, as in a Resource Dump.
-func packed(name, change string, d float64) string {
+// inPackage is an entry of a manifest; an empty change is none, as in a Resource Dump.
+func inPackage(name, change string, d float64) string {
 	md := attrs("datetime", d)
 	if change != "" {
 		md += attrs("change", change)
@@ -79,11 +79,11 @@ func inDump(path, manifest string, md ...any) string {
 func dumps(s *site) {
 	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rd", "resourcedump"), lists("/cd", "changedump")))
 	s.put("/rd", dumpOf(5, inDump("/1.zip", "", "at", 5), inDump("/2.zip", "", "at", 5)))
-	s.pack("/1.zip", dumpManifest(5, packed("a", "", 0), packed("b", "", 0)), bytesOf("a", "b")...)
-	s.pack("/2.zip", dumpManifest(5, packed("c", "", 0)), bytesOf("c")...)
+	s.pack("/1.zip", dumpManifest(5, inPackage("a", "", 0), inPackage("b", "", 0)), bytesOf("a", "b")...)
+	s.pack("/2.zip", dumpManifest(5, inPackage("c", "", 0)), bytesOf("c")...)
 	s.put("/cd", changeDumpOf(1, inDump("/c1.zip", "", "from", 1, "until", 6), inDump("/c2.zip", "", "from", 6, "until", 10)))
-	s.pack("/c1.zip", changeManifest(1, 6, packed("a", Updated, 5.5)), bytesOf("a")...)
-	s.pack("/c2.zip", changeManifest(6, 10, packed("d", Created, 7), packed("b", Deleted, 8)), bytesOf("d")...)
+	s.pack("/c1.zip", changeManifest(1, 6, inPackage("a", Updated, 5.5)), bytesOf("a")...)
+	s.pack("/c2.zip", changeManifest(6, 10, inPackage("d", Created, 7), inPackage("b", Deleted, 8)), bytesOf("d")...)
 }
 
 // D3: a Source with nothing but dumps is followed; so is each dump beside lists of the
@@ -112,8 +112,8 @@ func TestOnlyDumps(t *testing.T) {
 		}},
 		{"copies of manifests", "/c2.zip /c1.zip /1.zip* /2.zip*", "/c3.zip", func(s *site) {
 			s.put("/rd", dumpOf(5, inDump("/1.zip", "/1.xml", "at", 5), inDump("/2.zip", "/2.xml", "at", 5)))
-			s.put("/1.xml", dumpManifest(5, packed("a", "", 0), packed("b", "", 0)))
-			s.put("/2.xml", dumpManifest(5, packed("c", "", 0)))
+			s.put("/1.xml", dumpManifest(5, inPackage("a", "", 0), inPackage("b", "", 0)))
+			s.put("/2.xml", dumpManifest(5, inPackage("c", "", 0)))
 			s.remove("/1.zip")
 		}},
 	} {
@@ -133,7 +133,7 @@ func TestOnlyDumps(t *testing.T) {
 				t.Errorf("%+v", again.Result)
 			}
 			s.put("/cd", changeDumpOf(1, inDump("/c1.zip", "", "from", 1, "until", 6), inDump("/c2.zip", "", "from", 6, "until", 10), inDump("/c3.zip", "", "from", 10, "until", 12)))
-			s.pack("/c3.zip", changeManifest(10, 12, packed("e", Created, 11)), bytesOf("e")...)
+			s.pack("/c3.zip", changeManifest(10, 12, inPackage("e", Created, 11)), bytesOf("e")...)
 			s.put("/cl", changes(1, 0, change("a", 7), change("b", 11)))
 			later := s.again(w, again)
 			if last := strings.Join(later.lists, " "); last != tt.later && last != tt.later+" /c2.zip" || later.err != nil {
@@ -238,7 +238,7 @@ func TestListsOrDumps(t *testing.T) {
 // complete.
 func TestRefusedPackages(t *testing.T) {
 	whole := func(s *site) []byte {
-		return s.pack("/2.zip", dumpManifest(5, packed("c", "", 0)), bytesOf("c")...)
+		return s.pack("/2.zip", dumpManifest(5, inPackage("c", "", 0)), bytesOf("c")...)
 	}
 	dump := func(s *site, md ...any) {
 		s.put("/rd", dumpOf(5, inDump("/1.zip", "", "at", 5), inDump("/2.zip", "", append([]any{"at", 5}, md...)...)))
@@ -256,7 +256,7 @@ func TestRefusedPackages(t *testing.T) {
 		{"another hash", func(s *site) { dump(s, "hash", sha256Of("x")) }, "its SHA-256 is"},
 		{"a manifest of changes", func(s *site) { s.pack("/2.zip", changeManifest(1, 5)) }, "want a resourcedump-manifest"},
 		{"a slip", func(s *site) {
-			s.pack("/2.zip", dumpManifest(5, packed("c", "", 0)), testenv.ZipFile{Name: "../r/c"})
+			s.pack("/2.zip", dumpManifest(5, inPackage("c", "", 0)), testenv.ZipFile{Name: "../r/c"})
 		}, "leads out of the package"},
 		{"a damaged manifest", func(s *site) {
 			b := whole(s)
@@ -329,16 +329,16 @@ func load(t *testing.T, s *site) (read string, err error) {
 // The bytes of a package are taken only where its own manifest says what the copy says.
 func TestManifestCopies(t *testing.T) {
 	for _, tt := range []struct{ name, copied, want string }{
-		{"the same", dumpManifest(5, packed("a", "", 0), packed("b", "", 0)), ""},
-		{"other white space", dumpManifest(5, packed("a", "", 0), "\n", packed("b", "", 0)), ""},
-		{"another resource", dumpManifest(5, packed("a", "", 0), packed("x", "", 0)), "does not say what the copy"},
-		{"paths exchanged", dumpManifest(5, strings.Replace(packed("a", "", 0), "/r/a\"", "/r/b\"", 1), packed("b", "", 0)), "does not say what the copy"},
-		{"one less", dumpManifest(5, packed("a", "", 0)), "does not say what the copy"},
+		{"the same", dumpManifest(5, inPackage("a", "", 0), inPackage("b", "", 0)), ""},
+		{"other white space", dumpManifest(5, inPackage("a", "", 0), "\n", inPackage("b", "", 0)), ""},
+		{"another resource", dumpManifest(5, inPackage("a", "", 0), inPackage("x", "", 0)), "does not say what the copy"},
+		{"paths exchanged", dumpManifest(5, strings.Replace(inPackage("a", "", 0), "/r/a\"", "/r/b\"", 1), inPackage("b", "", 0)), "does not say what the copy"},
+		{"one less", dumpManifest(5, inPackage("a", "", 0)), "does not say what the copy"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t)
 			s.put("/rd", dumpOf(5, inDump("/1.zip", "/1.xml", "at", 5)))
-			s.pack("/1.zip", dumpManifest(5, packed("a", "", 0), packed("b", "", 0)), bytesOf("a", "b")...)
+			s.pack("/1.zip", dumpManifest(5, inPackage("a", "", 0), inPackage("b", "", 0)), bytesOf("a", "b")...)
 			s.put("/1.xml", tt.copied)
 			read, err := load(t, s)
 			if tt.want == "" && (err != nil || read != "bytes of a;bytes of b;") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
@@ -367,8 +367,8 @@ func TestDownloadResumed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t)
 			s.put("/rd", dumpOf(5, inDump("/1.zip", "/1.xml", "at", 5)))
-			body := s.pack("/1.zip", dumpManifest(5, packed("a", "", 0)), bytesOf("a")...)
-			s.put("/1.xml", dumpManifest(5, packed("a", "", 0)))
+			body := s.pack("/1.zip", dumpManifest(5, inPackage("a", "", 0)), bytesOf("a")...)
+			s.put("/1.xml", dumpManifest(5, inPackage("a", "", 0)))
 			asked := 0
 			s.handle("/1.zip", func(w http.ResponseWriter, r *http.Request) {
 				asked++

@@ -172,7 +172,7 @@ func pollBridge(ctx context.Context, j job, _ func(result)) (r result, err error
 	for i := 0; i < tries && err == nil; i++ {
 		start := time.Now()
 		var report harvest.Report
-		if report, err = h.Harvest(ctx, h.Sources[0], harvest.Options{}); err == nil && !report.NotModified {
+		if report, err = h.Harvest(ctx, h.Sources()[0], harvest.Options{}); err == nil && !report.NotModified {
 			err = fmt.Errorf("the Source has something new: %+v", report)
 		}
 		r.Took += time.Since(start) / tries

@@ -61,7 +61,7 @@ func pass(ctx context.Context, h *daemon.Bridge, j *job) (result, error) {
 		return result{}, err
 	}
 	start := time.Now()
-	r, err := h.Harvest(ctx, h.Sources[0], harvest.Options{Full: j.Full})
+	r, err := h.Harvest(ctx, h.Sources()[0], harvest.Options{Full: j.Full})
 	took := time.Since(start)
 	if err != nil {
 		return result{}, err
@@ -107,7 +107,7 @@ func harvestSources(ctx context.Context, j job, _ func(result)) (out result, err
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	start := time.Now()
-	for _, src := range h.Sources {
+	for _, src := range h.Sources() {
 		group.Go(func() {
 			r, err := h.Harvest(ctx, src, harvest.Options{})
 			mu.Lock()
@@ -137,7 +137,7 @@ func openSources(ctx context.Context, j job, _ func(result)) (r result, err erro
 		start := time.Now()
 		h, err := open(ctx, &j, j.Number)
 		*took = time.Since(start)
-		if err == nil && len(h.Sources) != j.Number {
+		if err == nil && len(h.Sources()) != j.Number {
 			err = errors.New("not all Sources are there")
 		}
 		if h != nil {

@@ -57,7 +57,7 @@ func (r *run) source(ctx context.Context) error {
 		return context.Cause(ctx)
 	case found.URL != "":
 		start = found.URL
-	case !errors.Is(err, resourcesync.ErrOnlyDumps) && !errors.Is(err, resourcesync.ErrNoBaseline):
+	default:
 		var none *resourcesync.NoSourceError
 		if errors.As(err, &none) && !r.isList(ctx) {
 			r.unread(r.typed, err)

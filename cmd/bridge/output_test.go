@@ -89,7 +89,7 @@ func TestNothingHidden(t *testing.T) {
 	})
 }
 
-// What a stranger writes into an identifier, a title or a reason moves nothing of
+// What others write into an identifier, a title or a reason moves nothing of
 // the line that it stands in, in any form, and makes no line of its own.
 func TestNothingHiddenInLines(t *testing.T) {
 	const evil = "x\u202etxet\u009b2J\n       9  2026-01-01 00:00:00Z  deleted   main  y"
@@ -115,7 +115,7 @@ func TestNothingHiddenInLines(t *testing.T) {
 	}
 }
 
-// D70: the status line of a Source is text of a stranger, and goes to the
+// D70: the status line of a Source is text of others, and goes to the
 // operator's terminal in no other form than escaped: neither in what harvest
 // prints, nor in its errors, nor in status.
 func TestSourceTellsTheTerminalNothing(t *testing.T) {

@@ -151,7 +151,7 @@ func (h *sipBridge) secret(secrets []string) {
 // TestSIPAccess_BehindAProxy: access by addresses goes by what a trusted proxy
 // says, and by nothing that a caller writes.
 func TestSIPAccess_BehindAProxy(t *testing.T) {
-	const friend, stranger = "127.0.0.2", "127.0.0.3"
+	const friend, other = "127.0.0.2", "127.0.0.3"
 	set := sipSet("main", `access = "addresses"`, fmt.Sprintf("access_addresses = [%q]", friend))
 	for key, throughProxy := range map[string]int{`trusted_proxies = ["127.0.0.1", "::1"]`: 202, "": 403} {
 		h := newSIPBridge(t, key+"\n"+set)
@@ -183,9 +183,9 @@ func TestSIPAccess_BehindAProxy(t *testing.T) {
 			}
 		}
 		notify(throughProxy, proxy.URL, friend)
-		notify(403, proxy.URL, stranger, friend)
+		notify(403, proxy.URL, other, friend)
 		// Past the proxy.
 		notify(202, h.base, friend)
-		notify(403, h.base, stranger, friend)
+		notify(403, h.base, other, friend)
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// markup is what a stranger would like a browser to run.
+// markup is what an attacker would like a browser to run.
 const markup = `"'><script>alert(1)</script><img src=x onerror=alert(2)>`
 
-// TestSIPHostile_Browser: a stranger's record is served so that a browser runs
+// TestSIPHostile_Browser: a caller's record is served so that a browser runs
 // nothing of it, and his texts stand in pages as texts.
 func TestSIPHostile_Browser(t *testing.T) {
 	testenv.Heavy(t)

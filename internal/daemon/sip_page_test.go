@@ -114,7 +114,7 @@ func TestSIPNewestEvent(t *testing.T) {
 	h.shows("main", set.Newest.Time().Format("2006-01-02 15:04:05 UTC"))
 }
 
-// A stranger's long texts are stored once; whoever looks at a page later does not
+// A caller's long texts are stored once; whoever looks at a page later does not
 // pay for them again and again.
 func TestLongTextsOnPages(t *testing.T) {
 	testenv.Heavy(t)

@@ -156,7 +156,7 @@ func TestMailFrom(t *testing.T) {
 }
 
 // A host that the operator typed, with a password at that, is for what he typed
-// it for. A stranger who names it as his notification recipient has nothing sent
+// it for. A caller who names it as his notification recipient has nothing sent
 // there, unless it is in allow_hosts, and then without the password.
 func TestRecipientsAtTypedHosts(t *testing.T) {
 	t.Setenv("FEED_PASSWORD", "secret")

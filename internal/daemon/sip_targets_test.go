@@ -22,7 +22,7 @@ func TestTargetsWithoutAService(t *testing.T) {
 	h.notify("/sip/alone", sourceOf("1")+rejectedFor("no title"))
 	h.notify("/sip/alone", sourceOf("2")+acceptedAs("L2"))
 	h.want("the notifications", h.verdicts("alone"), "rejected 1: rejected no title x2", "uncorrelated 2: accepted L2 x1")
-	h.want("the events", h.told("alone")) // of strangers there are none (D40)
+	h.want("the events", h.told("alone")) // of anonymous callers there are none (D40)
 	h.shows("alone", "no title")
 
 	// As a process leaves it that was killed while it sent a request on.

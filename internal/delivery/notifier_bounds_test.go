@@ -140,7 +140,7 @@ func TestManyNoticesHideNoOthers(t *testing.T) {
 	close(release)
 }
 
-// Of notices that wait nothing is kept that strangers have written; they are read
+// Of notices that wait nothing is kept that others have written; they are read
 // when it is their turn.
 func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 	testenv.Heavy(t)

@@ -90,7 +90,7 @@ func TestVerify(t *testing.T) {
 		{"table schedule", "UPDATE schedule SET source = 99 WHERE source = 2"},
 		{"table quarantine", "UPDATE quarantine SET input = zeroblob(3) WHERE id = 2"},
 		{"table quarantine", "UPDATE quarantine SET replayed = 9 WHERE id = 2"},
-		{"database schema", "CREATE TABLE stranger (id INTEGER)"},
+		{"database schema", "CREATE TABLE unknown (id INTEGER)"},
 		{"database schema", "DROP INDEX presence_source"},
 	} {
 		if err := l.Exec(ctx, c.text); err != nil {

@@ -131,7 +131,7 @@ func TestLongRecipient(t *testing.T) {
 }
 
 // What a record is called may be told in every document, so it is not as long as
-// a stranger likes.
+// a caller likes.
 func TestLongTitle(t *testing.T) {
 	h := newGatewayHarness(t, Library, nil)
 	_, err := h.process.Load().Ingest(t.Context(), sip.Caller{}, request("1", `<title xmlns="http://purl.org/dc/elements/1.1/">`+strings.Repeat("t", 3<<20)+`</title>`))

@@ -38,7 +38,7 @@ func TestNotificationIsMatchedByTokenOnly(t *testing.T) {
 				}
 				for i := range subs {
 					for _, token := range []string{"", "token-of-nobody"} {
-						for _, disp := range []*sip.Disposition{accepted(mapOf(fmt.Sprint(i)), "urn:stranger"), rejected(mapOf(fmt.Sprint(i)), "no")} {
+						for _, disp := range []*sip.Disposition{accepted(mapOf(fmt.Sprint(i)), "urn:other"), rejected(mapOf(fmt.Sprint(i)), "no")} {
 							h.do(h.server.Notify(t.Context(), sip.Caller{Token: token}, disp))
 						}
 					}
@@ -54,7 +54,7 @@ func TestNotificationIsMatchedByTokenOnly(t *testing.T) {
 					}
 				}
 				if len(h.notices()) > 0 {
-					t.Error("a submitter is told what a stranger has decided")
+					t.Error("a submitter is told what somebody else has decided")
 				}
 			})
 		}
@@ -106,9 +106,9 @@ func TestReviewOutlivesTheMode(t *testing.T) {
 				h := newHarness(t, mode, func(_ *harness, d *Server) { d.Targets = true })
 				under := h.received("1", submission.StateProvisional, reviewed)
 				sent := h.received("2", submission.StateProvisional, nil)
-				h.notify("", accepted(mapOf("1"), "urn:stranger"))
+				h.notify("", accepted(mapOf("1"), "urn:other"))
 				if got := h.submission(under.ID); got.State != submission.StateProvisional {
-					t.Fatalf("a stranger has decided: %+v", got)
+					t.Fatalf("somebody else has decided: %+v", got)
 				}
 				ctx := context.Background()
 				if err := h.server.Decide(ctx, Verdict{ID: sent.ID, Accept: accept, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not under review") {

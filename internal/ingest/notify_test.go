@@ -188,13 +188,13 @@ func TestReviewIsNotDecidedByNotification(t *testing.T) {
 }
 
 // Rejections that belong to nobody are events, in no segment; accepted ones that
-// cannot be fetched are shown only. Those of strangers are no events (D40).
+// cannot be fetched are shown only. Those of anonymous callers are no events (D40).
 func TestRecipientWithoutSubmissions(t *testing.T) {
 	open := newHarness(t, Recipient, nil)
 	open.notify("", rejected(mapOf("1"), "out of range"))
 	open.wantEvents()
 	if got := open.notifications(); !slices.Equal(got, []string{"rejected 1"}) {
-		t.Errorf("of a stranger: %q", got)
+		t.Errorf("of an anonymous caller: %q", got)
 	}
 	open.verified()
 	h := newHarness(t, Recipient, func(_ *harness, d *Server) { d.Access = Access{Kind: AccessBasic, User: "u", Password: "p"} })

@@ -53,9 +53,9 @@ func TestDueIsDone(t *testing.T) {
 		c.server.URL = fmt.Sprint("/sip/maps/", n)
 		c.server.Source, err = h.log.EnsureSource(context.Background(), "maps", "sip", c.server.URL, n)
 		h.do(err)
-		stranger, err := h.log.EnsureSource(context.Background(), "maps", "sip", c.server.URL+"/other", n)
+		other, err := h.log.EnsureSource(context.Background(), "maps", "sip", c.server.URL+"/other", n)
 		h.do(err)
-		c.fill(many, stranger, sha256.Sum256(record), int64(len(record)))
+		c.fill(many, other, sha256.Sum256(record), int64(len(record)))
 		for _, minute := range slices.Sorted(slices.Values(rapid.SliceOfN(rapid.IntRange(0, 12), 1, 4).Draw(rt, "minutes"))) {
 			c.tendAt(time.Duration(minute) * time.Minute)
 		}
@@ -73,7 +73,7 @@ func (c *dueCase) at(minutes int) event.Micros {
 
 // fill puts submissions into the log, in every state that a received one can have, most
 // of them such as come due.
-func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, length int64) {
+func (c *dueCase) fill(many int, other event.SourceID, content [32]byte, length int64) {
 	states := append(submission.States(), submission.StateInDoubt, submission.StateProvisional, submission.StateInDoubt, submission.StateProvisional)
 	states = slices.DeleteFunc(states, func(s submission.State) bool {
 		return s == submission.StateWaiting || s == submission.StateForwarding || s == submission.StateAccepted
@@ -88,7 +88,7 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 			s.Tries = rapid.IntRange(1, 3).Draw(rt, "tries")
 		}
 		if rapid.IntRange(0, 7).Draw(rt, "of another") == 0 {
-			s.Source = stranger
+			s.Source = other
 		}
 		return s
 	}), min(many, 30), min(many, 30)).Draw(c.rt, "kinds")
@@ -96,14 +96,14 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 	for i := range many {
 		s := kinds[i%len(kinds)]
 		if s.Source != c.server.Source {
-			s.Source = stranger
+			s.Source = other
 		}
 		id := fmt.Sprint(c.server.URL, "-", i)
 		s.SourceXML, s.SourceIdentifier = sip.AppendSource(nil, &sip.Source{Identifier: &id}), id
 		binary.BigEndian.PutUint64(s.Request[:], uint64(i+1))
 		steps = append(steps, submission.Update{Submission: s})
 	}
-	for _, source := range []event.SourceID{c.server.Source, stranger} {
+	for _, source := range []event.SourceID{c.server.Source, other} {
 		own := slices.Clone(steps)
 		own = slices.DeleteFunc(own, func(s submission.Update) bool { return s.Submission.Source != source })
 		out, err := c.h.log.Write(context.Background(), &submission.Batch{Source: source, Updates: own})

@@ -123,7 +123,7 @@ func (h *harness) submission(id int64) *submission.Submission {
 	return s
 }
 
-// events returns the rejections of strangers that are kept, and the events of the set
+// events returns the rejections of anonymous callers that are kept, and the events of the set
 // as "kind record" and what a rejected one says.
 func (h *harness) events() []string {
 	h.t.Helper()
@@ -271,7 +271,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// What the service does not say to a stranger it says to nobody: a failure of the
+// What the service does not say to an anonymous caller it says to nobody: a failure of the
 // log is a fault of code Server, over HTTP as well.
 func TestFailuresOverHTTP(t *testing.T) {
 	h := newHarness(t, Library, nil)

@@ -78,7 +78,9 @@ func named(archives []Item) (more []resourcesync.Capability) {
 	return more
 }
 
-func listArchivePath(set string, c resourcesync.Capability) string { return setPath(set, string(c)+".xml") }
+func listArchivePath(set string, c resourcesync.Capability) string {
+	return setPath(set, string(c)+".xml")
+}
 
 func listArchivePartPath(set string, c resourcesync.Capability, k int) string {
 	return setPath(set, fmt.Sprintf("%s/%d.xml", c, k))

@@ -212,7 +212,7 @@ func TestFaultOfTheLog(t *testing.T) {
 	h := newTestServer(t, "", func(o *server.Options) { o.Documents = unready{o.Documents, fmt.Errorf("the disk is gone")} })
 	r := h.get("/sets/main/resourcelist.xml").want(t, 500)
 	if strings.Contains(r.body, "disk") {
-		t.Errorf("the fault is told to strangers: %q", r.body)
+		t.Errorf("the fault is told to clients: %q", r.body)
 	}
 	lines := h.journal.at(slog.LevelError)
 	if len(lines) != 1 || !strings.Contains(lines[0], "the disk is gone") || !strings.Contains(lines[0], "/sets/main/resourcelist.xml") {

@@ -117,7 +117,7 @@ func TestPageAsksForALook(t *testing.T) {
 	}
 }
 
-func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
+func TestSubmissionsOfOthersAreHarmless(t *testing.T) {
 	const evil = `</bdi></table><script>alert(1)</script>"'><img src=x onerror=alert(1)>`
 	long := strings.Repeat("\u00fcber ", 1000)
 	s := status.Set{
@@ -143,7 +143,7 @@ func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 		t.Errorf("long texts are shown with %d words", n)
 	}
 	if d.elements["bdi"] != 1+3+3+3+2 {
-		t.Errorf("%d texts of strangers stand apart", d.elements["bdi"])
+		t.Errorf("%d texts of others stand apart", d.elements["bdi"])
 	}
 	for _, l := range d.links {
 		if !strings.HasPrefix(l, "http") {

@@ -55,7 +55,7 @@ func TestRecipients(t *testing.T) {
 		switch c.Token {
 		case "forbidden":
 			return &sip.Denied{Status: 403, Reason: "the token is not\r\nknown"}
-		case "stranger":
+		case "other":
 			return &sip.Denied{Status: 401, Reason: "who are you?"}
 		case "eager":
 			return &sip.Denied{Status: 429, Reason: "too many requests, wait a minute"}
@@ -80,7 +80,7 @@ func TestRecipients(t *testing.T) {
 		{"+token@lib.example", "550 5.1.1 no such mailbox here"},
 		{"b\u00f6x@lib.example", "550 5.1.1 no such mailbox here"},
 		{"box+forbidden@lib.example", "550 5.7.1 the token is not known"},
-		{"box+stranger@lib.example", "550 5.7.1 who are you?"},
+		{"box+other@lib.example", "550 5.7.1 who are you?"},
 		{"box+eager@lib.example", "451 4.7.1 too many requests, wait a minute"},
 		{"box+broken@lib.example", "451 4.3.0 Failure at this server, nothing was stored, try again later"},
 		{"@lib.example", "501 5.5.2 Was expecting RCPT arg syntax of TO:<address>"},

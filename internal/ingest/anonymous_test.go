@@ -12,9 +12,9 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// D69: strangers have a daily quota, each address and all together; whoever shows a
+// D69: anonymous callers have a daily quota, each address and all together; whoever shows a
 // secret, or the token of a submission, has none.
-func TestQuotaOfStrangers(t *testing.T) {
+func TestQuotaOfAnonymousCallers(t *testing.T) {
 	eve := sip.Caller{Address: netip.MustParseAddr("2001:db8::1")}
 	neighbour := sip.Caller{Address: netip.MustParseAddr("2001:db8::2"), User: "u", Password: "p", HasLogin: true}
 	ann := sip.Caller{Address: netip.MustParseAddr("192.0.2.1")}

@@ -66,7 +66,7 @@ func TestHostOnLoopback(t *testing.T) {
 }
 
 // D74: what is wrong, and where our own network's servers are, is for operators.
-func TestPagesTellStrangersLittle(t *testing.T) {
+func TestPagesTellVisitorsLittle(t *testing.T) {
 	status := func(context.Context) ([]status.Set, error) {
 		return []status.Set{{Name: "main",
 			Sources: []status.Source{
@@ -83,10 +83,10 @@ func TestPagesTellStrangersLittle(t *testing.T) {
 	}
 	ready := func(context.Context) error { return errors.New("hidden: open /srv/hidden/log.db: no such file") }
 	change := func(o *server.Options) { o.Status, o.Ready = status, ready }
-	stranger := newTestServer(t, "", func(o *server.Options) { o.BaseURL = "https://data.example.org"; change(o) }).set("main", "Main", event.Mirror)
+	visitor := newTestServer(t, "", func(o *server.Options) { o.BaseURL = "https://data.example.org"; change(o) }).set("main", "Main", event.Mirror)
 	own := newTestServer(t, "", change).set("main", "Main", event.Mirror)
 	for _, path := range []string{"/", "/sets/main/", "/readyz"} {
-		for who, body := range map[string]string{"a stranger": stranger.get(path).body, "a proxy's caller": own.get(path, "X-Forwarded-For", "192.0.2.1").body} {
+		for who, body := range map[string]string{"a visitor": visitor.get(path).body, "a proxy's caller": own.get(path, "X-Forwarded-For", "192.0.2.1").body} {
 			for _, secret := range []string{"hidden", "10.1.2.3", "internal", "dspace", "file:", "7,777", "8,888", "9,999", "needs attention"} {
 				if strings.Contains(body, secret) {
 					t.Errorf("%s is told %q at %s:\n%s", who, secret, path, body)
@@ -94,14 +94,14 @@ func TestPagesTellStrangersLittle(t *testing.T) {
 			}
 		}
 	}
-	has(t, stranger.page("/sets/main/"), "origin.example", "kind atompmh", "last harvest 2023-11-14 22:13:20 UTC")
+	has(t, visitor.page("/sets/main/"), "origin.example", "kind atompmh", "last harvest 2023-11-14 22:13:20 UTC")
 	has(t, own.page("/sets/main/"), "https://origin.example/hidden/feed.atom", "held 7,777", "http://10.1.2.3/list.xml", "http://ingest.internal/sip")
 	if r := own.get("/readyz").want(t, 503); !strings.Contains(r.body, "no such file") {
 		t.Errorf("the operator is told %q", r.body)
 	}
 }
 
-// D76: a stranger's page can do nothing but be read, and is not shown as ours.
+// D76: what others wrote can do nothing but be read, and is not shown as ours.
 func TestRecordsAreKeptApart(t *testing.T) {
 	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	for i, kind := range []string{"text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "image/svg+xml", "text/plain", "application/pdf", "text/xml"} {
@@ -216,7 +216,7 @@ func TestRecentNamesARecordOnce(t *testing.T) {
 	}
 }
 
-// D69: nothing is taken from strangers where the disk is nearly full; what there is
+// D69: nothing is taken from anonymous callers where the disk is nearly full; what there is
 // goes on being served.
 func TestNothingIsTakenOnAFullDisk(t *testing.T) {
 	var full atomic.Bool

@@ -12,9 +12,9 @@ import (
 
 const openToAll = `access = "none"`
 
-// TestSIPStrangers_Quota: above the day's quota strangers are answered a Fault and
+// TestSIPAnonymous_Quota: above the day's quota anonymous callers are answered a Fault and
 // 451, which say why; who is known is not (D69).
-func TestSIPStrangers_Quota(t *testing.T) {
+func TestSIPAnonymous_Quota(t *testing.T) {
 	testenv.Heavy(t)
 	h := newSIPBridge(t, "[limits]\nopen_address_messages = 3\nopen_set_messages = 5\n"+sipSet("main", libraryMode, openToAll)+
 		sipSet("box", takesMail("box@bridge.example"), openToAll)+sipSet("known", libraryMode))
@@ -41,9 +41,9 @@ func TestSIPStrangers_Quota(t *testing.T) {
 	h.verified()
 }
 
-// TestSIPStrangers_Rejections: what strangers cause to be rejected is no event, and
+// TestSIPAnonymous_Rejections: what anonymous callers cause to be rejected is no event, and
 // shows where an operator looks (D40).
-func TestSIPStrangers_Rejections(t *testing.T) {
+func TestSIPAnonymous_Rejections(t *testing.T) {
 	testenv.Heavy(t)
 	h := newSIPBridge(t, sipSet("main", libraryMode, openToAll)+sipSet("review", reviewMode, openToAll)+sipSet("box", openToAll))
 	h.curl("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("1")+recordOf("<odd/>")))).disposition(t)

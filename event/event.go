@@ -337,6 +337,9 @@ type Event struct {
 	// Arrived: an update with which the record comes to own its Loc: it moved
 	// there, or another one has left it. Change Lists name the Loc as created.
 	Arrived bool
+	// History: the set served earlier versions when the event was logged, so lists
+	// name this one as a memento (ResourceSync 14.6).
+	History bool
 	// Gone is the Loc that the record owned before this event and has moved away
 	// from; Change Lists name it as deleted, before the event itself.
 	Gone string
@@ -344,6 +347,10 @@ type Event struct {
 
 // Live reports whether the record exists after the event.
 func (e *Event) Live() bool { return e.Kind == Created || e.Kind == Updated }
+
+// Withdrawn reports whether the event is a deletion that somebody has decided on, and
+// that no Source has told of.
+func (e *Event) Withdrawn() bool { return e.Kind == Deleted && e.Origin.Reason != "" }
 
 // Pref returns the preferred representation; ok is false when there is none.
 func (e *Event) Pref() (r Representation, ok bool) {
@@ -426,6 +433,9 @@ type Set struct {
 	// Live counts the records that exist; Events all events, rejected ones
 	// included.
 	Live, Events int64
+	// History: earlier versions of its records are served. Only sets in mode mirror
+	// have one.
+	History bool
 	// Partial: one of its Sources was never walked whole, so the state of the set
 	// is not to be taken for all that there is.
 	Partial bool

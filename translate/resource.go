@@ -268,8 +268,23 @@ func (l *ListEncoder) entry(i int, e *event.Event) *resourcesync.Entry {
 	}
 	carry(entry, e)
 	entry.Metadata.Details = appendDetails(e)
+	if e.History {
+		links = appendHistory(links, entry, e)
+	}
 	l.links[i], entry.Links = links, links
 	return entry
+}
+
+// appendHistory appends where this version of the record is, and all of them (clause
+// 14.6). A deletion is no representation that could be had.
+func appendHistory(links []resourcesync.Link, entry *resourcesync.Entry, e *event.Event) []resourcesync.Link {
+	if md := &entry.Metadata; e.Live() {
+		links = append(links, resourcesync.Link{Rel: resourcesync.RelMemento, Href: event.MementoURL(entry.Loc, e.Seq), Modified: entry.LastMod,
+			Hash: md.Hash, Length: md.Length, Type: md.Type})
+	}
+	return append(links,
+		resourcesync.Link{Rel: resourcesync.RelTimeGate, Href: event.TimeGateURL(entry.Loc)},
+		resourcesync.Link{Rel: resourcesync.RelTimeMap, Href: event.TimeMapURL(entry.Loc), Type: "application/link-format"})
 }
 
 // gone fills entry with the deletion of the URI that the record has left. The

@@ -147,8 +147,8 @@ type Set struct {
 	SegmentHours  int `toml:"segment_hours" default:"24" range:"1 8784"`
 	// Identity is Shared or PerSource.
 	Identity string `toml:"identity" default:"shared" oneof:"shared per-source"`
-	// History would serve earlier versions. This version of bridge does not, and it is
-	// always false.
+	// History has earlier versions of records served, and named in lists; only with
+	// Content Mirror.
 	History bool `toml:"history"`
 	// Robots has robots.txt name the set's Resource List, and Feeds publishes the set as
 	// feeds too: for Atom-PMH and for people.

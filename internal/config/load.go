@@ -174,8 +174,8 @@ func (d *document) set(t table) Set {
 	}
 	s := defaults[Set]()
 	t.decode(&s)
-	if s.History {
-		t.report("history", "serving earlier versions is not built into this version of bridge; write false or leave it out")
+	if s.History && s.Content != Mirror {
+		t.report("history", "needs content = %q: bridge has no versions of what it does not keep", Mirror)
 	}
 	names, urls := map[string]bool{}, map[string]bool{}
 	for i, in := range t.tables("source", "set.source") {

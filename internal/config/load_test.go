@@ -338,7 +338,7 @@ depth = 3
 name = "Campus"
 content = "mirrored"
 segment_events = 50001
-history = true
+history = "true"
 prefer = "text/xml"
 formats = ["xml", "a/b", "a/b"]
 [[set.source]]
@@ -378,7 +378,7 @@ since = 2026-01-01T00:00:00
 			`:9: set 1: name: "Campus" is not a name of a set`,
 			`:10: set 1: content: "mirrored" is not one of its values; write "mirror", "redirect" or "reference"`,
 			`:11: set 1: segment_events: 50001 is out of range; write a number from 1 to 50000`,
-			`:12: set 1: history: serving earlier versions is not built`,
+			`:12: set 1: history: is a string`,
 			`:13: set 1: prefer: is a string; write a list`,
 			`:14: set 1: formats: "xml" is not a media type`,
 			`:14: set 1: formats: "a/b" appears twice`,
@@ -716,6 +716,20 @@ func TestContentHosts(t *testing.T) {
 	} {
 		if _, err := load(t, source+"content_hosts = "+value+"\n"); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+// A history is served from the contents that a set keeps.
+func TestHistoryNeedsContents(t *testing.T) {
+	folder := t.TempDir()
+	for content, ok := range map[string]bool{"mirror": true, "redirect": false, "reference": false} {
+		c, err := Load(write(t, folder, "bridge.toml", "[[set]]\nname = \"a\"\ncontent = \""+content+"\"\nhistory = true\n"))
+		switch {
+		case ok && (err != nil || !c.Sets[0].History):
+			t.Errorf("%s: %v", content, err)
+		case !ok && (err == nil || !strings.Contains(err.Error(), `:4: set "a": history: needs content = "mirror"`)):
+			t.Errorf("%s: %v", content, err)
 		}
 	}
 }

@@ -469,8 +469,9 @@ func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind e
 	if v.back = 0; b.set.Last != 0 {
 		v.back = c.seq - int64(b.set.Last)
 	}
-	if v.before = 0; kind == event.Updated || kind == event.Deleted {
-		v.before = c.seq - int64(r.seq)
+	v.history = b.set.History
+	if err := v.follow(c.seq, r, before); err != nil {
+		return err
 	}
 	b.set.Events++
 	if kind != event.Rejected { // which belongs to no segment and changes no state

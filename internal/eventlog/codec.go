@@ -47,9 +47,10 @@ const (
 	flagVariants   // some representation has a language, profile or encoding
 	flagCategories // it is in categories
 	flagDetails    // what is passed on and does not count
-	flagBefore     // the record had an event before, and was there
+	flagBefore     // the record had an event before
 	flagPri        // some representation or link has a priority
 	flagMore       // more details
+	flagHistory    // it was logged while the set served earlier versions
 )
 
 // body is what an event or observation row holds besides its columns.
@@ -57,7 +58,10 @@ type body struct {
 	obs      event.Observation
 	document int64 // id in table document
 	back     int64 // of an event: how far back the set's event before is; 0 for the first
-	before   int64 // of an update or a deletion: how far back the record's event before is
+	before   int64 // how far back the record's event before is; 0 for its first
+	version  int64 // of an event with an event before: it is the record's version of that number, from 2
+	anchor   int64 // and how much further back than that the anchor below it is; see history.go
+	history  bool  // lists name it as a memento
 	gone     string
 	unlisted bool
 	arrived  bool
@@ -111,7 +115,8 @@ func appendBody(b []byte, v *body) []byte {
 		flag(flagCategories, len(o.Categories) > 0) | flag(flagDetails, o.Details != nil) | flag(flagBefore, v.before != 0) |
 		flag(flagPri, slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Pri != 0 }) ||
 			slices.ContainsFunc(o.Links, func(l event.Link) bool { return l.Pri != 0 })) |
-		flag(flagMore, o.Details != nil && hasMore(o.Details))
+		flag(flagMore, o.Details != nil && hasMore(o.Details)) |
+		flag(flagHistory, v.history)
 	b = append(b, bodyVersion)
 	b = binary.AppendUvarint(b, flags)
 	b = appendString(b, o.Record)
@@ -180,6 +185,8 @@ func appendBody(b []byte, v *body) []byte {
 	}
 	if v.before != 0 {
 		b = binary.AppendUvarint(b, uint64(v.before))
+		b = binary.AppendUvarint(b, uint64(v.version))
+		b = binary.AppendUvarint(b, uint64(v.anchor))
 	}
 	if flags&flagPri != 0 {
 		for i := range o.Representations {
@@ -557,8 +564,9 @@ func readBody(b []byte, v *body) error {
 	if flags&flagDetails != 0 {
 		o.Details = r.details()
 	}
-	if v.before = 0; flags&flagBefore != 0 {
-		v.before = int64(r.uvarint())
+	v.before, v.version, v.anchor, v.history = 0, 0, 0, flags&flagHistory != 0
+	if flags&flagBefore != 0 {
+		v.before, v.version, v.anchor = int64(r.uvarint()), int64(r.uvarint()), int64(r.uvarint())
 	}
 	if flags&flagPri != 0 {
 		for i := range reps {

@@ -153,7 +153,7 @@ func (st *state) rewind(ctx context.Context, q sqlite.Querier, since event.Range
 		if err != nil {
 			return fmt.Errorf("event %d in the log: %w: run bridge verify, and restore a backup", c.seq, err)
 		}
-		if v.before != 0 {
+		if v.before != 0 && event.Kind(c.kind) != event.Created {
 			st.last.add(c.seq - v.before)
 		}
 		return nil

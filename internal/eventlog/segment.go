@@ -116,10 +116,11 @@ const (
 	weightEntry   = 260           // an atom:entry
 	weightUUID    = 45
 	weightPerson  = 90
-	weightElement = 60 // an atom:category, atom:rights, changefreq, xml:lang
-	weightCopied  = 90 // modified, hash, length, pri, profile, encoding of a link
-	weightDated   = 85 // an atom:published or app:edited
-	weightField   = 50 // a field of the details in a list, with its quotes
+	weightHistory = 17 + 9 + 8 + 24 // /at/ and a Seq, /timegate, /timemap with its type
+	weightElement = 60              // an atom:category, atom:rights, changefreq, xml:lang
+	weightCopied  = 90              // modified, hash, length, pri, profile, encoding of a link
+	weightDated   = 85              // an atom:published or app:edited
+	weightField   = 50              // a field of the details in a list, with its quotes
 )
 
 // weight is an upper bound of the bytes that an event takes.
@@ -167,6 +168,13 @@ func weightOf(v *body, entries int, source int64) (w weight) {
 			continue
 		}
 		w.list += weightLink + own + escaped(r.Profile)
+	}
+	if v.history { // a memento, with type and hash, a TimeGate and a TimeMap
+		w.list += 3*weightLink + 3*url + weightHistory
+		if o.Preferred < len(o.Representations) {
+			r := &o.Representations[o.Preferred]
+			w.list += max(escaped(r.Type), weightType) + escaped(r.Hash)
+		}
 	}
 	for i := range o.Links {
 		l := &o.Links[i]

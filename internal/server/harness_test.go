@@ -43,6 +43,9 @@ type testServer struct {
 	sources  map[string]event.SourceID
 	cursors  map[string]int64
 	stamp    int64
+	ahead    atomic.Int64 // nanoseconds that the log's clock is ahead
+	began    time.Time
+	history  bool // of sets that are made from now on
 }
 
 // stored lets the content store be what the server asks for.
@@ -59,16 +62,22 @@ func (s stored) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int6
 // now is a clock that is a minute later each time that it is looked at: all that a
 // test logs is a while ago, and nothing is still as it was found out before.
 func (h *testServer) now() time.Time {
-	return time.Now().Add(time.Duration(h.asked.Add(1)) * time.Minute)
+	return time.Now().Add(time.Duration(h.asked.Add(1))*time.Minute + time.Duration(h.ahead.Load()))
+}
+
+// clock is that of the log.
+func (h *testServer) clock() (wall time.Time, running time.Duration) {
+	ahead := time.Duration(h.ahead.Load())
+	return time.Now().Add(ahead), time.Since(h.began) + ahead
 }
 
 // newTestServer serves under path; change, if not nil, adapts the options.
 func newTestServer(t testing.TB, path string, change func(*server.Options)) *testServer {
 	t.Helper()
 	ctx, dir := context.Background(), t.TempDir()
-	h := &testServer{t: t, journal: &journal{}, sources: map[string]event.SourceID{}, cursors: map[string]int64{}}
+	h := &testServer{t: t, journal: &journal{}, sources: map[string]event.SourceID{}, cursors: map[string]int64{}, began: time.Now()}
 	var err error
-	if h.log, err = eventlog.Open(ctx, filepath.Join(dir, "data"), eventlog.Options{}); err != nil {
+	if h.log, err = eventlog.Open(ctx, filepath.Join(dir, "data"), eventlog.Options{Clock: h.clock}); err != nil {
 		t.Fatal(err)
 	}
 	if h.contents, err = content.Open(ctx, filepath.Join(dir, "data", "content.db"), content.Options{}); err != nil {
@@ -104,7 +113,7 @@ func newTestServer(t testing.TB, path string, change func(*server.Options)) *tes
 func (h *testServer) set(name, title string, mode event.Content) *testServer {
 	h.t.Helper()
 	ctx := context.Background()
-	if err := h.log.EnsureSet(ctx, eventlog.SetConfig{Name: name, Title: title, Content: mode, SegmentEvents: 5}); err != nil {
+	if err := h.log.EnsureSet(ctx, eventlog.SetConfig{Name: name, Title: title, Content: mode, SegmentEvents: 5, History: h.history}); err != nil {
 		h.t.Fatal(err)
 	}
 	id, err := h.log.EnsureSource(ctx, name, "atompmh", "https://origin.example/feed.atom", 0)

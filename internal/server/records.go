@@ -26,7 +26,7 @@ func (s *Server) record(c echo.Context) error {
 	r, w := c.Request(), c.Response().Writer
 	set := c.Param("set")
 	key, name, named := strings.Cut(c.Param("name"), ".")
-	mode, err := s.mode(r.Context(), set)
+	mode, history, err := s.mode(r.Context(), set)
 	if err != nil {
 		return notFound(err)
 	}
@@ -42,6 +42,9 @@ func (s *Server) record(c echo.Context) error {
 		return notFound(err)
 	}
 	w.Header().Set("Link", s.opt.Documents.LinkHeader(set))
+	if history && !e.Withdrawn() {
+		s.recordURL(set, c.Param("name")).link(w.Header())
+	}
 	if !e.Live() {
 		addVia(w.Header(), e.Via.Href)
 		writeText(w, http.StatusGone, "This record was deleted.\n")
@@ -57,25 +60,32 @@ func (s *Server) record(c echo.Context) error {
 		redirect(w, r, rep.Href)
 		return nil
 	}
-	return s.serveCopy(w, r, e, rep)
+	return s.serveCopy(w, r, e, rep, "no-cache")
 }
 
-// mode returns the content mode of a set, which never changes.
-func (s *Server) mode(ctx context.Context, set string) (event.Content, error) {
+// setMode is what decides how the records of a set are served.
+type setMode struct {
+	content event.Content
+	history bool
+}
+
+// mode returns the content mode of a set, which never changes, and whether it has a
+// history, which is changed before a server is made.
+func (s *Server) mode(ctx context.Context, set string) (content event.Content, history bool, err error) {
 	s.mu.Lock()
 	mode, ok := s.modes[set]
 	s.mu.Unlock()
 	if ok {
-		return mode, nil
+		return mode.content, mode.history, nil
 	}
 	stored, err := s.opt.Log.Set(ctx, set)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.modes[set] = stored.Content
-	return stored.Content, nil
+	s.modes[set] = setMode{stored.Content, stored.History}
+	return stored.Content, stored.History, nil
 }
 
 // representation returns the representation at a URL of a record: {key} is the
@@ -145,8 +155,8 @@ func setContentHeaders(h http.Header, kind string) {
 }
 
 // serveCopy answers with our copy. It is never compressed, so the hash and length in
-// our lists are those of the body.
-func (s *Server) serveCopy(w http.ResponseWriter, r *http.Request, e *event.Event, rep event.Representation) error {
+// our lists are those of the body. caching is what caches are told.
+func (s *Server) serveCopy(w http.ResponseWriter, r *http.Request, e *event.Event, rep event.Representation, caching string) error {
 	digits, lastmod := rep.SHA256(), s.lastModified(e)
 	var sum [32]byte
 	if n, err := hex.Decode(sum[:], []byte(digits)); err != nil || n != len(sum) {
@@ -159,7 +169,7 @@ func (s *Server) serveCopy(w http.ResponseWriter, r *http.Request, e *event.Even
 		if !lastmod.IsZero() {
 			h.Set("Last-Modified", lastmod.Format(http.TimeFormat))
 		}
-		h.Set("Cache-Control", "no-cache")
+		h.Set("Cache-Control", caching)
 	}
 	if notModified(r.Header, `"`+digits+`"`, lastmod, false) {
 		describeCopy()

@@ -61,6 +61,13 @@ type Log interface {
 	// Record returns the last event of the record whose key it is, see
 	// event.Key; fs.ErrNotExist when the set has never had it.
 	Record(ctx context.Context, set, key string) (*event.Event, error)
+	// Version returns the newest version of a record that is at seq or before and was
+	// observed at a time or before, else its first one, with those beside it;
+	// fs.ErrNotExist when the set keeps no history, or has never had the record.
+	Version(ctx context.Context, set, key string, seq event.Seq, observed event.Micros) (*event.Versions, error)
+	// VersionPage returns a page of so many versions of a record, oldest first, with its
+	// first and last version. Page 0 is the newest one; fs.ErrNotExist as in Version.
+	VersionPage(ctx context.Context, set, key string, page, size int) (list []event.Version, first, last event.Version, err error)
 }
 
 // Contents holds the representations of sets in mode mirror; content.Store has them.
@@ -167,7 +174,7 @@ type Server struct {
 	startDraining context.CancelFunc
 
 	mu    sync.Mutex
-	modes map[string]event.Content // of sets that were asked for; fixed when a set is made
+	modes map[string]setMode // of sets that were asked for
 }
 
 // New returns a server. It does nothing until it is asked.
@@ -184,7 +191,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		opt: o, log: o.Logger, base: strings.TrimRight(o.BaseURL, "/"),
-		limiter: newRequestLimiter(o.Limits.PerAddress), pages: newPages(), docs: newDocCache(), modes: map[string]event.Content{},
+		limiter: newRequestLimiter(o.Limits.PerAddress), pages: newPages(), docs: newDocCache(), modes: map[string]setMode{},
 		nosniff: []string{"nosniff"}, policy: []string{"default-src 'none'; frame-ancestors 'none'"},
 	}
 	if u, err := url.Parse(s.base); err == nil {
@@ -243,7 +250,13 @@ func (s *Server) routes() *echo.Echo {
 		"/sets/:set":                s.redirectToSlash,
 		"/sets/:set/":               s.setPage,
 		"/sets/:set/records/:name":  s.record,
-		"/sets/:set/*":              s.document, // publish knows which there are
+
+		"/sets/:set/records/:name/timegate":      s.timeGate,
+		"/sets/:set/records/:name/timemap":       s.timeMap,
+		"/sets/:set/records/:name/timemap/:page": s.timeMap,
+		"/sets/:set/records/:name/at/:seq":       s.memento,
+
+		"/sets/:set/*": s.document, // publish knows which there are
 	}
 	for _, form := range recentForms() {
 		handlers["/sets/:set/"+form.Name] = s.recent(form)

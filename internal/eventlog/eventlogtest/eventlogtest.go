@@ -27,7 +27,8 @@ import (
 type set struct {
 	name                        string
 	content                     event.Content
-	segmentEvents, segmentHours int    // 0: the log's defaults
+	segmentEvents, segmentHours int // 0: the log's defaults
+	history                     bool
 	kind                        string // of its Sources; "" is atompmh
 }
 
@@ -35,7 +36,7 @@ type set struct {
 // configuration, and returns their numbers.
 func (s set) ensure(l *eventlog.Log, sources ...string) (out []event.SourceID, err error) {
 	ctx := context.Background()
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: s.name, Content: s.content, SegmentEvents: s.segmentEvents, SegmentHours: s.segmentHours}); err != nil {
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: s.name, Content: s.content, SegmentEvents: s.segmentEvents, SegmentHours: s.segmentHours, History: s.history}); err != nil {
 		return nil, err
 	}
 	for rank, url := range sources {
@@ -63,7 +64,7 @@ func Test(t *testing.T, light bool) {
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
 		{"Submitted", testSubmitted}, {"Rejected", testRejected}, {"Withdrawn", testWithdrawn}, {"Presence", testPresence},
 		{"Observed", testObserved}, {"ClockJump", testClockJump}, {"ClockAtStart", testClockAtStart},
-		{"Live", testLive}, {"Record", testRecord}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
+		{"Live", testLive}, {"Record", testRecord}, {"Versions", testVersions}, {"HistoryOnAndOff", testHistoryOnAndOff}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			if light && part.name == "SegmentEntries" {

@@ -24,7 +24,7 @@
 //
 // The first walk reads Change Lists and Resource Lists. Of several entries of one
 // resource the first list that has it counts, and in a Change List the last entry. (In
-// one that begins with its newest change, as those of [DialectBeta] do, it is the
+// one that begins with its newest change, see [Dialect.NewestFirst], it is the
 // first.) A resource that no list names is deleted only where [Result].Complete says
 // so.
 //

@@ -34,7 +34,11 @@ func (r *Reader) entry() (*Entry, error) {
 	d.Line, d.Column = r.scan.Line, r.scan.Column
 	r.seen.entries++
 	r.links = r.links[:0]
-	if err := r.scan.Children(func() error { return r.child(d) }); err != nil {
+	read := func() error { return r.scan.Children(func() error { return r.child(d) }) }
+	if r.doc.Dialect.considered() {
+		read = func() error { return r.entryConsidered(d) }
+	}
+	if err := read(); err != nil {
 		return nil, err
 	}
 	if len(r.links) > 0 {

@@ -202,8 +202,8 @@ type Link struct {
 // this was the link "resourcesync" or "top".
 func (d *Document) Up() string {
 	top := ""
-	if d.Dialect == DialectBeta {
-		top = d.Link("top")
+	if d.Dialect.beta() {
+		top = d.Link(relTop)
 	}
 	return cmp.Or(top, d.Link(relResourceSync), d.Link(RelUp))
 }
@@ -267,6 +267,13 @@ const (
 	// DialectBeta is the draft that D-Lib Magazine showed in 2013, in BetaNamespace.
 	// The newest change stands first, and a Reader leaves it there.
 	DialectBeta Dialect = "2013 beta"
+	// DialectAtomLinks, DialectAtomContents and DialectItems are the syntaxes that the
+	// same paper shows as considered and not adopted: Atom feeds with the resource behind
+	// a link canonical (figure 9) or behind a content with src (figure 10), and a format
+	// of its own (figure 11). They are read, and not written.
+	DialectAtomLinks    Dialect = "2013 Atom links"
+	DialectAtomContents Dialect = "2013 Atom contents"
+	DialectItems        Dialect = "2013 items"
 	// DialectSitemap is a sitemap or an index of sitemaps without anything of
 	// ResourceSync.
 	DialectSitemap Dialect = "sitemap"
@@ -275,7 +282,7 @@ const (
 // namespace is that of the dialect's own elements; "" when it has none.
 func (d Dialect) namespace() string {
 	switch d {
-	case DialectBeta:
+	case DialectBeta, DialectAtomLinks, DialectAtomContents, DialectItems:
 		return BetaNamespace
 	case DialectSitemap:
 		return ""

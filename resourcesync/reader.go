@@ -151,7 +151,7 @@ func (r *Reader) Input() []byte {
 		return slices.Clone(entry)
 	}
 	b := append(make([]byte, 0, len(r.frame)+len(entry)+len(r.end)+128), r.frame...)
-	if r.doc.Capability != "" {
+	if r.doc.Capability != "" && !r.doc.Dialect.considered() {
 		b = strictxml.AppendAttr(append(b, "<md"...), ` xmlns="`, r.doc.Dialect.namespace())
 		b = append(strictxml.AppendAttr(b, ` capability="`, string(r.doc.Capability)), "/>"...)
 	}
@@ -181,6 +181,9 @@ func (r *Reader) start() error {
 	})
 	s := r.scan
 	if err := s.Next(); err != nil {
+		return err
+	}
+	if ok, err := r.startConsidered(); ok || err != nil {
 		return err
 	}
 	name := strings.ToLower(s.Local)
@@ -278,6 +281,18 @@ func (r *Reader) advance() error {
 			return err
 		}
 		if s.Kind != strictxml.StartTag {
+			continue
+		}
+		if r.doc.Dialect.considered() {
+			entry, err := r.headConsidered()
+			if err != nil {
+				return err
+			}
+			if entry {
+				r.begun, r.from = true, s.Start
+				s.Keep(s.Start)
+				return nil
+			}
 			continue
 		}
 		var err error

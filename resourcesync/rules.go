@@ -215,7 +215,7 @@ type broken func(rule, found, expected string)
 
 // draft reports whether the document is of a time when at, from and up were not
 // asked for yet.
-func (d *Document) draft() bool { return d.Dialect == DialectBeta || d.Dialect == Dialect091 }
+func (d *Document) draft() bool { return d.Dialect.beta() || d.Dialect == Dialect091 }
 
 // check applies the rules for the head of a document.
 func (d *Document) check(report broken) {
@@ -255,7 +255,7 @@ func (d *Document) check(report broken) {
 	switch {
 	case up > 1:
 		report(ruleUp, fmt.Sprintf("%d links with rel=up", up), "one; the first is used")
-	case c != Description && d.Up() == "" && d.Dialect != DialectBeta:
+	case c != Description && d.Up() == "" && !d.Dialect.beta():
 		report(ruleUp, "no link with rel=up", "a link to the Capability List, or from that to the Source Description")
 	}
 	if index > 1 {
@@ -340,6 +340,9 @@ func (l *Link) check(report broken) {
 
 // unwritable returns why the head has no XML form, nil when it has one.
 func (d *Document) unwritable() *RuleError {
+	if d.Dialect.considered() {
+		return d.Dialect.notAdopted()
+	}
 	if d.Dialect == DialectSitemap && (d.Capability != "" || len(d.Links) > 0 || len(d.Extra) > 0) {
 		return ruleError(ruleHead, "a capability or links in a plain sitemap", "none; set another Dialect to write them")
 	}

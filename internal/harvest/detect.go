@@ -133,7 +133,7 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 		return "", err.Error(), nil
 	}
 	switch name := strings.ToLower(s.Local); {
-	case name == "urlset", name == "sitemapindex":
+	case name == "urlset", name == "sitemapindex", resourcesync.IsConsidered(s.Space, s.Local, s.Attrs):
 		return ResourceSync, "", nil
 	case s.Space == atompmh.Namespace && s.Local == "feed":
 		a.Body = io.MultiReader(&root, in)

@@ -26,6 +26,8 @@ func TestDetect(t *testing.T) {
 		{"RSS after a blank line", "\n<?xml version=\"1.0\"?>\n<rss version=\"2.0\"><channel/></rss>", Feed},
 		{"RSS with a prefix that is not declared", `<rss version="2.0" media:x="1"><channel/></rss>`, Feed},
 		{"sitemap after a blank line", "\n<?xml version=\"1.0\"?><urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"/>", ResourceSync},
+		{"figure 9 of D-Lib 19 (1/2)", `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:rs="http://www.openarchives.org/rs/" rs:type="http://www.openarchives.org/rs/changelist"/>`, ResourceSync},
+		{"figure 11 of D-Lib 19 (1/2)", `<resync xmlns="http://www.openarchives.org/rs/" rstype="http://www.openarchives.org/rs/changelist"/>`, ResourceSync},
 		{"Atom without entries", atom(""), AtomPMH},
 		{"Atom-PMH", atom(entry(`<link href="/r" type="a/b"/>`)), AtomPMH},
 		{"a blog", atom(entry(`<link href="/r"/><content>text</content>`)), Feed},

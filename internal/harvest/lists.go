@@ -273,7 +273,7 @@ func (d *listDocument) latest(ctx context.Context, b *backlog[event.Item], entri
 	switch {
 	case d.doc.Baseline:
 		items = d.firsts(entries)
-	case d.trend.backwards(d.doc.Head().Dialect == resourcesync.DialectBeta):
+	case d.trend.backwards(d.doc.Head().Dialect.NewestFirst()):
 		d.reverse(entries)
 		fallthrough
 	default:

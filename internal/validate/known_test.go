@@ -19,6 +19,7 @@ func TestKnownDocuments(t *testing.T) {
 	for name, pattern := range map[string]string{
 		"atom-pmh":     "../../atompmh/testdata/draft/*",
 		"resourcesync": "../../resourcesync/testdata/examples/*",
+		"considered":   "../../resourcesync/testdata/considered/*",
 		"sip":          "../../sip/testdata/*.xml",
 		"samples":      "../../../shared/samples/*/*",
 	} {

@@ -339,7 +339,7 @@ func recognise(head []byte, in input) (Protocol, string) {
 		return "", err.Error()
 	}
 	switch name := strings.ToLower(s.Local); {
-	case name == "urlset", name == "sitemapindex":
+	case name == "urlset", name == "sitemapindex", resourcesync.IsConsidered(s.Space, s.Local, s.Attrs):
 		return ResourceSync, ""
 	case name == "feed" && strings.Contains(strings.ToLower(s.Space), "w3.org/2005/atom"):
 		return AtomPMH, ""

@@ -344,6 +344,8 @@ func readContents(l *List) (*contents, error) {
 			list = &c.ResourceList
 		case ChangeList:
 			list = &c.ChangeList
+		case ChangeListArchive:
+			list = &c.ChangeListArchive
 		case ResourceDump:
 			list = &c.ResourceDump
 		case ChangeDump:

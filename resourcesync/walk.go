@@ -41,8 +41,9 @@ import (
 // # When a baseline is due
 //
 // In the first walk; with Full; in a stream without a Change List; when the
-// Change Lists begin later than what has been read (then Capability List and
-// index are asked once more before); when a needed Change List is missing, and
+// Change Lists begin later than what has been read, and the Change List Archive, if there
+// is one, does so too (then Capability List and index are asked once more before), or has
+// more lists than MaxDocuments; when a needed Change List is missing, and
 // when one that had failed can be read again; after a baseline whose lists were changed
 // while they were read; when a stream has come or gone. When one stream needs a
 // baseline, all that have a Resource List get one, since only all of them together show
@@ -138,6 +139,9 @@ type Lists struct {
 	ResourceList string `json:"resource_list,omitempty"`
 	ChangeDump   string `json:"change_dump,omitempty"`
 	ResourceDump string `json:"resource_dump,omitempty"`
+	// ChangeListArchive names earlier Change Lists than ChangeList. It is read only where
+	// that no longer reaches back to the mark.
+	ChangeListArchive string `json:"change_list_archive,omitempty"`
 }
 
 // changes returns the document with the changes that is followed, "" for none.

@@ -21,15 +21,25 @@ type history struct {
 
 	single, nested, reversed bool
 	noUntil, noFrom          bool
+	// archive is the form in which lists that have rolled off are named; "" for none.
+	archive string
 }
+
+// archiveForms are the forms of archives: a urlset, an index of urlsets, the index of
+// lists of the paper of 2013, and one that names the lists of the index too.
+var archiveForms = []string{"", "list", "parts", "paper", "all"}
 
 func minute(m int) float64 { return 2 + float64(m)/24/60 }
 
 func (h *history) publish() {
-	h.s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist"), lists("/rl", "resourcelist")))
+	capabilities := []string{lists("/cl", "changelist"), lists("/rl", "resourcelist"), lists("/rla", "resourcelist-archive")}
+	if h.archive != "" && h.gone > 0 {
+		capabilities = append(capabilities, lists("/cla", "changelist-archive"))
+	}
+	h.s.put("/cap", urlset(attrs("capability", "capabilitylist"), capabilities...))
 	h.s.put("/rl", resources(minute(h.next), res("x")))
-	var entries []string
-	for i := h.gone; i < len(h.lists); i++ {
+	var entries, archived []string
+	for i := range h.lists {
 		from, until := minute(h.starts[i]), 0.0
 		if i+1 < len(h.lists) {
 			until = minute(h.starts[i+1])
@@ -50,11 +60,16 @@ func (h *history) publish() {
 		if !h.noUntil {
 			says = append(says, "until", until)
 		}
-		entries = append(entries, named(path, says...))
+		if i < h.gone {
+			archived = append(archived, named(path, says...))
+		} else {
+			entries = append(entries, named(path, says...))
+		}
 	}
 	if h.single {
 		return
 	}
+	h.publishArchive(archived, entries)
 	if h.nested && len(entries) > 2 {
 		half := len(entries) / 2
 		h.s.put("/old", sitemapindex(attrs("capability", "changelist", "from", minute(h.starts[h.gone])), entries[:half]...))
@@ -65,6 +80,34 @@ func (h *history) publish() {
 		slices.Reverse(entries)
 	}
 	h.s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", minute(h.starts[h.gone])), entries...))
+}
+
+// publishArchive writes the archive, which names what the index does not.
+func (h *history) publishArchive(archived, indexed []string) {
+	head := attrs("capability", "changelist-archive")
+	asURL := func(entries []string) string {
+		return urlset(head, strings.NewReplacer("<sitemap>", "<url>", "</sitemap>", "</url>").Replace(strings.Join(entries, "")))
+	}
+	switch half := len(archived) / 2; h.archive {
+	case "list":
+		h.s.put("/cla", asURL(archived))
+	case "all":
+		h.s.put("/cla", asURL(append(archived, indexed[:len(indexed)-1]...)))
+	case "paper":
+		h.s.put("/cla", sitemapindex(head, archived...))
+	case "parts":
+		h.s.put("/cla1", asURL(archived[:half]))
+		h.s.put("/cla2", asURL(archived[half:]))
+		border := 0.0
+		if half > 0 {
+			border = minute(h.starts[half])
+		}
+		parts := []string{named("/cla2", "from", border, "until", minute(h.starts[h.gone]))}
+		if half > 0 {
+			parts = append([]string{named("/cla1", "from", minute(0), "until", border)}, parts...)
+		}
+		h.s.put("/cla", sitemapindex(head, parts...))
+	}
 }
 
 // grow makes some changes, closes some lists, and drops some.
@@ -79,14 +122,22 @@ func (h *history) grow(t *rapid.T) {
 		h.next++
 	}
 	if n := len(h.lists) - 1; h.gone < n {
-		h.gone += rapid.IntRange(0, min(1, n-h.gone)).Draw(t, "rolled off")
+		h.gone += rapid.IntRange(0, min(3, n-h.gone)).Draw(t, "rolled off")
 	}
+}
+
+// begins is the first list that can be read.
+func (h *history) begins() int {
+	if h.archive != "" {
+		return 0
+	}
+	return h.gone
 }
 
 // shown are the minutes of the changes that can be read now.
 func (h *history) shown() []int {
 	var all []int
-	for _, l := range h.lists[h.gone:] {
+	for _, l := range h.lists[h.begins():] {
 		all = append(all, l...)
 	}
 	return all
@@ -103,6 +154,7 @@ func TestEachChangeOnce(t *testing.T) {
 		h.s.tags, h.single = flag("tags"), flag("single")
 		h.nested, h.reversed = flag("nested"), flag("reversed")
 		h.noUntil, h.noFrom = flag("no until"), flag("no from")
+		h.archive = rapid.SampledFrom(archiveForms).Draw(rt, "archive")
 		if h.reversed && h.noFrom && h.noUntil {
 			h.reversed = false // nothing tells their order
 		}
@@ -183,7 +235,7 @@ func (h *history) judge(t *rapid.T, got *walked, mark int, known bool) {
 			t.Fatalf("change %d was not seen in %v; the mark was %d", m, got.lists, mark)
 		}
 	}
-	begins := h.starts[h.gone]
+	begins := h.starts[h.begins()]
 	if lost := known && begins > max(mark, 0) && mark >= 0; lost && got.Lost == "" && !h.covered(begins, mark) {
 		t.Fatalf("nothing is said to be lost, though the lists begin at %d and the mark was %d", begins, mark)
 	}

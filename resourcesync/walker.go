@@ -194,15 +194,16 @@ func (k *walker) arrive(s step) (*List, error) {
 	}
 	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, stream.Lists, stream.Number
 	head, want := l.Head(), s.capability()
-	if c := head.Capability; c != "" && c != want {
+	archive := want == ChangeList && head.Capability == ChangeListArchive // one that goes on in place of an index
+	if c := head.Capability; c != "" && c != want && !archive {
 		l.close()
 		return nil, k.handleMissing(s, fmt.Errorf("%s is a %s, want a %s", l.URL, c, want))
 	}
-	if head.Index || s.Dump {
+	if head.Index || s.Dump || archive {
 		return nil, k.expand(l)
 	}
 	if !s.Baseline && s.Depth == 0 {
-		if replanned, err := k.checkReach(l, head.From.Time()); replanned || err != nil {
+		if _, replanned, err := k.checkReach(l, head.From.Time(), []step{s}); replanned || err != nil {
 			return nil, err
 		}
 	}
@@ -447,7 +448,7 @@ func (k *walker) expand(l *List) error {
 }
 
 // expandChanges plans the lists of a Change List Index that are needed.
-func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
+func (k *walker) expandChanges(l *List, lists []step, whole bool) (err error) {
 	s, stream := l.step, k.stream(l.step.Stream)
 	sorted := chronological(lists)
 	if i := slices.IndexFunc(sorted, func(s step) bool { return s.From.IsZero() }); i >= 0 {
@@ -462,13 +463,15 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
 			l.broken(ruleHole, fmt.Sprintf("%s reaches to %s, and %s begins at %s", sorted[i-1].URL, stamp(until), sorted[i].URL, stamp(from)), "no time between them")
 		}
 	}
+	older := false // lists of the archive are to be read too
 	if s.Depth == 0 {
 		// An index may say an earlier from, of lists that it has dropped since.
 		oldest := l.Head().From.Time()
 		if len(sorted) > 0 && !sorted[0].From.IsZero() {
 			oldest = sorted[0].From
 		}
-		if replanned, err := k.checkReach(l, oldest); replanned || err != nil {
+		var replanned bool
+		if older, replanned, err = k.checkReach(l, oldest, sorted); replanned || err != nil {
 			return err
 		}
 		stream.Open, stream.Closed = nil, !s.Dump || l.Head().Index || !l.open()
@@ -503,7 +506,7 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
 	}
 	fresh := slices.IndexFunc(wanted, func(s step) bool { return s.Validators == follow.Validators{} })
 	for i := range wanted {
-		if fresh >= 0 && i > fresh {
+		if older || fresh >= 0 && i > fresh {
 			wanted[i].Validators = follow.Validators{}
 		}
 	}
@@ -525,17 +528,31 @@ func (k *walker) since(s *stream) time.Time {
 	return s.Mark.Add(-k.w.Overlap)
 }
 
-// checkReach compares where the Change List, or the index, of a stream begins and ends
-// with what has been read. When changes may be missing, the Capability List is asked
-// once more; replanned: the plan has changed then.
-func (k *walker) checkReach(l *List, oldest time.Time) (replanned bool, err error) {
+// checkReach compares where the Change List of a stream, or the index of some lists, begins
+// and ends with what has been read. When changes may be missing, the Capability List is
+// asked once more; replanned: the plan has changed then. If they are still missing, the
+// archive may have them; older: lists of it are to be read too.
+func (k *walker) checkReach(l *List, oldest time.Time, lists []step) (older, replanned bool, err error) {
 	s, stream := l.step, k.stream(l.step.Stream)
 	covered := latest(latest(stream.Mark, stream.Covered), s.Behind)
 	late := stream.Known && !covered.IsZero() && oldest.After(covered)
 	closed := !l.Head().Index && !l.open() && !k.surveyed && !k.asked[s.Stream] && stream.CapabilityList != ""
 	if (late || closed) && !s.Again {
-		return true, k.again(l, late)
+		return false, true, k.again(l, late)
 	}
+	known := covered
+	if !stream.Known {
+		known = stream.New.At
+	}
+	if behind := !known.IsZero() && oldest.After(known); !s.Dump && (behind || !stream.Known && known.IsZero() && stream.baseline() == "") {
+		reaches, err := k.addArchived(s.Stream, k.since(stream), known, oldest, lists)
+		if err != nil {
+			return false, false, err
+		}
+		older = reaches.Before(oldest)
+		oldest = reaches
+	}
+	late = stream.Known && !covered.IsZero() && oldest.After(covered)
 	switch {
 	case late:
 		k.noteLost(fmt.Sprintf("the changes from %s to %s are no longer in %s", stamp(covered), stamp(oldest), l.URL))
@@ -543,13 +560,13 @@ func (k *walker) checkReach(l *List, oldest time.Time) (replanned bool, err erro
 		stream.New.At = time.Time{}
 		k.readList(s.Stream)
 		if err := k.peek(); err != nil {
-			return false, err
+			return false, false, err
 		}
-		return k.checkReach(l, oldest)
+		return k.checkReach(l, oldest, lists)
 	case !stream.Known && !stream.New.At.IsZero() && oldest.After(stream.New.At):
 		l.broken(ruleReach, "Change Lists that begin at "+stamp(oldest), "not later than the Resource List's at, "+stamp(stream.New.At)+"; what changed between cannot be read")
 	}
-	return false, nil
+	return older, false, nil
 }
 
 // again asks the Capability List whether the Change List is another one by now.

@@ -1,0 +1,137 @@
+package resourcesync
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+// A Change List Archive names Change Lists that the index of the Change Lists has dropped
+// (the Archives specification). It is a urlset, or an index of further ones; in the paper
+// of 2013 it is an index of the Change Lists themselves. A walk whose mark lies before
+// what the index reaches reads it, before it compares a baseline. Archives of Resource
+// Lists and of dumps show what was; no walk reads them.
+
+// addArchived plans the Change Lists of a stream's archive that have changes since a
+// moment and before the oldest that the index names, and returns from when on all changes
+// can be read: oldest, if the archive does not join it. covered is up to when they have
+// been, zero if nothing was. indexed are the lists of the index, which are to be read too.
+func (k *walker) addArchived(stream int, since, covered, oldest time.Time, indexed []step) (reaches time.Time, err error) {
+	url := k.stream(stream).ChangeListArchive
+	if url == "" {
+		return oldest, nil
+	}
+	a := archiveReader{walker: k, stream: stream, since: since, seen: map[string]bool{}}
+	lists, err := a.read(url, 0)
+	if missing(err) {
+		k.report(Problem{Rule: ruleMissing, URL: url, Found: err.Error(), Expected: "the archive that the Capability List names"}, false)
+		return oldest, nil
+	}
+	if err != nil {
+		return oldest, err
+	}
+	listed := map[string]bool{}
+	for i := range indexed {
+		listed[indexed[i].URL] = true
+	}
+	lists = slices.DeleteFunc(chronological(lists), func(s step) bool { return listed[s.URL] || !s.From.IsZero() && !s.From.Before(oldest) })
+	reach(lists)
+	n := len(lists)
+	if n == 0 {
+		return oldest, nil
+	}
+	if lists[n-1].Until.IsZero() {
+		lists[n-1].Until = oldest
+	}
+	if until := lists[n-1].Until; until.Before(oldest) {
+		k.report(Problem{Rule: ruleHole, URL: url, Found: fmt.Sprintf("an archive that reaches to %s, and Change Lists that begin at %s", stamp(until), stamp(oldest)),
+			Expected: "no time between them"}, false)
+		return oldest, nil
+	}
+	reaches = lists[0].From
+	if !covered.IsZero() && reaches.After(covered) {
+		return reaches, nil // a baseline is due in any case: it replaces what is in the archive
+	}
+	first := slices.IndexFunc(lists, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
+	wanted := lists[max(first, 0):]
+	if most := k.most(); k.cur.Documents+len(indexed)+len(wanted) > most {
+		return oldest, nil
+	}
+	slices.Reverse(wanted)
+	k.cur.Steps = merge(wanted, k.cur.Steps)
+	return reaches, nil
+}
+
+// archiveReader reads the documents of one archive.
+type archiveReader struct {
+	walker *walker
+	stream int
+	since  time.Time // what reaches only to before it is not needed
+	seen   map[string]bool
+}
+
+// errNoArchive: the document is a Change List.
+var errNoArchive = errors.New("no archive")
+
+// read returns the Change Lists that a document of the archive names, and those that
+// the parts of an index do.
+func (a *archiveReader) read(url string, depth int) ([]step, error) {
+	k := a.walker
+	if key := follow.Key(url); a.seen[key] {
+		return nil, nil
+	} else if a.seen[key] = true; depth >= maxIndexes {
+		return nil, &DocumentError{URL: url, Line: 1, Column: 1, Reason: fmt.Sprintf("archives are nested more than %d deep", maxIndexes)}
+	}
+	l, err := k.open(url, follow.Validators{})
+	if err != nil {
+		return nil, err
+	}
+	switch c := l.Head().Capability; {
+	case c == ChangeList && depth > 0:
+		l.close()
+		return nil, errNoArchive
+	case c != ChangeListArchive && c != ChangeList && c != "":
+		l.close()
+		return nil, &DocumentError{URL: l.URL, Line: 1, Column: 1, Reason: fmt.Sprintf("it is a %s, want a %s", c, ChangeListArchive)}
+	}
+	index := l.Head().Index
+	var named []step
+	if _, err := l.entries(func(e *Entry) {
+		m := &e.Metadata
+		named = append(named, step{Stream: a.stream, URL: e.Loc, Depth: 1, From: m.From.Time(), Until: m.Until.Time()})
+	}); err != nil {
+		return nil, err
+	}
+	if err := k.countOther(l.URL); err != nil || !index {
+		return named, err
+	}
+	return a.parts(named, depth)
+}
+
+// parts returns the Change Lists of the parts that an index names, oldest first, or what
+// it names, if that are Change Lists already.
+func (a *archiveReader) parts(named []step, depth int) ([]step, error) {
+	sorted := chronological(named)
+	reach(sorted)
+	var lists []step
+	for i := range slices.Backward(sorted) {
+		s := &sorted[i]
+		if !s.Until.IsZero() && s.Until.Before(a.since) {
+			// Where its lists begin shows how far the archive reaches.
+			lists = slices.Concat([]step{*s}, lists)
+			break
+		}
+		found, err := a.read(s.URL, depth+1)
+		if errors.Is(err, errNoArchive) {
+			return named, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		lists = slices.Concat(found, lists)
+	}
+	return lists, nil
+}

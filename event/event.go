@@ -441,4 +441,7 @@ type Set struct {
 	Partial bool
 	// NoRobots: robots.txt does not name it. NoFeeds: it is not published as feeds.
 	NoRobots, NoFeeds bool
+	// Dumps: its contents are published in packages too. Only a set in mode Mirror has
+	// any.
+	Dumps bool
 }

@@ -218,6 +218,22 @@ func (l *ListEncoder) ChangeEntries(e *event.Event) []resourcesync.Entry {
 // last event.
 func (l *ListEncoder) ResourceEntry(e *event.Event) *resourcesync.Entry { return l.entry(0, e) }
 
+// AddPaths adds to an entry of e, in the manifest of a dump, where the contents are in the
+// package: in folder, which begins and ends with a slash. They have the names that they have
+// in our record URLs. Only a set in mode mirror has dumps.
+func (l *ListEncoder) AddPaths(entry *resourcesync.Entry, e *event.Event, folder string) {
+	r, ok := e.Pref()
+	if !e.Live() || !ok {
+		return
+	}
+	entry.Metadata.Path = folder + strings.TrimPrefix(l.representation(entry.Loc, &r), l.records)
+	for i := range entry.Links {
+		if link := &entry.Links[i]; link.Rel == resourcesync.RelAlternate {
+			link.Path = folder + strings.TrimPrefix(link.Href, l.records)
+		}
+	}
+}
+
 // entry fills the i-th entry with all that Change Lists and Resource Lists have
 // in common.
 func (l *ListEncoder) entry(i int, e *event.Event) *resourcesync.Entry {

@@ -119,6 +119,17 @@ func printStatus(w io.Writer, sets []status.Set) {
 		default:
 			fmt.Fprintf(w, "  Resource List: Seq %d of %d\n", s.SnapshotSeq, s.LastSeq)
 		}
+		if d := s.Dumps; d != nil {
+			if d.Seq == 0 {
+				fmt.Fprintf(w, "  Resource Dump: none yet; bridge serve makes it\n")
+			} else {
+				fmt.Fprintf(w, "  Resource Dump: Seq %d of %d\n", d.Seq, s.LastSeq)
+			}
+			fmt.Fprintf(w, "  Change Dump: %d of %s\n", d.Packed, plural(d.Segments, "closed segment", "closed segments"))
+			for _, fault := range d.Faults {
+				fmt.Fprintf(w, "  DUMP FAILED: %s\n", fault)
+			}
+		}
 		for i := range s.Sources {
 			printSource(w, &s.Sources[i], len(s.Sources) > 1)
 		}

@@ -11,7 +11,8 @@ const (
 	million    = 1_000_000
 	fewRecords = 100 // of a small append
 	manyAtOnce = 2000
-	share      = 20 // what part of its work a slow rival is given
+	dumped     = 200_000 // records of a Resource Dump
+	share      = 20      // what part of its work a slow rival is given
 )
 
 // cases are all there is to measure, in the order in which it is done and printed.
@@ -69,6 +70,8 @@ func (b *bench) cases() []measurement {
 			jobs: []job{{Name: "render", Path: "/sets/main/changelist/1.xml", Repeat: 5}, {Name: "changelist", Repeat: 2}}},
 		{name: "feedout", same: true, build: twoSegments, rows: renderRow("cold archive document of 50,000 events, log to gzip", "entries", 300_000),
 			jobs: []job{{Name: "render", Path: "/sets/main/feed/1.atom", Repeat: 5}, {Name: "feed", Repeat: 2}}},
+		// A Resource Dump, with its contents.
+		{name: "dump", same: true, build: []job{{Name: "build", Content: mirror, Number: b.scaled(dumped), Body: mirrorBody}}, jobs: []job{{Name: "dump"}}, rows: dumpRow(b.scaled(dumped))},
 		{name: "snapshot", same: true, build: []job{{Name: "build", Content: mirror, Number: records}}, jobs: []job{{Name: "snapshot"}}, rows: snapshotRow(records)},
 		{name: "get", own: b.gets},
 		{name: "growth", own: b.growth},
@@ -215,6 +218,14 @@ func snapshotRow(n int) rowsOf {
 		r := last(all).jobs[0]
 		return []row{{name: "snapshot of " + thousands(n) + " records, gzip, durable", ours: fmt.Sprintf("%s (%s)", short(r.Took), perSecond(rate(int64(n), r.Took), "urls")),
 			peak: r.Peak, cpu: r.CPU, bars: []bar{below("under 4 s", r.Took.Seconds(), 4), under(100, r.Peak)}}}, nil
+	}
+}
+
+func dumpRow(n int) rowsOf {
+	return func(all []results) ([]row, error) {
+		r := last(all).jobs[0]
+		return []row{{name: "Resource Dump of " + thousands(n) + " records of 2 KB, durable", ours: fmt.Sprintf("%s (%s)", short(r.Took), perSecond(rate(int64(n), r.Took), "records")),
+			peak: r.Peak, cpu: r.CPU, bars: []bar{under(100, r.Peak)}}}, nil
 	}
 }
 

@@ -76,6 +76,7 @@ func tasks() map[string]task {
 		"changelist":  encodeChangeList,
 		"feed":        encodeFeed,
 		"snapshot":    makeSnapshot,
+		"dump":        makeDump,
 		"serve":       serveBridge,
 		"memory":      serveMemory,
 		"append":      appendMore,

@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
@@ -75,6 +77,31 @@ func makeSnapshot(ctx context.Context, j job, _ func(result)) (r result, err err
 	}
 	r, err = snapshot(ctx, h)
 	return r, errors.Join(err, h.Close())
+}
+
+// makeDump makes a Resource Dump where none is, and checks that it is shown.
+func makeDump(ctx context.Context, j job, _ func(result)) (r result, err error) {
+	h, err := openServing(ctx, j.Folder)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	err = errors.Join(h.Log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Mirror, Dumps: true}),
+		os.RemoveAll(filepath.Join(h.Config.Data, "snapshots")))
+	if err != nil {
+		return r, err
+	}
+	p, err := h.Publisher(base)
+	if err != nil {
+		return r, err
+	}
+	start := time.Now()
+	if err := p.Dump(ctx, "main"); err != nil {
+		return r, err
+	}
+	r.Took = time.Since(start)
+	_, err = p.Document(ctx, "/sets/main/resourcedump.xml", false)
+	return r, err
 }
 
 func snapshot(ctx context.Context, h *daemon.Bridge) (r result, err error) {

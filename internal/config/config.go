@@ -80,6 +80,7 @@ type Snapshot struct {
 	AfterChange   time.Duration `toml:"after_change" default:"10m"`
 	Keep          time.Duration `toml:"keep" default:"24h"`        // after its successor was made
 	KeepSize      int64         `toml:"keep_size" default:"4 GiB"` // bytes of all snapshots of a set
+	DumpEvery     time.Duration `toml:"dump_every" default:"24h"`  // between two Resource Dumps of a set
 }
 
 // Limits bound what peers can send. Sizes are in bytes.
@@ -154,6 +155,8 @@ type Set struct {
 	// feeds too: for Atom-PMH and for people.
 	Robots bool `toml:"robots" default:"true"`
 	Feeds  bool `toml:"feeds" default:"true"`
+	// Dumps publishes the contents in packages too; only with Content Mirror.
+	Dumps bool `toml:"dumps"`
 	// Template is the configured set that this one was derived from, "" none.
 	Template string
 	// Sources in the order of the configuration: a record is published as the first

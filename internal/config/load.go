@@ -174,6 +174,9 @@ func (d *document) set(t table) Set {
 	}
 	s := defaults[Set]()
 	t.decode(&s)
+	if s.Dumps && s.Content != Mirror {
+		t.report("dumps", "needs content = %q: bridge can pack only what it keeps", Mirror)
+	}
 	if s.History && s.Content != Mirror {
 		t.report("history", "needs content = %q: bridge has no versions of what it does not keep", Mirror)
 	}

@@ -131,7 +131,7 @@ trusted_proxies = ["127.0.0.1", "2001:db8::/32"]
 allow_hosts = ["Inner.example", "10.0.0.7", "[::1]"]
 contact = "ops@example.org"
 proxy = "http://proxy.example:3128"
-snapshot = { after_deletion = "5s", after_change = "1h", keep = "2h", keep_size = "7 MiB" }
+snapshot = { after_deletion = "5s", after_change = "1h", keep = "2h", keep_size = "7 MiB", dump_every = "48h" }
 [limits]
 feed_document = "1 MiB"
 record = 1000
@@ -154,6 +154,7 @@ identity = "per-source"
 history = false
 robots = false
 feeds = false
+dumps = false
 [[set.source]]
 url = "https://A.example:8443/feed.atom?x=1"
 kind = "atompmh"
@@ -191,7 +192,7 @@ password_file = "secret"
 	if want := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("2001:db8::/32")}; !slices.Equal(c.TrustedProxies, want) {
 		t.Errorf("trusted_proxies %v", c.TrustedProxies)
 	}
-	if want := (Snapshot{5 * time.Second, time.Hour, 2 * time.Hour, 7 << 20}); c.Snapshot != want {
+	if want := (Snapshot{5 * time.Second, time.Hour, 2 * time.Hour, 7 << 20, 48 * time.Hour}); c.Snapshot != want {
 		t.Errorf("snapshot %v", c.Snapshot)
 	}
 	limits := Default().Limits

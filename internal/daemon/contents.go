@@ -37,6 +37,14 @@ func (c contents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, in
 	return b, b.Size(), nil
 }
 
+// openContent is contents.Open also where there is no store.
+func (b *Bridge) openContent(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
+	if b.Contents == nil {
+		return nil, 0, fmt.Errorf("content.db: %w", fs.ErrNotExist)
+	}
+	return contents{b.Contents}.Open(ctx, sum)
+}
+
 // restoreContents fetches the missing and damaged contents of a Source's records again.
 // They must have the hash that was published: other bytes are an update, which a
 // harvest logs.

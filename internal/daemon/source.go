@@ -78,7 +78,7 @@ func (b *Bridge) setConfig(s *config.Set) (eventlog.SetConfig, error) {
 		Whole:      b.Config.File != "", // nor of other Sources
 		KeepOrder:  b.Config.File == "", // nor of the order, one at a time
 		NoRobots:   !s.Robots, NoFeeds: !s.Feeds,
-		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours, History: s.History,
+		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours, History: s.History, Dumps: s.Dumps,
 		Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
 	for _, src := range s.Sources {
 		u, err := url.Parse(src.URL)

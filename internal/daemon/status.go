@@ -32,6 +32,11 @@ func (b *Bridge) Status(ctx context.Context) (*status.Status, error) {
 
 // redactSet redacts what an operator is shown of a set.
 func redactSet(s *status.Set) {
+	if s.Dumps != nil {
+		for i, fault := range s.Dumps.Faults {
+			s.Dumps.Faults[i] = Redact(fault)
+		}
+	}
 	for i := range s.Sources {
 		src := &s.Sources[i]
 		src.URL, src.Gap = Redact(src.URL), Redact(src.Gap)
@@ -66,6 +71,13 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 		out[i] = status.Set{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, Partial: s.Partial, Content: s.Content, Newest: s.Newest.Time()}
 		if out[i].SnapshotSeq, err = p.SnapshotSeq(ctx, s.Name); err != nil && !errors.Is(err, publish.ErrNotFound) {
 			return nil, err
+		}
+		if s.Dumps {
+			d, err := p.DumpState(ctx, s.Name)
+			if err != nil {
+				return nil, err
+			}
+			out[i].Dumps = &status.Dumps{Seq: d.Seq, Segments: d.Segments, Packed: d.Packed, Faults: d.Faults}
 		}
 		if out[i].Sources, err = b.sourceStatus(ctx, s.Name); err != nil {
 			return nil, err

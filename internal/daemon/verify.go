@@ -269,6 +269,16 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 				report(Finding{file, "it is not what the log gives; it is never served", "delete the folder snapshots; serve makes it anew"})
 			}
 		}
+		dumps, err := p.VerifyDumps(ctx, s.Name)
+		if err != nil {
+			return documents, err
+		}
+		for _, c := range dumps {
+			documents++
+			for _, file := range c.Damaged {
+				report(Finding{file, "it is not what was written; it is never served", "delete its folder; serve makes it anew"})
+			}
+		}
 	}
 	return documents, nil
 }

@@ -75,6 +75,9 @@ func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Docu
 	if rest == "resourcelist.xml" {
 		return p.resourceList(ctx, name, gzip)
 	}
+	if strings.HasPrefix(rest, "resourcedump/") || strings.HasPrefix(rest, "changedump/") {
+		return p.dumpFile(ctx, name, rest)
+	}
 	it, err := p.item(ctx, name, rest)
 	if err != nil {
 		return nil, err
@@ -123,10 +126,11 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 		return changeListIndex(st.fixed, segments, p.limits.Entries), nil
 	}
 	archives := planChangeListArchive(st.fixed, segments, p.limits.Entries)
+	dumps := p.dumps(st, set, segments)
 	if rest == "capabilitylist.xml" {
-		return capabilityList(st.fixed, named(archives)...), nil
+		return capabilityList(st.fixed, append(named(archives), capabilitiesOf(dumps)...)...), nil
 	}
-	return find(archives, setPath(name, rest))
+	return find(append(archives, dumps...), setPath(name, rest))
 }
 
 // changeList finds a set's Change List n.
@@ -171,7 +175,7 @@ func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document 
 		it = last
 	}
 	doc := &Document{Meta: p.meta(&it, gzip)}
-	kept := len(it.segments) > inlineEntries
+	kept := len(it.segments)+len(it.packages) > inlineEntries
 	switch it.Kind {
 	case ChangeList, ChangeListWindow, ResourceList, Subscription, Archive, Complete:
 		kept = true

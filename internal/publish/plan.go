@@ -55,6 +55,11 @@ const (
 	ChangeListArchive
 	ChangeListArchiveIndex // of the parts of an archive that needs several
 	ChangeListArchivePart
+
+	// Dumps name packages of contents (dump.go).
+	ResourceDump
+	ChangeDump
+	Package // of a dump, or the copy of its manifest
 )
 
 // Item is one document of a plan: its path, and the values that determine its bytes. (The
@@ -93,6 +98,7 @@ type Item struct {
 	parts    int             // of a Resource List Index
 	most     int64           // bytes of a complete feed, 0 for any number
 	perPart  int             // entries of a full part of an archive, in its index
+	packages []packageItem   // of a dump
 	// more are capabilities that a Capability List names besides the two that
 	// every set has. The document of a capability is named after it.
 	more []resourcesync.Capability
@@ -267,6 +273,9 @@ func (it *Item) key(base string, gzip bool) string {
 	}
 	if len(it.more) > 0 {
 		fmt.Fprintf(h, "%q\n", it.more)
+	}
+	if n := len(it.packages); n > 0 {
+		fmt.Fprintf(h, "%d %q %q\n", n, it.packages[0].SHA256, it.packages[n-1].SHA256)
 	}
 	// Borders never move, so the open segment stands for all before it.
 	if n := len(it.segments); n > 0 {

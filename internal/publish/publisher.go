@@ -60,6 +60,12 @@ type Options struct {
 	// SnapshotDir holds snapshots: {set}/{seq}/. Deleting it costs making the
 	// last one anew.
 	SnapshotDir string
+	// DumpEvery is how old a Resource Dump becomes before it is made anew, if anything has
+	// changed.
+	DumpEvery time.Duration
+	// Content opens a content of sets in mode mirror by its SHA-256; with nil there are
+	// no dumps. A missing one is fs.ErrNotExist; reading one that is damaged fails.
+	Content func(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error)
 	// AnyBase accepts snapshots that were made for any base URL, for a caller that only
 	// reports what there is and serves nothing.
 	AnyBase bool
@@ -102,10 +108,14 @@ type Publisher struct {
 	disk   disk
 	cache  *cache
 	limits Limits // those of the specification
+	// packageLimits are those of one package of a Resource Dump; the bytes are those of
+	// the contents.
+	packageLimits Limits
 	// completeBytes is how long a complete feed may be.
 	completeBytes int64
 	logger        *slog.Logger
-	wakeups       chan struct{} // Run has something to do at once
+	wakeups       chan struct{} // Run has a snapshot to make at once
+	dumpWakeups   chan struct{} // or a dump
 
 	mu       sync.Mutex
 	states   map[string]*state
@@ -174,8 +184,9 @@ func New(o Options) (*Publisher, error) {
 	p := &Publisher{
 		opts: o, log: o.Log, base: strings.TrimRight(o.BaseURL, "/"), logger: o.Logger,
 		limits: Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes}, completeBytes: completeBytes,
-		wakeups: make(chan struct{}, 1),
-		states:  map[string]*state{}, latest: map[string]string{}, openDocs: map[string]openRendering{},
+		packageLimits: Limits{Entries: resourcesync.MaxEntries, Bytes: packageBytes},
+		wakeups:       make(chan struct{}, 1), dumpWakeups: make(chan struct{}, 1),
+		states: map[string]*state{}, latest: map[string]string{}, openDocs: map[string]openRendering{},
 	}
 	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, o.CacheBytes)
 	p.cache.full = o.Full
@@ -219,7 +230,14 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 		}
 		snapshot = &current.Snapshot
 	}
-	return planSet(s, segments, snapshot, p.limits.Entries), nil
+	items := planSet(s, segments, snapshot, p.limits.Entries)
+	dumps := p.dumps(st, s, segments)
+	for i := range items {
+		if items[i].Kind == CapabilityList {
+			items[i].more = append(items[i].more, capabilitiesOf(dumps)...)
+		}
+	}
+	return append(append(items, dumps...), planPackages(dumps)...), nil
 }
 
 // set reads a set as it is now.
@@ -234,15 +252,15 @@ func (p *Publisher) set(ctx context.Context, name string) (event.Set, error) {
 // state caches what the Publisher knows of a set. All of it but the snapshots comes
 // from the log.
 type state struct {
-	fixed      event.Set  // for what is fixed when the set is made
-	snapshotMu sync.Mutex // held while a snapshot is made
+	fixed event.Set // for what is fixed when the set is made
+	// series are the snapshots of its Resource List. Its mu guards what is below too.
+	series
+	resourceDumps, changeDumps series
 
-	mu       sync.Mutex
-	segments []event.Segment   // all of them, as of last or later; the slice is never changed
-	last     event.Seq         // the set's last event when they were read
-	tooLarge bool              // its Resource List is larger than one document may be
-	tooLong  int64             // how many records it had when its complete feed was too long, 0: it was not
-	kept     []*storedSnapshot // the snapshots, newest first; the slice is never changed
+	segments []event.Segment // all of them, as of last or later; the slice is never changed
+	last     event.Seq       // the set's last event when they were read
+	tooLarge bool            // its Resource List is larger than one document may be
+	tooLong  int64           // how many records it had when its complete feed was too long, 0: it was not
 }
 
 // state returns the set's state, and on the first call looks at what snapshots
@@ -259,8 +277,11 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 		return nil, err
 	}
 	st = &state{fixed: set}
-	if st.kept, err = p.loadSnapshots(ctx, set); err != nil {
-		return nil, err
+	for se, dump := range map[*series]resourcesync.Capability{&st.series: "", &st.resourceDumps: resourcesync.ResourceDump, &st.changeDumps: resourcesync.ChangeDump} {
+		se.set, se.dump, se.dir = name, dump, filepath.Join(p.setDir(name), string(dump))
+		if err := p.loadSnapshots(ctx, se, set); err != nil {
+			return nil, err
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,21 +290,6 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	}
 	p.states[name] = st
 	return st, nil
-}
-
-// snapshots returns the set's snapshots, newest first.
-func (st *state) snapshots() []*storedSnapshot {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.kept
-}
-
-// current returns the set's newest snapshot, nil when there is none.
-func (st *state) current() *storedSnapshot {
-	if kept := st.snapshots(); len(kept) > 0 {
-		return kept[0]
-	}
-	return nil
 }
 
 // Segments returns a set as it is now, and its segments of that moment or later, the

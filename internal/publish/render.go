@@ -63,6 +63,8 @@ func smallDocument(base string, it *Item) *resourcesync.Document {
 		return capabilities(base, it)
 	case ResourceListIndex:
 		return resourceIndex(base, it)
+	case ResourceDump, ChangeDump:
+		return dumpDocument(base, it)
 	case ChangeListIndex:
 		return changeIndex(base, it)
 	case ChangeListArchive, ChangeListArchiveIndex, ChangeListArchivePart:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
 // SnapshotSeq returns the Seq whose state the set's Resource List shows: the
@@ -57,8 +59,8 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 	if err != nil {
 		return err
 	}
-	st.snapshotMu.Lock()
-	defer st.snapshotMu.Unlock()
+	st.making.Lock()
+	defer st.making.Unlock()
 	s, err := p.set(ctx, set)
 	if err != nil {
 		return err
@@ -67,36 +69,57 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 	if current := st.current(); current != nil && current.Seq == at.Seq {
 		return nil
 	}
-	final := filepath.Join(p.setDir(set), strconv.FormatInt(int64(at.Seq), 10))
-	made := p.loadSnapshot(s, at.Seq)
-	if made == nil || made.At != at.At {
-		if err := p.writeSnapshot(ctx, s, at, final); err != nil {
-			return fmt.Errorf("snapshot of set %s at %d: %w", set, at.Seq, err)
-		}
-		if made = p.loadSnapshot(s, at.Seq); made == nil {
-			return fmt.Errorf("snapshot of set %s at %d: %s is not what was written", set, at.Seq, final)
-		}
-	}
-	if err := p.disk.syncDir(p.setDir(set)); err != nil {
+	id := p.idOf(&st.series, s, at)
+	made, err := p.makeSnapshot(&st.series, s, id, func(dir string) (l manifest, err error) {
+		l.Parts, err = p.writeParts(ctx, s, at, dir)
+		return l, err
+	})
+	if err != nil {
 		return fmt.Errorf("snapshot of set %s at %d: %w", set, at.Seq, err)
 	}
-	p.addSnapshot(st, made)
+	if made.Parts == 1 {
+		st.mu.Lock()
+		st.tooLarge = false // it fits again; if not, the next request finds out
+		st.mu.Unlock()
+	}
 	return nil
 }
 
-// addSnapshot makes a snapshot the current one, and removes those that are too old.
-func (p *Publisher) addSnapshot(st *state, made *storedSnapshot) {
-	st.mu.Lock()
-	st.kept = append([]*storedSnapshot{made}, st.kept...)
-	if made.Parts == 1 {
-		st.tooLarge = false // it fits again; if not, the next request finds out
+// makeSnapshot writes a snapshot of a series unless it is there, makes it the current
+// one, and removes those that are too old. write writes the files into a folder.
+// series.making is held.
+func (p *Publisher) makeSnapshot(se *series, set event.Set, id snapshotID, write func(dir string) (manifest, error)) (*storedSnapshot, error) {
+	final := se.folder(id.number())
+	made := p.loadSnapshot(se, set, id.number())
+	if made == nil || made.At != id.At {
+		if err := p.writeSnapshot(id, final, write); err != nil {
+			return nil, err
+		}
+		if made = p.loadSnapshot(se, set, id.number()); made == nil {
+			return nil, fmt.Errorf("%s is not what was written", final)
+		}
 	}
-	st.mu.Unlock()
-	p.prune(st)
+	if err := p.disk.syncDir(se.dir); err != nil {
+		return nil, err
+	}
+	se.add(made)
+	p.prune(se)
+	return made, nil
+}
+
+// add puts a snapshot among the others, the newest first.
+func (se *series) add(made *storedSnapshot) {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	i := slices.IndexFunc(se.kept, func(s *storedSnapshot) bool { return s.number() <= made.number() })
+	if i < 0 {
+		i = len(se.kept)
+	}
+	se.kept = slices.Concat(se.kept[:i], []*storedSnapshot{made}, se.kept[i:])
 }
 
 // writeSnapshot writes the folder final, and replaces an unfinished one there.
-func (p *Publisher) writeSnapshot(ctx context.Context, set event.Set, at Snapshot, final string) error {
+func (p *Publisher) writeSnapshot(id snapshotID, final string, write func(dir string) (manifest, error)) error {
 	tmp := filepath.Join(filepath.Dir(final), newPrefix+filepath.Base(final))
 	if err := p.disk.remove(tmp); err != nil {
 		return err
@@ -104,12 +127,15 @@ func (p *Publisher) writeSnapshot(ctx context.Context, set event.Set, at Snapsho
 	if err := p.disk.mkdir(tmp); err != nil {
 		return err
 	}
-	if err := p.disk.syncDir(p.opts.SnapshotDir); err != nil {
-		return err
+	for dir := filepath.Dir(filepath.Dir(final)); len(dir) >= len(p.opts.SnapshotDir); dir = filepath.Dir(dir) {
+		if err := p.disk.syncDir(dir); err != nil {
+			return err
+		}
 	}
-	files, err := p.writeParts(ctx, set, at, tmp)
+	l, err := write(tmp)
 	if err == nil {
-		err = p.writeManifest(manifest{p.idOf(set, at.Seq, at.At), files}, tmp)
+		l.snapshotID = id
+		err = p.writeManifest(l, tmp)
 	}
 	if err == nil {
 		err = p.disk.syncDir(tmp)
@@ -202,12 +228,17 @@ const (
 	manifestName = "snapshot.json"
 	newPrefix    = ".new-"
 	partPattern  = "%d.xml.gz"
+	// Of a dump: a package and the copy of its manifest.
+	packagePattern  = "%d.zip"
+	contentsPattern = "%d.xml"
 )
 
-// manifest describes a snapshot and its parts, as the file manifestName has it.
+// manifest describes a snapshot and its parts, as the file manifestName has it. A
+// Resource List has Parts, a dump has Packages.
 type manifest struct {
 	snapshotID
-	Parts []storedFile `json:"parts"`
+	Parts    []storedFile `json:"parts,omitempty"`
+	Packages []packedPart `json:"packages,omitempty"`
 }
 
 // snapshotID is equal for snapshots with the same bytes.
@@ -219,6 +250,48 @@ type snapshotID struct {
 	Created event.Micros `json:"created"`
 	Seq     event.Seq    `json:"seq"`
 	At      event.Micros `json:"at"`
+	// Dump is what kind of dump it is, "" of a Resource List; Segment the number of
+	// that of which a Change Dump has the changes.
+	Dump    resourcesync.Capability `json:"dump,omitempty"`
+	Segment int                     `json:"segment,omitempty"`
+}
+
+// number names a snapshot in its series.
+func (id *snapshotID) number() int64 {
+	if id.Segment != 0 {
+		return int64(id.Segment)
+	}
+	return int64(id.Seq)
+}
+
+// series is the snapshots of one kind of a set, in a folder of their own.
+type series struct {
+	set    string
+	dir    string
+	dump   resourcesync.Capability // what kind of dump they are, "" for Resource Lists
+	making sync.Mutex              // held while one is made
+
+	mu   sync.Mutex
+	kept []*storedSnapshot // newest first; the slice is never changed
+}
+
+func (se *series) folder(number int64) string {
+	return filepath.Join(se.dir, strconv.FormatInt(number, 10))
+}
+
+// snapshots returns the snapshots of a series, newest first.
+func (se *series) snapshots() []*storedSnapshot {
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	return se.kept
+}
+
+// current returns the newest snapshot of a series, nil when there is none.
+func (se *series) current() *storedSnapshot {
+	if kept := se.snapshots(); len(kept) > 0 {
+		return kept[0]
+	}
+	return nil
 }
 
 // storedFile is one part of a snapshot.
@@ -231,38 +304,64 @@ type storedFile struct {
 // storedSnapshot is a snapshot on disk, all of whose files are there.
 type storedSnapshot struct {
 	Snapshot
-	Dir   string
-	Files []storedFile
-	made  time.Time
-	bytes int64
+	Dir      string
+	Files    []storedFile // of a Resource List
+	packages []packedPart // of a dump
+	segment  int          // of a Change Dump
+	made     time.Time
+	bytes    int64
 
 	mu      sync.Mutex
-	checked map[int]cachedFile // parts whose hash has been compared since they last changed
+	checked map[string]cachedFile // files whose hash has been compared since they last changed
+}
+
+// number is the name of its folder.
+func (s *storedSnapshot) number() int64 {
+	if s.segment != 0 {
+		return int64(s.segment)
+	}
+	return int64(s.Seq)
 }
 
 func (p *Publisher) setDir(set string) string { return filepath.Join(p.opts.SnapshotDir, set) }
 
-// loadSnapshots finds the set's snapshots that are whole and of this format, base
-// URL, set and log, newest first.
-func (p *Publisher) loadSnapshots(ctx context.Context, set event.Set) ([]*storedSnapshot, error) {
-	seqs, err := snapshotSeqs(p.setDir(set.Name))
+// loadSnapshots finds the snapshots of a series that are whole and of this format, base
+// URL, set and log.
+func (p *Publisher) loadSnapshots(ctx context.Context, se *series, set event.Set) error {
+	numbers, err := snapshotNumbers(se.dir)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	var segments []event.Segment
+	if se.dump == resourcesync.ChangeDump && len(numbers) > 0 {
+		if segments, err = p.log.SegmentsFrom(ctx, set.Name, 1); err != nil {
+			return err
+		}
+		segments = ChangeListSegments(set, segments)
 	}
 	var kept []*storedSnapshot
-	for _, seq := range seqs {
-		s := p.loadSnapshot(set, seq)
+	for _, n := range numbers {
+		s := p.loadSnapshot(se, set, n)
 		if s == nil {
+			continue
+		}
+		if s.segment != 0 {
+			if g, ok := numbered(segments, n); ok && g.Last == s.Seq && g.Until == s.At {
+				kept = append(kept, s)
+			}
 			continue
 		}
 		switch ours, err := p.isOfThisLog(ctx, set, s); {
 		case err != nil:
-			return nil, err
+			return err
 		case ours: // else of a log that was replaced by a backup
 			kept = append(kept, s)
 		}
 	}
-	return kept, nil
+	se.mu.Lock()
+	defer se.mu.Unlock()
+	se.kept = kept
+	return nil
 }
 
 // keeps returns how many of some snapshots, newest first, stay.
@@ -278,20 +377,27 @@ func (k Retention) keeps(kept []*storedSnapshot, now time.Time) int {
 }
 
 // prune removes the snapshots that are no longer kept; where the disk is nearly
-// full, all but two. st.snapshotMu is held.
-func (p *Publisher) prune(st *state) {
+// full, all but two. series.making is held. Change Dumps are kept as long as their
+// segments.
+func (p *Publisher) prune(se *series) {
+	if se.dump == resourcesync.ChangeDump {
+		return
+	}
 	limits := p.opts.Retention
+	if se.dump != "" {
+		limits = Retention{} // the newest two
+	}
 	if p.opts.Full != nil && p.opts.Full() != nil {
 		limits.Count = 2
 	}
 	now := p.opts.Now()
-	st.mu.Lock()
-	n := limits.keeps(st.kept, now)
-	gone := st.kept[n:]
-	st.kept = st.kept[:n:n]
-	st.mu.Unlock()
+	se.mu.Lock()
+	n := limits.keeps(se.kept, now)
+	gone := se.kept[n:]
+	se.kept = se.kept[:n:n]
+	se.mu.Unlock()
 	for _, s := range gone {
-		p.removeSnapshot(st.fixed.Name, s.Dir, s.Seq)
+		p.removeSnapshot(se, s.number())
 	}
 }
 
@@ -310,27 +416,27 @@ func (p *Publisher) isOfThisLog(ctx context.Context, set event.Set, s *storedSna
 	return false, nil
 }
 
-// snapshotSeqs returns the snapshots in a set's folder, newest first.
-func snapshotSeqs(dir string) ([]event.Seq, error) {
+// snapshotNumbers returns the snapshots in the folder of a series, newest first.
+func snapshotNumbers(dir string) ([]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	var seqs []event.Seq
+	var numbers []int64
 	for _, e := range entries {
 		if n, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && strconv.FormatInt(n, 10) == e.Name() {
-			seqs = append(seqs, event.Seq(n))
+			numbers = append(numbers, n)
 		}
 	}
-	slices.Sort(seqs)
-	slices.Reverse(seqs)
-	return seqs, nil
+	slices.Sort(numbers)
+	slices.Reverse(numbers)
+	return numbers, nil
 }
 
 // loadSnapshot reads a snapshot's list; nil when it is not whole or not ours.
 // The hashes are compared when a part is first served.
-func (p *Publisher) loadSnapshot(set event.Set, seq event.Seq) *storedSnapshot {
-	dir := filepath.Join(p.setDir(set.Name), strconv.FormatInt(int64(seq), 10))
+func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *storedSnapshot {
+	dir := se.folder(number)
 	at, err := os.Stat(filepath.Join(dir, manifestName))
 	if err != nil {
 		return nil
@@ -340,30 +446,48 @@ func (p *Publisher) loadSnapshot(set event.Set, seq event.Seq) *storedSnapshot {
 		return nil
 	}
 	var l manifest
-	if json.Unmarshal(data, &l) != nil || len(l.Parts) == 0 || l.Seq != seq {
+	if json.Unmarshal(data, &l) != nil || len(l.Parts)+len(l.Packages) == 0 || l.number() != number {
 		return nil
 	}
-	want := p.idOf(set, seq, l.At)
+	want := p.idOf(se, set, Snapshot{Seq: l.Seq, At: l.At})
+	want.Segment = l.Segment
 	if p.opts.AnyBase {
 		want.Base = l.Base
 	}
 	if want != l.snapshotID {
 		return nil
 	}
-	var bytes int64
-	for i, f := range l.Parts {
-		bytes += f.Gzip
-		st, err := os.Stat(filepath.Join(dir, fmt.Sprintf(partPattern, i+1)))
-		if err != nil || st.Size() != f.Gzip {
+	s := &storedSnapshot{Snapshot: Snapshot{Seq: l.Seq, At: l.At, Parts: len(l.Parts) + len(l.Packages)}, Dir: dir, Files: l.Parts, packages: l.Packages,
+		segment: l.Segment, made: at.ModTime(), checked: map[string]cachedFile{}}
+	for name, f := range s.files() {
+		s.bytes += f.length
+		st, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || st.Size() != f.length {
 			return nil
 		}
 	}
-	return &storedSnapshot{Snapshot: Snapshot{Seq: seq, At: l.At, Parts: len(l.Parts)}, Dir: dir, Files: l.Parts, made: at.ModTime(), bytes: bytes,
-		checked: map[int]cachedFile{}}
+	return s
 }
 
-func (p *Publisher) idOf(set event.Set, seq event.Seq, at event.Micros) snapshotID {
-	return snapshotID{Format: FormatVersion, Base: p.base, Set: set.Name, Content: set.Content.String(), Created: set.Created, Seq: seq, At: at}
+// files yields the files of a snapshot and what they are.
+func (s *storedSnapshot) files() iter.Seq2[string, sum] {
+	return func(yield func(string, sum) bool) {
+		for i, f := range s.Files {
+			if !yield(fmt.Sprintf(partPattern, i+1), sum{f.Gzip, f.SHA256}) {
+				return
+			}
+		}
+		for i, f := range s.packages {
+			if !yield(fmt.Sprintf(packagePattern, i+1), sum{f.Length, f.SHA256}) ||
+				!yield(fmt.Sprintf(contentsPattern, i+1), sum{f.ContentsLength, f.ContentsSHA256}) {
+				return
+			}
+		}
+	}
+}
+
+func (p *Publisher) idOf(se *series, set event.Set, at Snapshot) snapshotID {
+	return snapshotID{Format: FormatVersion, Base: p.base, Set: set.Name, Content: set.Content.String(), Created: set.Created, Seq: at.Seq, At: at.At, Dump: se.dump}
 }
 
 // errDamaged: a part of a snapshot is not what was written.
@@ -375,38 +499,43 @@ func (s *storedSnapshot) partPath(n int) string {
 
 // openPart opens a part's file, after its hash has been compared once.
 func (s *storedSnapshot) openPart(n int) (*os.File, error) {
-	f, err := os.Open(s.partPath(n))
+	return s.openFile(fmt.Sprintf(partPattern, n), s.Files[n-1].SHA256)
+}
+
+// openFile opens a file of the snapshot, after its hash has been compared once.
+func (s *storedSnapshot) openFile(name, sha256 string) (*os.File, error) {
+	f, err := os.Open(filepath.Join(s.Dir, name))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	if err := s.check(n, f); err != nil {
+	if err := s.check(name, sha256, f); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (s *storedSnapshot) check(n int, f *os.File) error {
+func (s *storedSnapshot) check(name, sha256 string, f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k, ok := s.checked[n]; ok && k.size == st.Size() && k.time.Equal(st.ModTime()) {
+	if k, ok := s.checked[name]; ok && k.size == st.Size() && k.time.Equal(st.ModTime()) {
 		return nil
 	}
 	got, err := sumOf(f, false)
 	if err != nil {
 		return err
 	}
-	if got.sha256 != s.Files[n-1].SHA256 {
+	if got.sha256 != sha256 {
 		return fmt.Errorf("%w: %s has another hash than when it was written", errDamaged, f.Name())
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	s.checked[n] = cachedFile{size: st.Size(), time: st.ModTime()}
+	s.checked[name] = cachedFile{size: st.Size(), time: st.ModTime()}
 	return nil
 }
 
@@ -416,7 +545,7 @@ func (p *Publisher) storedPart(ctx context.Context, st *state, s *storedSnapshot
 	it := resourceListPart(st.fixed, s.Snapshot, n)
 	f, err := s.openPart(n)
 	if errors.Is(err, errDamaged) {
-		p.discard(st, s, err)
+		p.discard(&st.series, s, err)
 		return nil, &NotReadyError{it.Path, snapshotWait, ""}
 	}
 	if err != nil {
@@ -474,24 +603,25 @@ func (s *storedSnapshot) unpack(ctx context.Context, n int, w io.Writer) error {
 }
 
 // discard removes a damaged snapshot and makes Run write the next one at once.
-func (p *Publisher) discard(st *state, s *storedSnapshot, why error) {
-	st.mu.Lock()
-	n := slices.Index(st.kept, s)
+func (p *Publisher) discard(se *series, s *storedSnapshot, why error) {
+	se.mu.Lock()
+	n := slices.Index(se.kept, s)
 	if n >= 0 {
-		st.kept = slices.Concat(st.kept[:n], st.kept[n+1:])
+		se.kept = slices.Concat(se.kept[:n], se.kept[n+1:])
 	}
-	st.mu.Unlock()
+	se.mu.Unlock()
 	if n < 0 {
 		return
 	}
-	p.logger.Error("a snapshot is damaged and will be made again", "set", st.fixed.Name, "seq", s.Seq, "error", why)
-	p.removeSnapshot(st.fixed.Name, s.Dir, s.Seq)
+	p.logger.Error("a snapshot is damaged and will be made again", "set", se.set, "folder", s.Dir, "error", why)
+	p.removeSnapshot(se, s.number())
 	p.wake()
 }
 
 // removeSnapshot removes a snapshot's files and what the cache has unpacked of them. The
 // list goes first: without it the rest is no snapshot.
-func (p *Publisher) removeSnapshot(set, dir string, seq event.Seq) {
+func (p *Publisher) removeSnapshot(se *series, number int64) {
+	dir := se.folder(number)
 	err := p.disk.remove(filepath.Join(dir, manifestName))
 	if err == nil {
 		err = p.disk.remove(dir)
@@ -500,37 +630,40 @@ func (p *Publisher) removeSnapshot(set, dir string, seq event.Seq) {
 		p.logger.Warn("an old snapshot could not be removed; it will be tried at the next start",
 			"folder", dir, "error", err)
 	}
-	p.cache.forgetFolder(partFolder(set, seq))
+	if se.dump == "" {
+		p.cache.forgetFolder(partFolder(se.set, event.Seq(number)))
+	}
 }
 
 // cleanup removes what crashes and older formats have left behind: unfinished
 // snapshots, those that are not kept, and old renderings.
-func (p *Publisher) cleanup(st *state) error {
-	st.snapshotMu.Lock()
-	defer st.snapshotMu.Unlock()
-	dir := p.setDir(st.fixed.Name)
-	entries, err := os.ReadDir(dir)
+func (p *Publisher) cleanup(se *series) error {
+	se.making.Lock()
+	defer se.making.Unlock()
+	entries, err := os.ReadDir(se.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), newPrefix) {
-			if err := p.disk.remove(filepath.Join(dir, e.Name())); err != nil {
+			if err := p.disk.remove(filepath.Join(se.dir, e.Name())); err != nil {
 				return err
 			}
 		}
 	}
-	seqs, err := snapshotSeqs(dir)
+	numbers, err := snapshotNumbers(se.dir)
 	if err != nil {
 		return err
 	}
-	p.prune(st)
-	kept := st.snapshots()
-	for _, seq := range seqs {
-		if slices.ContainsFunc(kept, func(s *storedSnapshot) bool { return s.Seq == seq }) {
-			continue
+	p.prune(se)
+	kept := map[int64]bool{}
+	for _, s := range se.snapshots() {
+		kept[s.number()] = true
+	}
+	for _, n := range numbers {
+		if !kept[n] {
+			p.removeSnapshot(se, n)
 		}
-		p.removeSnapshot(st.fixed.Name, filepath.Join(dir, strconv.FormatInt(int64(seq), 10)), seq)
 	}
 	return nil
 }
@@ -547,28 +680,40 @@ func (p *Publisher) Run(ctx context.Context) {
 	if err := p.cleanupCache(); err != nil {
 		p.logger.Warn("leftovers could not be removed from the cache", "folder", p.opts.CacheDir, "error", err)
 	}
-	plans := map[string]*schedule{}
+	plans, dumps := map[string]*schedule{}, map[string]*dumpPlan{}
+	var group sync.WaitGroup
+	group.Go(func() { // a dump may take hours
+		p.repeat(ctx, "dumps", p.dumpWakeups, func() error { return p.checkDumps(ctx, dumps) })
+	})
+	p.repeat(ctx, "snapshots", p.wakeups, func() error { return p.checkSets(ctx, plans) })
+	group.Wait()
+}
+
+// repeat checks now and then, and after each wakeup, what is due, until ctx is done.
+func (p *Publisher) repeat(ctx context.Context, what string, wakeups <-chan struct{}, check func() error) {
 	ticker := time.NewTicker(p.opts.Poll)
 	defer ticker.Stop()
 	for {
-		if err := p.checkSets(ctx, plans); err != nil && ctx.Err() == nil {
-			p.logger.Error("the check for due snapshots failed", "error", err)
+		if err := check(); err != nil && ctx.Err() == nil {
+			p.logger.Error("the check for due "+what+" failed", "error", err)
 			defect.Log(p.logger, err)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		case <-p.wakeups:
+		case <-wakeups:
 		}
 	}
 }
 
 // wake makes Run check all sets at once.
 func (p *Publisher) wake() {
-	select {
-	case p.wakeups <- struct{}{}:
-	default: // a check is due already
+	for _, c := range []chan struct{}{p.wakeups, p.dumpWakeups} {
+		select {
+		case c <- struct{}{}:
+		default: // a check is due already
+		}
 	}
 }
 
@@ -621,9 +766,9 @@ func (p *Publisher) checkSet(ctx context.Context, plans map[string]*schedule, se
 		return nil
 	}
 	func() {
-		st.snapshotMu.Lock()
-		defer st.snapshotMu.Unlock()
-		p.prune(st)
+		st.making.Lock()
+		defer st.making.Unlock()
+		p.prune(&st.series)
 	}()
 	if err := p.schedule(ctx, st, set, pl); err != nil {
 		return err
@@ -647,7 +792,7 @@ func (p *Publisher) checkSet(ctx context.Context, plans map[string]*schedule, se
 // firstSchedule removes the leftovers of the set's snapshots. A snapshot is due at
 // once where the log has grown since the last one was made.
 func (p *Publisher) firstSchedule(st *state, set event.Set) *schedule {
-	if err := p.cleanup(st); err != nil {
+	if err := p.cleanup(&st.series); err != nil {
 		p.logger.Warn("leftovers of snapshots could not be removed", "set", set.Name, "error", err)
 	}
 	current := st.current()

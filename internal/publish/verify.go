@@ -172,3 +172,30 @@ func sumOf(r io.Reader, compressed bool) (sum, error) {
 	_, err := io.Copy(h, r)
 	return h.sum(), err
 }
+
+// VerifyDumps compares the files of the set's current Resource Dump and of its Change Dump
+// with what was written. Without dumps there is nothing to check.
+func (p *Publisher) VerifyDumps(ctx context.Context, set string) ([]Check, error) {
+	st, err := p.state(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	made := st.changeDumps.snapshots()
+	if current := st.resourceDumps.current(); current != nil {
+		made = append([]*storedSnapshot{current}, made...)
+	}
+	var checks []Check
+	for _, s := range made {
+		c := Check{Path: s.Dir}
+		for name, want := range s.files() {
+			if err := ctx.Err(); err != nil {
+				return checks, err
+			}
+			if err := c.compare(filepath.Join(s.Dir, name), false, want); err != nil {
+				return checks, err
+			}
+		}
+		checks = append(checks, c)
+	}
+	return checks, nil
+}

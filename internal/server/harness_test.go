@@ -85,7 +85,7 @@ func newTestServer(t testing.TB, path string, change func(*server.Options)) *tes
 	}
 	h.web = httptest.NewUnstartedServer(nil)
 	h.base = "http://" + h.web.Listener.Addr().String() + path
-	h.pub, err = publish.New(publish.Options{Log: h.log, BaseURL: h.base, CacheDir: filepath.Join(dir, "cache"), SnapshotDir: filepath.Join(dir, "snapshots"), CacheBytes: 1 << 30})
+	h.pub, err = publish.New(publish.Options{Log: h.log, BaseURL: h.base, CacheDir: filepath.Join(dir, "cache"), SnapshotDir: filepath.Join(dir, "snapshots"), CacheBytes: 1 << 30, Content: stored{h.contents}.Open})
 	if err != nil {
 		t.Fatal(err)
 	}

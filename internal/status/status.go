@@ -31,6 +31,8 @@ type Set struct {
 	// SnapshotSeq is the Seq whose state the Resource List shows, 0 when there is no
 	// list yet.
 	SnapshotSeq event.Seq `json:"snapshot_seq"`
+	// Dumps are those of a set that has them, else nil.
+	Dumps *Dumps `json:"dumps,omitempty"`
 	// Partial: not all of its Sources were read to the end yet, and its complete lists
 	// answer 503.
 	Partial     bool     `json:"partial,omitempty"`
@@ -42,6 +44,17 @@ type Set struct {
 	// Problems are the submissions that need attention, the newest first; only pages
 	// have them.
 	Problems []Problem `json:"-"`
+}
+
+// Dumps is what there is of the dumps of a set.
+type Dumps struct {
+	// Seq is the Seq whose state the Resource Dump has, 0 when there is none yet.
+	Seq event.Seq `json:"seq"`
+	// Segments counts the closed segments, and Packed those that the Change Dump has.
+	Segments int `json:"segments"`
+	Packed   int `json:"packed"`
+	// Faults say why the newest dumps could not be made.
+	Faults []string `json:"faults,omitempty"`
 }
 
 // Source is the state of a Source of a set.

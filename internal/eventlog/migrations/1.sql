@@ -36,6 +36,7 @@ CREATE TABLE sets (
     no_robots      INTEGER NOT NULL,           -- 1: robots.txt does not name it
     no_feeds       INTEGER NOT NULL,           -- 1: it is not published as feeds
     history        INTEGER NOT NULL,           -- 1: earlier versions are served
+    dumps          INTEGER NOT NULL,           -- 1: its contents are published in packages too
     sum            INTEGER NOT NULL,           -- of the columns above
     last_seq       INTEGER NOT NULL DEFAULT 0, -- of the last event that is, or was, in a segment
     last_observed  INTEGER NOT NULL,           -- of that event, else created, if that is later

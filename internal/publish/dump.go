@@ -1,0 +1,646 @@
+package publish
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// Dumps are the contents of a set in packages (ResourceSync 11 and 13), for Destinations
+// that would need a request for each record. A Resource Dump has those of the records
+// that are alive at a Seq, a Change Dump one package for each closed segment, with the
+// contents as they were at each event. They are files, made in the background like
+// snapshots: all of one dump, or of one segment, become visible together, in the rename of
+// their folder. So the document that names them states the length and the hash of what is
+// there. Like every document they are a function of the log, and of contents that do not
+// change.
+//
+// A content that is missing or damaged is an error: there is no dump without it.
+
+// packageBytes is how many bytes of contents one package of a Resource Dump has at most,
+// unless the first record has more.
+const packageBytes int64 = 1 << 30
+
+// packedPart is a package of a dump: the ZIP file and the copy of its manifest.
+type packedPart struct {
+	Entries        int    `json:"entries"`
+	Length         int64  `json:"length"`
+	SHA256         string `json:"sha256"` // of the file, in hex
+	ContentsLength int64  `json:"contents_length"`
+	ContentsSHA256 string `json:"contents_sha256"`
+}
+
+// packageItem is a package as a dump names it.
+type packageItem struct {
+	packedPart
+	path        string       // without .zip, or .xml for the manifest
+	from, until event.Micros // of a Change Dump
+}
+
+func resourceDumpPath(set string, seq event.Seq, part int) string {
+	return fmt.Sprintf("/sets/%s/resourcedump/%d/%d", set, seq, part)
+}
+
+func changeDumpPath(set string, segment int) string {
+	return fmt.Sprintf("/sets/%s/changedump/%d", set, segment)
+}
+
+// resourceDump is the document that names the packages of a Resource Dump.
+func resourceDump(set event.Set, s *storedSnapshot) Item {
+	it := Item{Path: setPath(set.Name, "resourcedump.xml"), Kind: ResourceDump, Set: set, Events: event.Range{Upto: s.Seq}, At: s.At}
+	for i, part := range s.packages {
+		it.packages = append(it.packages, packageItem{packedPart: part, path: resourceDumpPath(set.Name, s.Seq, i+1)})
+	}
+	return it
+}
+
+// changeDump is the document that names the packages of segments: the newest that are
+// there without a gap, and at most so many.
+func changeDump(set event.Set, segments []event.Segment, made []*storedSnapshot, most int) (it Item, ok bool) {
+	run := 0 // made[:run] is that of the newest segments
+	for run < len(made) && run < most && (run == 0 || made[run].segment == made[run-1].segment-1) {
+		run++
+	}
+	if run == 0 {
+		return it, false
+	}
+	it = Item{Path: setPath(set.Name, "changedump.xml"), Kind: ChangeDump, Set: set, N: made[0].segment}
+	for i := run - 1; i >= 0; i-- {
+		g, ok := numbered(segments, int64(made[i].segment))
+		if !ok {
+			return it, false
+		}
+		if len(it.packages) == 0 {
+			it.From = g.From
+		}
+		it.packages = append(it.packages, packageItem{made[i].packages[0], changeDumpPath(set.Name, g.N), g.From, g.Until})
+	}
+	return it, true
+}
+
+// dumpDocument is a Resource Dump or a Change Dump (clauses 11.1 and 13.1).
+func dumpDocument(base string, it *Item) *resourcesync.Document {
+	doc := &resourcesync.Document{Capability: resourcesync.ResourceDump, Links: []resourcesync.Link{upLink(base, it.Set.Name)},
+		Entries: make([]resourcesync.Entry, 0, len(it.packages))}
+	if it.Kind == ChangeDump {
+		doc.Capability, doc.From = resourcesync.ChangeDump, datetime(it.From)
+	} else {
+		doc.At = datetime(it.At)
+	}
+	for i := range it.packages {
+		p := &it.packages[i]
+		e := resourcesync.Entry{Loc: base + p.path + ".zip", Metadata: resourcesync.Metadata{
+			Hash: "sha-256:" + p.SHA256, Length: resourcesync.Bytes(p.Length), Type: zipType}}
+		if it.Kind == ChangeDump {
+			e.Metadata.From, e.Metadata.Until = datetime(p.from), datetime(p.until)
+			e.LastMod = resourcesync.Seconds(p.until.Time())
+		} else {
+			e.Metadata.At = datetime(it.At)
+			e.LastMod = resourcesync.Seconds(it.At.Time())
+		}
+		e.Links = []resourcesync.Link{{Rel: resourcesync.RelContents, Href: base + p.path + ".xml",
+			Hash: "sha-256:" + p.ContentsSHA256, Length: resourcesync.Bytes(p.ContentsLength), Type: "application/xml"}}
+		doc.Entries = append(doc.Entries, e)
+	}
+	return doc
+}
+
+const zipType = "application/zip"
+
+// dumps returns the documents of the set's dumps that there are.
+func (p *Publisher) dumps(st *state, set event.Set, segments []event.Segment) (items []Item) {
+	if !set.Dumps || set.Partial {
+		return nil
+	}
+	if current := st.resourceDumps.current(); current != nil {
+		items = append(items, resourceDump(st.fixed, current))
+	}
+	if it, ok := changeDump(st.fixed, segments, st.changeDumps.snapshots(), p.limits.Entries); ok {
+		items = append(items, it)
+	}
+	return items
+}
+
+// capabilitiesOf returns the capabilities of some dumps.
+func capabilitiesOf(dumps []Item) (c []resourcesync.Capability) {
+	for i := range dumps {
+		if dumps[i].Kind == ResourceDump {
+			c = append(c, resourcesync.ResourceDump)
+		} else {
+			c = append(c, resourcesync.ChangeDump)
+		}
+	}
+	return c
+}
+
+// planPackages returns the packages of dumps and their manifests.
+func planPackages(dumps []Item) (items []Item) {
+	for i := range dumps {
+		for _, pack := range dumps[i].packages {
+			it := Item{Kind: Package, Set: dumps[i].Set, Closed: true, packages: []packageItem{pack}}
+			for _, it.Path = range []string{pack.path + ".zip", pack.path + ".xml"} {
+				items = append(items, it)
+			}
+		}
+	}
+	return items
+}
+
+// dumpFile returns a package or its manifest, by what follows the set in its path:
+// "resourcedump/{seq}/{part}.zip" or "changedump/{n}.zip", or the same with .xml.
+func (p *Publisher) dumpFile(ctx context.Context, name, rest string) (*Document, error) {
+	set, err := p.set(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	st, err := p.state(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	se, part := &st.resourceDumps, int64(1)
+	extension := filepath.Ext(rest)
+	numbers := strings.Split(strings.TrimSuffix(rest, extension), "/")
+	switch {
+	case !set.Dumps || extension != ".zip" && extension != ".xml":
+		return nil, ErrNotFound
+	case numbers[0] == "changedump" && len(numbers) == 2:
+		se = &st.changeDumps
+	case numbers[0] == "resourcedump" && len(numbers) == 3:
+		part = number(numbers[2])
+	default:
+		return nil, ErrNotFound
+	}
+	for _, s := range se.snapshots() {
+		if strconv.FormatInt(s.number(), 10) == numbers[1] && part >= 1 && part <= int64(len(s.packages)) {
+			return p.packageFile(se, s, int(part), extension == ".zip")
+		}
+	}
+	return nil, ErrNotFound
+}
+
+// packageFile returns a package or its manifest. If the file is damaged the dump is
+// discarded and made again.
+func (p *Publisher) packageFile(se *series, s *storedSnapshot, part int, zip bool) (*Document, error) {
+	packed := &s.packages[part-1]
+	name, want := fmt.Sprintf(contentsPattern, part), sum{packed.ContentsLength, packed.ContentsSHA256}
+	meta := Meta{ContentType: "application/xml", Immutable: true, LastModified: s.At.Time().Truncate(time.Second)}
+	if zip {
+		name, want = fmt.Sprintf(packagePattern, part), sum{packed.Length, packed.SHA256}
+		meta.ContentType = zipType
+	}
+	meta.ETag = `"` + want.sha256 + `"`
+	f, err := s.openFile(name, want.sha256)
+	if errors.Is(err, errDamaged) {
+		p.discard(se, s, err)
+		return nil, &NotReadyError{setPath(se.set, string(se.dump)+".xml"), snapshotWait, ""}
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	return &Document{Meta: meta, open: func() (io.ReadSeekCloser, int64, error) {
+		f, err := s.openFile(name, want.sha256)
+		return f, want.length, err
+	}}, nil
+}
+
+// Dump makes a Resource Dump of the set as it is now, and returns when it is durable and
+// published. If there is one of that state already, it does nothing. An error, for
+// instance because a content is missing, leaves the current one as it was.
+func (p *Publisher) Dump(ctx context.Context, set string) error {
+	st, s, err := p.dumped(ctx, set)
+	if err != nil {
+		return err
+	}
+	se := &st.resourceDumps
+	se.making.Lock()
+	defer se.making.Unlock()
+	at := Snapshot{Seq: s.Last, At: s.LastObserved}
+	if current := se.current(); current != nil && current.Seq == at.Seq {
+		return nil
+	}
+	id := p.idOf(se, s, at)
+	_, err = p.makeSnapshot(se, s, id, func(dir string) (l manifest, err error) {
+		encoder := translate.NewListEncoder(p.base, s.Name, s.Content)
+		head := &resourcesync.Document{Capability: resourcesync.ResourceDumpManifest, At: datetime(at.At), Links: []resourcesync.Link{upLink(p.base, s.Name)}}
+		it := resourceList(s)
+		w := p.newPackages(ctx, dir, head, p.packageLimits)
+		l.Packages, err = w.write(func(yield func(*resourcesync.Entry, error) bool) {
+			for e, err := range p.events(ctx, &it) {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				entry := encoder.ResourceEntry(e)
+				encoder.AddPaths(entry, e, "/resources/")
+				if !yield(entry, nil) {
+					return
+				}
+			}
+		})
+		entries := 0
+		for _, part := range l.Packages {
+			entries += part.Entries
+		}
+		if err == nil && entries != it.Entries {
+			err = fmt.Errorf("expected %d records, read %d: the log may be damaged; run bridge verify", it.Entries, entries)
+		}
+		return l, err
+	})
+	if err != nil {
+		err = fmt.Errorf("dump of the resources of set %s at %d: %w", set, at.Seq, err)
+	}
+	return errors.Join(err, p.noteFault(se, err))
+}
+
+// ChangeDump makes the package of the Change Dump for a closed segment, unless it is
+// there. The error is as with Dump.
+func (p *Publisher) ChangeDump(ctx context.Context, set string, segment event.Segment) error {
+	st, s, err := p.dumped(ctx, set)
+	if err != nil {
+		return err
+	}
+	se := &st.changeDumps
+	se.making.Lock()
+	defer se.making.Unlock()
+	id := p.idOf(se, s, Snapshot{Seq: segment.Last, At: segment.Until})
+	id.Segment = segment.N
+	if se.find(segment.N) != nil {
+		return nil
+	}
+	_, err = p.makeSnapshot(se, s, id, func(dir string) (l manifest, err error) {
+		encoder := translate.NewListEncoder(p.base, s.Name, s.Content)
+		head := &resourcesync.Document{Capability: resourcesync.ChangeDumpManifest, From: datetime(segment.From), Until: datetime(segment.Until),
+			Links: []resourcesync.Link{upLink(p.base, s.Name)}}
+		w := p.newPackages(ctx, dir, head, Limits{}) // one package, however large
+		l.Packages, err = w.write(func(yield func(*resourcesync.Entry, error) bool) {
+			for e, err := range p.log.Events(ctx, s.Name, segment.Range()) {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				entries := encoder.ChangeEntries(e)
+				for i := range entries {
+					encoder.AddPaths(&entries[i], e, fmt.Sprintf("/resources/%d/", e.Seq))
+					if !yield(&entries[i], nil) {
+						return
+					}
+				}
+			}
+		})
+		if err == nil && l.Packages[0].Entries != segment.Entries {
+			err = fmt.Errorf("expected %d changes, read %d: the log may be damaged; run bridge verify", segment.Entries, l.Packages[0].Entries)
+		}
+		return l, err
+	})
+	if err != nil {
+		return fmt.Errorf("dump of the changes of set %s, segment %d: %w", set, segment.N, err)
+	}
+	return nil
+}
+
+// find returns the snapshot of a segment, nil when there is none.
+func (se *series) find(segment int) *storedSnapshot {
+	for _, s := range se.snapshots() {
+		if s.segment == segment {
+			return s
+		}
+	}
+	return nil
+}
+
+// dumped returns a set of which dumps can be made now.
+func (p *Publisher) dumped(ctx context.Context, name string) (*state, event.Set, error) {
+	st, err := p.state(ctx, name)
+	if err != nil {
+		return nil, event.Set{}, err
+	}
+	set, err := p.set(ctx, name)
+	switch {
+	case err != nil:
+	case !set.Dumps || set.Content != event.Mirror || p.opts.Content == nil:
+		err = fmt.Errorf("set %s: %w: it has no dumps", name, ErrNotFound)
+	case p.opts.Full != nil && p.opts.Full() != nil:
+		err = fmt.Errorf("set %s: no dump is made: %w", name, p.opts.Full())
+	default:
+		err = requireComplete(&set, setPath(name, "resourcedump.xml"))
+	}
+	return st, set, err
+}
+
+// packages writes the packages of a dump into a folder.
+type packages struct {
+	p      *Publisher
+	ctx    context.Context //nolint:containedctx // that of the one call of write
+	dir    string
+	head   *resourcesync.Document
+	limits Limits
+
+	made     []packedPart
+	zip      *file
+	contents *file
+	out      *bufio.Writer
+	sums     [2]*hashWriter // of zip and contents
+	dump     *resourcesync.DumpWriter
+}
+
+func (p *Publisher) newPackages(ctx context.Context, dir string, head *resourcesync.Document, limits Limits) *packages {
+	return &packages{p: p, ctx: ctx, dir: dir, head: head, limits: limits}
+}
+
+// write writes all entries, each package as full as limits allow. There is always one
+// package, which may be empty.
+func (w *packages) write(entries iter.Seq2[*resourcesync.Entry, error]) ([]packedPart, error) {
+	defer func() {
+		for _, f := range []*file{w.zip, w.contents} {
+			if f != nil {
+				f.abandon()
+			}
+		}
+	}()
+	err := w.begin()
+	for e, readErr := range entries {
+		if err == nil {
+			err = errors.Join(readErr, w.ctx.Err())
+		}
+		if err != nil {
+			break
+		}
+		if err = w.dump.Entry(e, w.content); errors.Is(err, resourcesync.ErrFull) {
+			if err = w.end(); err == nil {
+				err = w.begin()
+			}
+			if err == nil {
+				err = w.dump.Entry(e, w.content)
+			}
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", e.Loc, err)
+		}
+	}
+	if err == nil {
+		err = w.end()
+	}
+	return w.made, err
+}
+
+// content opens the content with the hash that its entry states.
+func (w *packages) content(m *resourcesync.Metadata) (io.ReadCloser, error) {
+	var sum [32]byte
+	if n, err := hex.Decode(sum[:], []byte(event.SHA256Of(m.Hash))); err != nil || n != len(sum) {
+		return nil, errors.New("no SHA-256 although its set is a mirror: run bridge verify")
+	}
+	body, _, err := w.p.opts.Content(w.ctx, sum)
+	if err != nil {
+		return nil, fmt.Errorf("%w; run bridge verify", err)
+	}
+	return body, nil
+}
+
+func (w *packages) begin() (err error) {
+	if full := w.p.opts.Full; full != nil {
+		if err := full(); err != nil {
+			return err
+		}
+	}
+	n := len(w.made) + 1
+	if w.zip, err = w.p.disk.create(filepath.Join(w.dir, fmt.Sprintf(packagePattern, n))); err != nil {
+		return err
+	}
+	if w.contents, err = w.p.disk.create(filepath.Join(w.dir, fmt.Sprintf(contentsPattern, n))); err != nil {
+		return err
+	}
+	w.sums = [2]*hashWriter{newHashWriter(w.zip), newHashWriter(w.contents)}
+	w.out = bufio.NewWriterSize(w.sums[0], 256<<10)
+	w.dump = resourcesync.NewDumpWriter(w.out, contentsFile{w.contents, w.sums[1]}, w.head)
+	w.dump.MaxEntries, w.dump.MaxBytes = w.limits.Entries, w.limits.Bytes
+	if w.limits != (Limits{}) {
+		w.dump.MaxManifest = resourcesync.MaxBytes
+	}
+	return nil
+}
+
+// contentsFile is the copy of a manifest, which is read again for the package.
+type contentsFile struct {
+	file *file
+	sum  *hashWriter
+}
+
+func (c contentsFile) Write(b []byte) (int, error) { return c.sum.Write(b) }
+
+func (c contentsFile) Read(b []byte) (int, error) { return c.file.f.Read(b) }
+
+func (c contentsFile) Seek(offset int64, whence int) (int64, error) {
+	return c.file.f.Seek(offset, whence)
+}
+
+func (w *packages) end() error {
+	entries := w.dump.Entries()
+	if err := w.dump.Close(); err != nil {
+		return err
+	}
+	if err := w.out.Flush(); err != nil {
+		return err
+	}
+	for _, f := range []*file{w.zip, w.contents} {
+		if err := f.sync(); err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	zip, contents := w.sums[0].sum(), w.sums[1].sum()
+	w.made = append(w.made, packedPart{Entries: entries, Length: zip.length, SHA256: zip.sha256, ContentsLength: contents.length, ContentsSHA256: contents.sha256})
+	return nil
+}
+
+// dumpRetry is how long Run waits after a dump that failed: a missing content comes back
+// only when somebody does something.
+const dumpRetry = 10 * time.Minute
+
+// dumpPlan says when Run tries what has failed again.
+type dumpPlan struct {
+	resources time.Time
+	changes   map[int]time.Time // by segment
+}
+
+// checkDumps checks the dumps of each set once, and makes what is due: the package of each
+// segment that has closed, and a Resource Dump where there is none or the last one has
+// become old.
+func (p *Publisher) checkDumps(ctx context.Context, plans map[string]*dumpPlan) error {
+	sets, err := p.log.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, set := range sets {
+		if err := defect.Guard(func() error { return p.checkDump(ctx, plans, set) }); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Publisher) checkDump(ctx context.Context, plans map[string]*dumpPlan, set event.Set) error {
+	st, err := p.state(ctx, set.Name)
+	if err != nil {
+		return err
+	}
+	if !set.Dumps {
+		return p.removeDumps(st)
+	}
+	plan := plans[set.Name]
+	if plan == nil {
+		plan = &dumpPlan{changes: map[int]time.Time{}}
+		plans[set.Name] = plan
+		if err := errors.Join(p.cleanup(&st.resourceDumps), p.cleanup(&st.changeDumps)); err != nil {
+			p.logger.Warn("leftovers of dumps could not be removed", "set", set.Name, "error", err)
+		}
+	}
+	if set.Partial || p.opts.Content == nil {
+		return nil
+	}
+	return errors.Join(p.makeChangeDumps(ctx, st, set, plan), p.makeResourceDump(ctx, st, set, plan))
+}
+
+// removeDumps removes the dumps of a set that is to have none any more.
+func (p *Publisher) removeDumps(st *state) error {
+	var errs []error
+	for _, se := range []*series{&st.resourceDumps, &st.changeDumps} {
+		se.making.Lock()
+		se.mu.Lock()
+		se.kept = nil
+		se.mu.Unlock()
+		if _, err := os.Stat(se.dir); err == nil {
+			errs = append(errs, p.disk.remove(se.dir))
+		}
+		se.making.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Publisher) makeResourceDump(ctx context.Context, st *state, set event.Set, plan *dumpPlan) error {
+	now := p.opts.Now()
+	current := st.resourceDumps.current()
+	if current != nil && (current.Seq == set.Last || now.Sub(current.made) < p.opts.DumpEvery) || now.Before(plan.resources) {
+		return nil
+	}
+	if err := p.Dump(ctx, set.Name); err != nil {
+		plan.resources = p.opts.Now().Add(dumpRetry)
+		return err
+	}
+	if current = st.resourceDumps.current(); current != nil {
+		p.logger.Info("Resource Dump made", "set", set.Name, "seq", current.Seq, "records", set.Live, "packages", current.Parts,
+			"bytes", current.bytes, "took", p.opts.Now().Sub(now))
+	}
+	return nil
+}
+
+func (p *Publisher) makeChangeDumps(ctx context.Context, st *state, set event.Set, plan *dumpPlan) error {
+	_, segments, err := p.segments(ctx, st)
+	if err != nil {
+		return err
+	}
+	made := map[int]bool{}
+	for _, s := range st.changeDumps.snapshots() {
+		made[s.segment] = true
+	}
+	var failed error
+	waiting := false
+	for _, g := range ChangeListSegments(set, segments) {
+		now := p.opts.Now()
+		if g.Open() || made[g.N] {
+			continue
+		}
+		if now.Before(plan.changes[g.N]) {
+			waiting = true // its fault is noted
+			continue
+		}
+		switch err := p.ChangeDump(ctx, set.Name, g); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			plan.changes[g.N] = now.Add(dumpRetry)
+			failed = errors.Join(failed, err)
+		default:
+			delete(plan.changes, g.N)
+			p.logger.Info("Change Dump made", "set", set.Name, "segment", g.N, "took", p.opts.Now().Sub(now))
+		}
+	}
+	if failed == nil && waiting {
+		return nil
+	}
+	return errors.Join(failed, p.noteFault(&st.changeDumps, failed))
+}
+
+// faultName is the file in the folder of a series that says why its last dump could not be
+// made, for bridge status, which runs beside the process that makes them.
+const faultName = "fault"
+
+// noteFault keeps why a dump could not be made, or that it could.
+func (p *Publisher) noteFault(se *series, fault error) error {
+	path := filepath.Join(se.dir, faultName)
+	switch {
+	case fault == nil:
+		if _, err := os.Stat(path); err != nil {
+			return nil
+		}
+		return p.disk.remove(path)
+	case errors.Is(fault, context.Canceled):
+		return nil
+	}
+	if err := p.disk.mkdir(se.dir); err != nil {
+		return err
+	}
+	return p.disk.writeFile(path, []byte(fault.Error()), false)
+}
+
+// DumpState is what there is of the dumps of a set.
+type DumpState struct {
+	// Seq is the Seq whose state the Resource Dump has, 0 when there is none.
+	Seq event.Seq
+	// Segments counts the closed segments, and Packed those that the Change Dump has.
+	Segments, Packed int
+	// Faults say why the newest dumps could not be made.
+	Faults []string
+}
+
+// DumpState returns what there is of the dumps of a set. The error may be ErrNotFound.
+func (p *Publisher) DumpState(ctx context.Context, set string) (d DumpState, err error) {
+	st, err := p.state(ctx, set)
+	if err != nil {
+		return d, err
+	}
+	if current := st.resourceDumps.current(); current != nil {
+		d.Seq = current.Seq
+	}
+	d.Packed = len(st.changeDumps.snapshots())
+	s, segments, err := p.segments(ctx, st)
+	if err != nil {
+		return d, err
+	}
+	if d.Segments = len(ChangeListSegments(s, segments)); d.Segments > 0 {
+		d.Segments-- // the open one
+	}
+	for _, se := range []*series{&st.resourceDumps, &st.changeDumps} {
+		if text, err := os.ReadFile(filepath.Join(se.dir, faultName)); err == nil {
+			d.Faults = append(d.Faults, string(text))
+		}
+	}
+	return d, nil
+}

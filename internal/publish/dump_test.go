@@ -1,0 +1,481 @@
+package publish
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// contentStore has the contents of a log's events, by their hash.
+type contentStore struct {
+	mu  sync.Mutex
+	all map[[32]byte][]byte
+}
+
+func (c *contentStore) open(_ context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.all[sum]
+	if !ok {
+		return nil, 0, fmt.Errorf("content %x: %w", sum[:4], fs.ErrNotExist)
+	}
+	return memoryFile{bytes.NewReader(b)}, int64(len(b)), nil
+}
+
+// take keeps the contents that the events of a set name, and makes some for those
+// representations that have none.
+func (c *contentStore) take(l *sliceLog) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range l.sets["main"].events {
+		e := &l.sets["main"].events[i]
+		var number, version int
+		_, _ = fmt.Sscanf(e.Title, "Record <%d> & version %d", &number, &version)
+		for j := range e.Representations {
+			r := &e.Representations[j]
+			b := fmt.Appendf(nil, "content %d of record %d", version, number)
+			if j > 0 {
+				b = append(b, " as HTML"...)
+			}
+			sum := sha256.Sum256(b)
+			r.Hash, r.Length = event.HashOf(sum), int64(len(b))
+			c.all[sum] = b
+		}
+	}
+}
+
+// dumping returns a log with so many events, whose set has dumps, and its contents.
+func dumping(every, events int) (*sliceLog, *contentStore) {
+	l, c := history(every, event.Mirror).fill("main", events), &contentStore{all: map[[32]byte][]byte{}}
+	l.sets["main"].set.Dumps = true
+	c.take(l)
+	return l, c
+}
+
+// dumper is a Publisher with dumps, two records to a package.
+func dumper(t testing.TB, l Log, c *contentStore, dir string) *Publisher {
+	p := publisherIn(t, l, dir)
+	p.opts.Content, p.opts.DumpEvery = c.open, time.Hour
+	p.packageLimits.Entries = 4
+	return p
+}
+
+// runDumps does once what Run does for dumps.
+func runDumps(t testing.TB, p *Publisher) error {
+	t.Helper()
+	return p.checkDumps(t.Context(), map[string]*dumpPlan{})
+}
+
+// packagesOf reads a dump: the manifests of its packages, each checked, with their bytes.
+func packagesOf(t testing.TB, p *Publisher, path string) (entries []*resourcesync.Entry, zips map[string][]byte) {
+	t.Helper()
+	doc, _ := get(t, p, path, false)
+	r := resourcesync.NewReader(bytes.NewReader(doc), resourcesync.ReadOptions{URL: base + path, ContentType: "application/xml", Report: func(p resourcesync.Problem) { t.Error(p) }})
+	zips = map[string][]byte{}
+	for {
+		e, err := r.Next()
+		if err == io.EOF {
+			return entries, zips
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pack, meta := get(t, p, strings.TrimPrefix(e.Loc, base), true)
+		if length, _ := e.Metadata.Length.Bytes(); !meta.Immutable || meta.Gzip || meta.ContentType != "application/zip" || e.Metadata.Type != "application/zip" ||
+			length != int64(len(pack)) || e.Metadata.Hash != event.HashOf(sha256.Sum256(pack)) || meta.ETag != `"`+event.SHA256Of(e.Metadata.Hash)+`"` {
+			t.Errorf("%s: %+v, %+v, %d bytes", e.Loc, meta, e.Metadata, len(pack))
+		}
+		zips[e.Loc] = pack
+		contents, _ := get(t, p, strings.TrimPrefix(e.Links[0].Href, base), true)
+		d, err := resourcesync.NewDumpReader(bytes.NewReader(pack), int64(len(pack)), resourcesync.DumpOptions{URL: e.Loc, Report: func(p resourcesync.Problem) { t.Error(p) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, err := zip.NewReader(bytes.NewReader(pack), int64(len(pack)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := fs.ReadFile(inside, resourcesync.ManifestName)
+		if err != nil || !bytes.Equal(manifest, contents) || e.Links[0].Rel != resourcesync.RelContents || e.Links[0].Hash != event.HashOf(sha256.Sum256(contents)) {
+			t.Errorf("%s is not the manifest of its package: %v", e.Links[0].Href, err)
+		}
+		for entry, err := range d.Entries() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if entry.Metadata.Path != "" {
+				body, err := d.Open(&entry.Metadata)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, body); err != nil {
+					t.Error(err)
+				}
+			}
+			entries = append(entries, entry)
+		}
+	}
+}
+
+// A Resource Dump has the resources of the Resource List, and a Change Dump the changes of
+// the closed Change Lists, with the contents of that time.
+func TestDumps(t *testing.T) {
+	l, c := dumping(10, 45)
+	p := dumper(t, l, c, t.TempDir())
+	for _, path := range []string{"/sets/main/resourcedump.xml", "/sets/main/changedump.xml"} {
+		if _, err := p.Document(t.Context(), path, false); !errors.Is(err, ErrNotFound) {
+			t.Errorf("before the first dump: %s: %v", path, err)
+		}
+	}
+	if doc, _ := get(t, p, "/sets/main/capabilitylist.xml", false); bytes.Contains(doc, []byte("dump")) {
+		t.Errorf("before the first dump: %s", doc)
+	}
+	if err := runDumps(t, p); err != nil {
+		t.Fatal(err)
+	}
+	list, at := resources(t, p, "main")
+	dump, zips := packagesOf(t, p, "/sets/main/resourcedump.xml")
+	if doc, _ := get(t, p, "/sets/main/resourcedump.xml", false); between(string(doc), ` at="`, `"`) != at || len(dump) != len(list) || len(zips) != (len(list)+3)/4 {
+		t.Errorf("%d of %d resources in %d packages:\n%s", len(dump), len(list), len(zips), doc)
+	}
+	for i, e := range dump {
+		if !strings.Contains(list[i], "<loc>"+e.Loc+"</loc>") || !strings.Contains(list[i], e.Metadata.Hash) {
+			t.Errorf("resource %d is %s of %s, the list has %s", i, e.Loc, e.Metadata.Hash, list[i])
+		}
+		for _, link := range e.Links {
+			if link.Rel == resourcesync.RelAlternate && !strings.HasSuffix(link.Path, ".html") {
+				t.Errorf("%s: the alternate is not in the package: %+v", e.Loc, link)
+			}
+		}
+	}
+	changes, _ := packagesOf(t, p, "/sets/main/changedump.xml")
+	var listed []string
+	set, segments, err := p.Segments(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range segments[:len(segments)-1] {
+		doc, _ := get(t, p, changeListPath("main", g.N), false)
+		listed = append(listed, entriesOf(doc)...)
+	}
+	if len(changes) != len(listed) {
+		t.Errorf("%d changes of %d", len(changes), len(listed))
+	}
+	deleted := 0
+	for i, e := range changes {
+		if !strings.Contains(listed[i], "<loc>"+e.Loc+"</loc>") || !strings.Contains(listed[i], `datetime="`+e.Metadata.Datetime.String()+`"`) || e.Metadata.Hash != "" && !strings.Contains(listed[i], e.Metadata.Hash) {
+			t.Errorf("change %d is %s of %s, the list has %s", i, e.Loc, e.Metadata.Datetime, listed[i])
+		}
+		if gone := e.Metadata.Change == resourcesync.Deleted; gone != (e.Metadata.Path == "") {
+			t.Errorf("%s of %s has the path %q", e.Metadata.Change, e.Loc, e.Metadata.Path)
+		} else if gone {
+			deleted++
+		}
+	}
+	if deleted == 0 {
+		t.Error("no deletion is tested")
+	}
+	if doc, _ := get(t, p, "/sets/main/capabilitylist.xml", false); !bytes.Contains(doc, []byte(`capability="resourcedump"`)) || !bytes.Contains(doc, []byte(`capability="changedump"`)) {
+		t.Errorf("the Capability List names no dumps: %s", doc)
+	}
+	items, err := p.Plan(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned := 0
+	for _, it := range items {
+		get(t, p, it.Path, false)
+		if it.Kind == Package {
+			planned++
+		}
+	}
+	if want := 2 * (len(zips) + len(segments) - 1); planned != want {
+		t.Errorf("the plan has %d files of packages, want %d", planned, want)
+	}
+	for _, path := range []string{"resourcedump/1/1.zip", "resourcedump/" + fmt.Sprint(set.Last) + "/9.zip", "resourcedump/" + fmt.Sprint(set.Last) + "/1.txt", "resourcedump/0" + fmt.Sprint(set.Last) + "/1.zip", "changedump/99.zip", "changedump/1/1.zip", "changedump/", "resourcedump//.zip"} {
+		if _, err := p.Document(t.Context(), setPath("main", path), false); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+
+	// Another log with the same events gives the same bytes.
+	l2, c2 := dumping(10, 45)
+	q := dumper(t, l2, c2, t.TempDir())
+	if err := runDumps(t, q); err != nil {
+		t.Fatal(err)
+	}
+	if _, again := packagesOf(t, q, "/sets/main/resourcedump.xml"); len(again) != len(zips) {
+		t.Error("another number of packages")
+	} else {
+		for loc := range zips {
+			if !bytes.Equal(zips[loc], again[loc]) {
+				t.Errorf("%s has other bytes", loc)
+			}
+		}
+	}
+	for _, path := range []string{"/sets/main/changedump.xml", "/sets/main/resourcedump.xml"} {
+		a, _ := get(t, p, path, false)
+		b, _ := get(t, q, path, false)
+		if !bytes.Equal(a, b) {
+			t.Errorf("%s has other bytes", path)
+		}
+	}
+
+	// A set that is to have no dumps any more has none, and their files go.
+	l.sets["main"].set.Dumps = false
+	if err := runDumps(t, p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Document(t.Context(), "/sets/main/resourcedump.xml", false); !errors.Is(err, ErrNotFound) {
+		t.Errorf("without dumps: %v", err)
+	}
+	if left, _ := os.ReadDir(p.setDir("main")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Run makes dumps at the start; a package of a segment soon after that has closed, and a
+// new Resource Dump when the last one is old and something has changed. Two are kept.
+func TestDumpSchedule(t *testing.T) {
+	l, c := dumping(10, 45)
+	p := dumper(t, l, c, t.TempDir())
+	plans, now := map[string]*dumpPlan{}, time.Now()
+	p.opts.Now = func() time.Time { return now }
+	var first event.Seq
+	for _, step := range []struct {
+		later    time.Duration
+		events   int
+		segments int
+		made     bool
+	}{{0, 0, 4, true}, {time.Minute, 20, 6, false}, {2 * time.Hour, 0, 6, true}, {2 * time.Hour, 0, 6, false}, {2 * time.Hour, 1, 6, true}} {
+		l.fill("main", step.events)
+		c.take(l)
+		now = now.Add(step.later)
+		if err := p.checkDumps(t.Context(), plans); err != nil {
+			t.Fatal(err)
+		}
+		d, err := p.DumpState(t.Context(), "main")
+		if err != nil || d.Packed != step.segments || (d.Seq != first) != step.made || d.Faults != nil {
+			t.Errorf("%+v: %+v, %v", step, d, err)
+		}
+		first = d.Seq
+	}
+	if left, err := os.ReadDir(filepath.Join(p.setDir("main"), "resourcedump")); err != nil || len(left) != 2 {
+		t.Errorf("kept: %v, %v", left, err)
+	}
+}
+
+// Run does it too, beside the snapshots.
+func TestDumpRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, c := dumping(10, 45)
+		p := dumper(t, l, c, t.TempDir())
+		end := run(p)
+		synctest.Wait()
+		end()
+		if d, err := p.DumpState(t.Context(), "main"); err != nil || d.Seq == 0 || d.Packed != 4 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+}
+
+// Without one of its contents there is no dump, the one before stays, and bridge says why;
+// with the content it is made.
+func TestDumpWithoutContent(t *testing.T) {
+	for name, spoil := range map[string]func(c *contentStore, sum [32]byte){
+		"missing": func(c *contentStore, sum [32]byte) { delete(c.all, sum) },
+		"damaged": func(c *contentStore, sum [32]byte) { c.all[sum] = []byte("content ?? of record ??") },
+		"shorter": func(c *contentStore, sum [32]byte) { c.all[sum] = c.all[sum][1:] },
+	} {
+		l, c := dumping(10, 25)
+		p := dumper(t, l, c, t.TempDir())
+		p.opts.DumpEvery = 0
+		if err := runDumps(t, p); err != nil {
+			t.Fatal(err)
+		}
+		before, zips := packagesOf(t, p, "/sets/main/resourcedump.xml")
+		l.fill("main", 20)
+		c.take(l)
+		var last *event.Event // in segment 3, and live
+		for i := range l.sets["main"].events {
+			if e := &l.sets["main"].events[i]; e.Live() && e.Seq > l.sets["main"].segments[2].First && e.Seq <= l.sets["main"].segments[2].Last {
+				last = e
+			}
+		}
+		var sum [32]byte
+		for s := range c.all {
+			if event.HashOf(s) == last.Representations[0].Hash {
+				sum = s
+			}
+		}
+		good := c.all[sum]
+		spoil(c, sum)
+		err := runDumps(t, p)
+		if err == nil || !strings.Contains(err.Error(), "segment 3") || !strings.Contains(err.Error(), event.Key(last.Record)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		state, err := p.DumpState(t.Context(), "main")
+		if err != nil || len(state.Faults) == 0 || !strings.Contains(strings.Join(state.Faults, ""), event.Key(last.Record)) {
+			t.Errorf("%s: the state is %+v, %v", name, state, err)
+		}
+		after, same := packagesOf(t, p, "/sets/main/resourcedump.xml")
+		if len(after) != len(before) && len(same) == len(zips) && len(state.Faults) == 2 {
+			t.Errorf("%s: the dump before has gone", name)
+		}
+		// The Change Dump goes on behind the hole, and says so.
+		doc, _ := get(t, p, "/sets/main/changedump.xml", false)
+		if from := between(string(doc), ` from="`, `"`); from != l.sets["main"].segments[3].From.String() || strings.Contains(string(doc), "/changedump/2.zip") {
+			t.Errorf("%s: the Change Dump begins at %s:\n%s", name, from, doc)
+		}
+		c.all[sum] = good
+		if err := runDumps(t, p); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := p.DumpState(t.Context(), "main"); err != nil || state.Faults != nil || state.Packed != 4 {
+			t.Errorf("%s: with the content again: %+v, %v", name, state, err)
+		}
+		if doc, _ := get(t, p, "/sets/main/changedump.xml", false); !strings.Contains(string(doc), "/changedump/1.zip") {
+			t.Errorf("%s: with the content again:\n%s", name, doc)
+		}
+	}
+}
+
+// Whatever step of a dump fails, or is the last before a crash: what is published is the
+// dump before or the new one, whole, and the next run makes the new one.
+func TestDumpFaults(t *testing.T) {
+	eachFault(t, func(t *testing.T, fault func(op, path string, step func() error) error) {
+		l, c := dumping(10, 12)
+		dir := t.TempDir()
+		p := dumper(t, l, c, dir)
+		p.opts.DumpEvery = 0
+		if err := runDumps(t, p); err != nil {
+			t.Fatal(err)
+		}
+		l.fill("main", 10)
+		c.take(l)
+		p.setFault(fault)
+		_ = runDumps(t, p)
+		p.setFault(nil)
+		for _, q := range []*Publisher{p, dumper(t, l, c, dir)} {
+			q.opts.DumpEvery = 0
+			packagesOf(t, q, "/sets/main/resourcedump.xml")
+			packagesOf(t, q, "/sets/main/changedump.xml")
+			if err := runDumps(t, q); err != nil {
+				t.Fatal(err)
+			}
+			dump, _ := packagesOf(t, q, "/sets/main/resourcedump.xml")
+			if set := mustSet(t, l); int64(len(dump)) != set.Live {
+				t.Errorf("after the next run the dump has %d resources, want %d", len(dump), set.Live)
+			}
+			for folder, want := range map[string]int{"resourcedump": 2, "changedump": 2} {
+				left, err := os.ReadDir(filepath.Join(q.setDir("main"), folder))
+				if err != nil || len(left) != want {
+					t.Errorf("%s has %v, want %d: %v", folder, left, want, err)
+				}
+			}
+		}
+	})
+}
+
+// A package that has been damaged on disk is never served, and made again with the same
+// bytes.
+func TestDumpDamage(t *testing.T) {
+	l, c := dumping(10, 25)
+	dir := t.TempDir()
+	if err := runDumps(t, dumper(t, l, c, dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/sets/main/changedump/1.zip", "/sets/main/changedump/1.xml", fmt.Sprintf("%s.zip", resourceDumpPath("main", mustSet(t, l).Last, 1))} {
+		p := dumper(t, l, c, dir)
+		want, _ := get(t, p, path, false)
+		file := filepath.Join(dir, "snapshots", strings.TrimPrefix(path, "/sets/"))
+		if strings.Contains(path, "changedump") {
+			file = strings.Replace(file, "/1.", "/1/1.", 1)
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 1
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p = dumper(t, l, c, dir)
+		checks, err := p.VerifyDumps(t.Context(), "main")
+		if damaged := slices.Concat(mapChecks(checks)...); err != nil || len(damaged) != 1 || damaged[0] != file {
+			t.Errorf("%s: found %v, %v", file, damaged, err)
+		}
+		var notReady *NotReadyError
+		if _, err := p.Document(t.Context(), path, false); !errors.As(err, &notReady) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if err := runDumps(t, p); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := get(t, p, path, false); !bytes.Equal(got, want) {
+			t.Errorf("%s has other bytes", path)
+		}
+	}
+}
+
+func mapChecks(checks []Check) (damaged [][]string) {
+	for _, c := range checks {
+		damaged = append(damaged, c.Damaged)
+	}
+	return damaged
+}
+
+// Info-ZIP and a script that knows nothing of this program take what we made.
+func TestDumpUnzip(t *testing.T) {
+	unzip, python := testenv.Need(t, "unzip", "unzip"), testenv.Need(t, "python3", "python3")
+	l, c := dumping(10, 45)
+	p := dumper(t, l, c, t.TempDir())
+	if err := runDumps(t, p); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, path := range []string{"/sets/main/resourcedump.xml", "/sets/main/changedump.xml"} {
+		_, zips := packagesOf(t, p, path)
+		for loc, b := range zips {
+			dir := t.TempDir()
+			pack, copied := filepath.Join(dir, "1.zip"), filepath.Join(dir, "1.xml")
+			contents, _ := get(t, p, strings.TrimSuffix(strings.TrimPrefix(loc, base), ".zip")+".xml", false)
+			if err := errors.Join(os.WriteFile(pack, b, 0o600), os.WriteFile(copied, contents, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(unzip, "-q", pack, "-d", filepath.Join(dir, "unpacked")).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", loc, err, out)
+			}
+			for _, what := range []string{filepath.Join(dir, "unpacked"), pack} {
+				out, err := exec.Command(python, filepath.Join(testenv.Root(t), "testdata", "check_dump.py"), what, copied).CombinedOutput()
+				if err != nil {
+					t.Errorf("%s: %v\n%s", loc, err, out)
+				}
+			}
+			n++
+		}
+	}
+	if n < 5 {
+		t.Errorf("%d packages are tested", n)
+	}
+}

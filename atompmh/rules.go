@@ -24,6 +24,8 @@ type Rule struct {
 	Strict bool
 	// Several: it is about how documents fit together, so that no single one shows it.
 	Several bool
+	// Contents: it is about representations, which no Reader fetches.
+	Contents bool
 }
 
 // The severities of rules. A rule that this implementation has added, or that is of a
@@ -73,6 +75,7 @@ const (
 	ruleCurrentLink = "5005-current-link"
 	ruleNextArchive = "5005-next-archive"
 	ruleChain       = "pmh-chain"
+	ruleResolves    = "pmh-resolves"
 )
 
 const draft = "Atom-PMH draft 2012-11-23, "
@@ -122,6 +125,7 @@ func Rules() []Rule {
 		{ID: ruleCurrentLink, Title: "an archive document has a link current to the subscription document", Clause: "RFC 5005 4", Severity: Should, Strict: true},
 		{ID: ruleNextArchive, Title: "an archive document has next-archive, unless it is the newest", Clause: "RFC 5005 4", Severity: Should, Strict: true, Several: true},
 		{ID: ruleChain, Title: "prev-archive leads to an Atom Feed Document, and never back to one of the chain", Clause: draft + "Timestamps", Severity: Must, Several: true},
+		{ID: ruleResolves, Title: "the alternate links of an active entry resolve, to representations of the stated type", Clause: draft + "Active entries", Severity: Must, Contents: true},
 	}
 }
 

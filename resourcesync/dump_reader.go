@@ -44,6 +44,8 @@ type DumpOptions struct {
 	// resolved against it.
 	URL    string
 	Limits DumpLimits
+	// Strict checks the rules that no Destination depends on too, see ReadOptions.Strict.
+	Strict bool
 	// Report is called with each place where the manifest breaks a rule and can be
 	// read all the same; nil is allowed. It is called from within NewDumpReader and
 	// Entries.
@@ -411,7 +413,7 @@ func (d *DumpReader) manifest() (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewReader(in, ReadOptions{URL: d.o.URL, ContentType: "application/xml", Limits: d.o.Limits.Manifest, Report: d.o.Report}), nil
+	return NewReader(in, ReadOptions{URL: d.o.URL, ContentType: "application/xml", Limits: d.o.Limits.Manifest, Strict: d.o.Strict, Report: d.o.Report}), nil
 }
 
 // Manifest returns the head of the manifest.

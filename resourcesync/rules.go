@@ -29,6 +29,8 @@ type Rule struct {
 	Strict bool
 	// Several: it is about how documents fit together, so that no single one shows it.
 	Several bool
+	// Contents: it is about packages and resources, which no Reader fetches.
+	Contents bool
 }
 
 // The severities of rules. A rule that this implementation has added, or that is of a
@@ -111,6 +113,12 @@ const (
 	ruleIndexLink  = "rs-index-link"
 	ruleIndexUntil = "rs-index-until"
 	ruleWellKnown  = "rs-well-known"
+
+	// Only packages and resources show these.
+	rulePackageFile = "rs-package-file"
+	ruleBitstream   = "rs-bitstream"
+	ruleContents    = "rs-contents"
+	ruleResource    = "rs-resource"
 )
 
 // Rules returns the table of all rules, in a fixed order.
@@ -186,6 +194,12 @@ func Rules() []Rule {
 		{ID: ruleIndexLink, Title: "a document that an index names has a link with rel=index to it", Clause: clause + "10.1, 12.1, 13.1", Severity: Should, Several: true},
 		{ID: ruleIndexUntil, Title: "an index states the until of a closed Change List, and none of an open one", Clause: clause + "12.2", Severity: Must, Several: true},
 		{ID: ruleWellKnown, Title: "the Source Description is at /.well-known/resourcesync", Clause: clause + "6.3.2", Severity: Should, Several: true},
+
+		// Packages and resources.
+		{ID: rulePackageFile, Title: "a package is a ZIP file with a manifest.xml at its top level", Clause: clause + "11.2, 13.2", Severity: Must, Contents: true},
+		{ID: ruleBitstream, Title: "the bitstreams of a package are where and what its manifest says", Clause: clause + "11.2, 13.2", Severity: Must, Contents: true},
+		{ID: ruleContents, Title: "the manifest that contents leads to is the one in the package", Clause: clause + "11.1, 13.1", Severity: Must, Contents: true},
+		{ID: ruleResource, Title: "a loc answers with the length, hash and type that are stated", Clause: clause + "7", Severity: Must, Contents: true},
 	}
 }
 

@@ -17,6 +17,7 @@ func validateCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&as, "as", "", "the `protocol`: atom-pmh, resourcesync or sip (default: what the root element says)")
 	flags.BoolVar(&o.Follow, "follow", false, "check the whole chain of a feed, or the whole Source of a document")
+	flags.BoolVar(&o.Contents, "contents", false, "fetch resources, representations and packages too, and compare them with what is said of them")
 	flags.BoolVar(&strict, "strict", false, "exit with status 1 where a should is broken, too")
 	flags.BoolVar(&quiet, "quiet", false, "print broken musts and shoulds only, no notes and no documents")
 	flags.StringVar(&o.Base, "base", "", "the `URL` that files and standard input are copies of")
@@ -37,8 +38,8 @@ func validateCommand() *cobra.Command {
 		default:
 			return usage(fmt.Errorf("--as %q: want atom-pmh, resourcesync or sip", as))
 		}
-		if o.Follow && (o.Base != "" || len(args) == 1 && args[0] == "-") {
-			return usage(errors.New("--follow needs documents that can be asked for: name URLs or files, and leave --base out"))
+		if (o.Follow || o.Contents) && (o.Base != "" || len(args) == 1 && args[0] == "-") {
+			return usage(errors.New("--follow and --contents need documents that can be asked for: name URLs or files, and leave --base out"))
 		}
 		if o.MaxDocuments < 0 || o.MaxFindings < 0 {
 			return usage(errors.New("--max-documents and --max-findings want a number above 0"))

@@ -137,12 +137,12 @@ package and what is declared in it) or the test that fulfils it in a bridge, or 
 	}
 	var rows [][4]string
 	for _, r := range resourcesync.Rules() {
-		rows = append(rows, [4]string{r.ID, r.Severity + several(r.Several), r.Title, r.Clause})
+		rows = append(rows, [4]string{r.ID, r.Severity + several(r.Several, r.Contents), r.Title, r.Clause})
 	}
 	table("ResourceSync", rows)
 	rows = nil
 	for _, r := range atompmh.Rules() {
-		severity := r.Severity + several(r.Several)
+		severity := r.Severity + several(r.Several, r.Contents)
 		if r.Reader {
 			severity = "(for consumers)"
 		}
@@ -154,7 +154,7 @@ package and what is declared in it) or the test that fulfils it in a bridge, or 
 		rows = append(rows, [4]string{r.ID, r.Severity, r.Title, r.Clause})
 	}
 	table("SIP", rows)
-	b.WriteString("\n† shows only in several documents: with `--follow`.\n\n## Requirements\n")
+	b.WriteString("\n† shows only in several documents: with --follow. ‡ shows only in resources and packages: with --contents, or when a package itself is checked.\n\n## Requirements\n")
 	for _, spec := range specifications() {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| no. | clause | | what is required | rules | in a bridge |\n|---|---|---|---|---|---|\n", spec.title, spec.text)
 		for i, q := range spec.requirements {
@@ -171,9 +171,12 @@ package and what is declared in it) or the test that fulfils it in a bridge, or 
 	return b.String()
 }
 
-func several(yes bool) string {
-	if yes {
+func several(several, contents bool) string {
+	switch {
+	case several:
 		return " †"
+	case contents:
+		return " ‡"
 	}
 	return ""
 }

@@ -1,7 +1,10 @@
 package validate
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,7 +26,7 @@ import (
 // The corpus has a file for each rule, with documents that keep it and documents that
 // break it: pass.* and fail.*, or, where it takes several, the folders pass and fail,
 // of which start is checked with Follow. In a document {host} is where it is served, {self}
-// its own URL, and a line that begins with {repeat N} stands N times.
+// its own URL, a .zip file is made of its parts, and a line that begins with {repeat N} stands N times.
 
 // elsewhere are the rules that no single run can see broken, and the tests that do.
 func elsewhere() map[string]string {
@@ -68,9 +71,10 @@ func TestCorpus(t *testing.T) {
 				t.Fatal(err)
 			}
 			site := serveCorpus(t, archive)
+			o := Options{Follow: several, Contents: ofContents(id)}
 			for _, kind := range []string{"pass", "fail"} {
 				target := kind + "/" + strings.TrimSpace(strings.TrimPrefix(string(archive.Comment), "start:"))
-				if !several {
+				if string(archive.Comment) == "" {
 					i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return strings.HasPrefix(f.Name, kind+".") })
 					if i < 0 {
 						t.Fatalf("no document %s.*", kind)
@@ -78,7 +82,7 @@ func TestCorpus(t *testing.T) {
 					target = archive.Files[i].Name
 				}
 				url := site[kind] + "/" + strings.TrimPrefix(target, kind+"/")
-				findings, sum := check(t, Options{Follow: several}, url)
+				findings, sum := check(t, o, url)
 				broken := slices.ContainsFunc(findings, func(f Finding) bool { return f.Rule == id })
 				switch {
 				case kind == "pass" && (broken || sum.Musts > 0 || sum.Unread > 0):
@@ -96,6 +100,37 @@ func TestCorpus(t *testing.T) {
 			t.Errorf("rule %s has no file in testdata/corpus", id)
 		}
 	}
+}
+
+// ofContents reports whether a rule shows only in resources and packages.
+func ofContents(id string) bool {
+	for _, r := range resourcesync.Rules() {
+		if r.ID == id {
+			return r.Contents
+		}
+	}
+	return id == ruleResolves
+}
+
+// zipOf makes a package of a text in which a line "### NAME" begins each file.
+func zipOf(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, file := range strings.Split(text, "### ")[1:] {
+		name, body, _ := strings.Cut(file, "\n")
+		f, err := z.Create(name)
+		if err == nil {
+			_, err = io.WriteString(f, body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 var repeated = regexp.MustCompile(`(?m)^\{repeat (\d+)\}(.*\n)`)
@@ -122,6 +157,9 @@ func serveCorpus(t *testing.T, archive *txtar.Archive) map[string]string {
 					n, _ := strconv.Atoi(m[1])
 					return strings.Repeat(m[2], n)
 				})
+				if path.Ext(name) == ".zip" {
+					text = string(zipOf(t, text))
+				}
 				_, _ = w.Write([]byte(text)) // who asked may have gone
 				return
 			}

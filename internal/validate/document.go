@@ -33,12 +33,15 @@ func (r *run) feed(in input) {
 	d.Kind = "Atom Feed Document"
 	rd := atompmh.NewReader(in.body, atompmh.ReadOptions{URL: in.url, ContentType: in.contentType, Strict: true, Report: r.atomProblem})
 	for {
-		_, err := rd.Next()
+		e, err := rd.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if stop := r.atomError(d, in.url, err); stop {
 			return
+		}
+		if e != nil {
+			r.noteAlternates(in.url, e)
 		}
 	}
 	d.Kind = feedKind(rd.Feed())
@@ -96,13 +99,17 @@ func (r *run) list(in input) {
 	d := r.begin(in.url)
 	d.Kind = "ResourceSync document"
 	rd := resourcesync.NewReader(in.body, resourcesync.ReadOptions{URL: in.url, ContentType: in.contentType, Strict: true, Report: r.listProblem})
+	head, _ := rd.Head() // Next returns the same error
 	for {
-		_, err := rd.Next()
+		e, err := rd.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if stop := r.listError(d, in.url, err); stop {
 			return
+		}
+		if e != nil {
+			r.noteEntry(head, in.url, e)
 		}
 	}
 	d.Kind = listKind(rd.Document())

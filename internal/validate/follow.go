@@ -36,6 +36,7 @@ func (r *run) chain(ctx context.Context) error {
 				r.atomError(d, doc.URL, bad)
 			} else {
 				d.Entries++
+				r.noteAlternates(doc.URL, e)
 			}
 		}
 		d.Kind = feedKind(doc.Feed())
@@ -209,7 +210,11 @@ func (c *crawl) document(ctx context.Context, n named) {
 		if stop := c.listError(d, a.URL, err); stop {
 			return
 		}
-		if e == nil || len(c.queue) > c.o.MaxDocuments {
+		if e == nil {
+			continue
+		}
+		c.noteEntry(head, a.URL, e)
+		if len(c.queue) > c.o.MaxDocuments {
 			continue
 		}
 		for i := range e.Links {

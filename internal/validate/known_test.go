@@ -65,6 +65,12 @@ func golden(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs; run make golden and look at the difference. Got:\n%s", file, got)
+		old := strings.Split(string(want), "\n")
+		for i, line := range strings.Split(got, "\n") {
+			if i >= len(old) || line != old[i] {
+				t.Fatalf("%s differs from line %d on; run make golden and look at the difference. Got:\n%s", file, i+1, line)
+			}
+		}
+		t.Errorf("%s is longer than what the code makes; run make golden", file)
 	}
 }

@@ -110,6 +110,9 @@ type Options struct {
 	// Follow reads all that belongs to a document: the chain of a feed, or the Source of
 	// a document of ResourceSync.
 	Follow bool
+	// Contents fetches the resources of Resource Lists, the representations of active
+	// entries and the packages of dumps, and compares them with what is said of them.
+	Contents bool
 	// Base is the URL that a file or standard input counts as having come from; "" is
 	// that of the file.
 	Base string
@@ -171,6 +174,11 @@ type run struct {
 	// that in which they were begun.
 	docs  map[string]*document
 	order []*document
+
+	// get fetches contents, of which those in noted were noted.
+	get      *follow.Client
+	contents []content
+	noted    map[string]bool
 }
 
 // rule is what a Finding says of the rule that it is about.
@@ -194,6 +202,7 @@ func ruleTable() map[string]rule {
 // target checks one target, and what is followed from it.
 func (r *run) target(ctx context.Context, typed string) error {
 	r.typed, r.at, r.client, r.docs, r.order = typed, "", nil, map[string]*document{}, nil
+	r.get, r.contents, r.noted = nil, nil, nil
 	defer r.end()
 	if typed == "-" {
 		if r.o.Stdin == nil {
@@ -237,7 +246,16 @@ func (r *run) target(ctx context.Context, typed string) error {
 		r.unread(r.typed, err)
 		return nil
 	}
-	a, err := c.Get(ctx, r.at, follow.Validators{})
+	r.get = c
+	if err := r.first(ctx); err != nil {
+		return err
+	}
+	return r.fetch(ctx)
+}
+
+// first checks the document behind the target's URL.
+func (r *run) first(ctx context.Context) error {
+	a, err := r.get.Get(ctx, r.at, follow.Validators{})
 	if err != nil {
 		if r.o.Follow && r.o.As != AtomPMH && r.o.As != SIP && follow.Missing(err) {
 			return r.source(ctx)
@@ -296,7 +314,13 @@ const sniffed = 64 << 10
 func (r *run) one(ctx context.Context, in input) error {
 	packed := bufio.NewReaderSize(in.body, sniffed)
 	if magic, _ := packed.Peek(4); string(magic) == "PK\x03\x04" || string(magic) == "PK\x05\x06" {
-		r.unread(r.typed, errors.New("it is a ZIP file; check the manifest.xml in it"))
+		f, size, err := spool(packed)
+		if err != nil {
+			r.unread(r.typed, err)
+			return nil
+		}
+		defer discard(f)
+		r.zip(f, size, in.url)
 		return nil
 	}
 	unpacked := bufio.NewReaderSize(resourcesync.Unpack(in.url, packed), sniffed)

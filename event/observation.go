@@ -254,6 +254,9 @@ const (
 	// ModeReplay: bad input that can be taken in after all. Who was met does
 	// not count, and what is earlier than the stored state changes nothing.
 	ModeReplay
+	// ModeRepair: what a Source says now, by an audit that has read all of it, of records
+	// of which the log says something else. It applies, whatever its order.
+	ModeRepair
 	// ModeSubmission: records that were handed in, or dispositions (SIP). There
 	// is no walk: each item is the newest word of the Source, the cursor is
 	// neither compared nor moved, and Next and Progress are not used.

@@ -220,15 +220,16 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 	if err := r.rememberVia(s, it); err != nil {
 		return err
 	}
-	if a.inLists() {
+	if a.inLists() || a.mode == event.ModeRepair && a.ordering == byPlace && !it.Deleted {
 		s.setPart(it, d.late) // beside what it has said so far
 	}
 	s.alive, s.dirty = !it.Deleted, true
-	if a.mode == event.ModeAbsent {
+	if a.mode == event.ModeAbsent || a.mode == event.ModeRepair && it.Deleted { // no part has it
 		for i := range s.parts {
 			s.parts[i].alive = false
 		}
-	} else {
+	}
+	if a.mode != event.ModeAbsent {
 		s.set(it, d.late, a.ordering)
 	}
 	if s.alive {

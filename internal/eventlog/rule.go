@@ -105,7 +105,7 @@ func (r *record) seenOrder(w *lastSaid) (stamp event.Stamp, trusted bool) {
 func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool) {
 	s := r.of(a.source)
 	switch a.mode {
-	case event.ModeSubmission:
+	case event.ModeSubmission, event.ModeRepair:
 		return apply, false
 	case event.ModeRegressed:
 		if r.regressed == nil || r.regressed.stamp != it.Order {

@@ -1,0 +1,156 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+)
+
+// Said is what one Source last said of a record, and what the log has of that record.
+type Said struct {
+	// Number is the record's, for going on after it; 0 of one that the log does not know.
+	Number int64
+	Record string
+	// Seq is that of the record's last event, 0 when it has none. Live: the record exists
+	// after it, whichever Source has it.
+	Seq  event.Seq
+	Live bool
+	// Known: the Source has said something that applies. Alive: by that it has the record.
+	Known, Alive bool
+	// Authority: the record is published as this Source says (A15).
+	Authority bool
+	// Observation is what the Source said, with its order, place and claim. It has
+	// nothing else when the record is not alive, or when only states were asked for.
+	Observation event.Observation
+	// Pending is why something newer that the Source said waits for its content, "" when
+	// nothing does. PendingSince is how long.
+	Pending      string
+	PendingSince event.Micros
+	// Held: the deletion of the record by absence is held (A6).
+	Held bool
+}
+
+const selectSaid = "SELECT id, identifier, seq, digest, source_state FROM record WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
+
+// Said returns what a Source last said of the records of its set, and what the log has
+// of them: of at most limit records after a record number, in the order of their numbers.
+// Records that the Source has said nothing of are among them. With statesOnly it leaves
+// the observations out, which need the events.
+func (l *Log) Said(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) (out []Said, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		b, err := saidBatch(ctx, q, source)
+		if err != nil {
+			return err
+		}
+		var all []*record
+		rows, err := q.QueryContext(ctx, selectSaid, max(after, b.set.id<<32), (b.set.id+1)<<32, limit)
+		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			r := &record{}
+			var digest sql.NullInt64
+			var state sql.RawBytes
+			if err := rows.Scan(&r.id, &r.identifier, &r.seq, &digest, &state); err != nil {
+				return err
+			}
+			all = append(all, r)
+			if state == nil && r.seq == 0 {
+				return nil // seen, quarantined or pending
+			}
+			s, err := readSourceState(state, nil, r.id)
+			if err != nil {
+				return fmt.Errorf("state of record %q: %w: run bridge verify", r.identifier, err)
+			}
+			r.live, r.digest = digest.Valid, digest.Int64
+			r.sources = append(r.room[:0], s)
+			return nil
+		}); err != nil {
+			return err
+		}
+		if err := b.loadRest(ctx, reading{q}, all); err != nil {
+			return err
+		}
+		out, err = b.said(ctx, q, all, statesOnly)
+		return err
+	})
+	return out, err
+}
+
+// SaidOf returns the same of the records with some identifiers, in their order.
+func (l *Log) SaidOf(ctx context.Context, source event.SourceID, identifiers []string) (out []Said, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		b, err := saidBatch(ctx, q, source)
+		if err != nil {
+			return err
+		}
+		items := make([]event.Item, len(identifiers))
+		b.hashes = make([]hashes, len(identifiers))
+		for i, identifier := range identifiers {
+			items[i].Record, b.hashes[i].key = identifier, event.KeyBits(identifier)
+		}
+		all, err := b.recordsOf(ctx, reading{q}, items)
+		if err != nil {
+			return err
+		}
+		out, err = b.said(ctx, q, all, false)
+		return err
+	})
+	return out, err
+}
+
+// saidBatch returns a batch that only looks records up, with all that may be stored of
+// them for a Source.
+func saidBatch(ctx context.Context, q sqlite.Querier, source event.SourceID) (*batch, error) {
+	src, err := readSource(ctx, q, source)
+	b := &batch{source: sourceRow{id: source, others: true, pending: true, held: true}}
+	b.set.id = src.set
+	return b, err
+}
+
+// said returns what the Source of the batch last said of records.
+func (b *batch) said(ctx context.Context, q sqlite.Querier, all []*record, statesOnly bool) ([]Said, error) {
+	if !statesOnly {
+		var published []*record
+		for _, r := range all {
+			if s := r.of(b.source.id); s != nil && s.alive && r.live && &r.sources[r.authority] == s {
+				published = append(published, r)
+			}
+		}
+		if err := b.loadBodies(ctx, reading{q}, published); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]Said, len(all))
+	for i, r := range all {
+		w := &out[i]
+		*w = Said{Number: r.id, Record: r.identifier, Seq: r.seq, Live: r.live, Held: r.held != nil}
+		if r.pending != nil {
+			w.Pending, w.PendingSince = r.pending.reason, r.pending.since
+		}
+		s := r.of(b.source.id)
+		if s == nil {
+			continue
+		}
+		w.Known, w.Alive, w.Authority = true, s.alive, &r.sources[r.authority] == s
+		if s.alive && !statesOnly {
+			v, err := r.last, error(nil)
+			if !w.Authority {
+				v, err = s.suppressedBody(r)
+			}
+			switch {
+			case err != nil:
+				return nil, err
+			case v == nil:
+				return nil, r.missingEvent()
+			}
+			w.Observation = v.obs
+			if s.plain { // a change of the stamp alone is not logged
+				w.Observation.Modified = s.stamp
+			}
+		}
+		o := &w.Observation
+		o.Record, o.Deleted, o.Order, o.Place, o.Claim = r.identifier, !s.alive, s.stamp, s.place, s.claim
+	}
+	return out, nil
+}

@@ -36,7 +36,7 @@ const (
 
 // batchSize is how many observations are committed at once.
 func (r *run) batchSize() int {
-	if r.src.Content == event.Mirror {
+	if r.src.mirrors() {
 		return min(r.h.batchSize(), mirrorBatch)
 	}
 	return r.h.batchSize()
@@ -45,6 +45,12 @@ func (r *run) batchSize() int {
 // fetchAndCommit appends a batch to the log, in a mirror with the contents that it
 // needs.
 func (r *run) fetchAndCommit(ctx context.Context, b *event.Batch) error {
+	if r.src.statedOnly {
+		for i := range b.Items {
+			b.Items[i].Fetched = !b.Items[i].Deleted
+		}
+		return r.commit(ctx, b)
+	}
 	wanted, err := r.neededContents(ctx, b)
 	if err != nil {
 		return err

@@ -17,8 +17,8 @@
 //
 // The lists of a ResourceSync Source (lists.go), its dumps (dump.go), and the pages of a legacy feed
 // (feed.go) pass the same functions; each protocol has a walker. operator.go executes
-// commands of the operator, report.go reports a harvest, and capacity.go limits the
-// memory of all harvests.
+// commands of the operator, audit.go reads a Source for an audit and repairs what that has
+// found, report.go reports a harvest, and capacity.go limits the memory of all harvests.
 package harvest
 
 import (
@@ -83,7 +83,14 @@ type Source struct {
 	// to; 0 is never.
 	FullEvery time.Duration
 	Limits    Limits
+
+	// statedOnly takes what documents state for what there is: neither contents nor media
+	// types are asked for (see Survey).
+	statedOnly bool
 }
+
+// mirrors reports whether the contents of records are fetched.
+func (src *Source) mirrors() bool { return src.Content == event.Mirror && !src.statedOnly }
 
 // Harvester harvests Sources. Its methods may be called from any goroutine, but
 // for one Source only one at a time.

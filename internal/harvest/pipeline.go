@@ -186,7 +186,7 @@ func badBytes(quarantine []event.Quarantined) (n int) {
 // one begins a new batch.
 func (p *pipeline) fillBatch(items []event.Item, doc int) int {
 	b := &p.batch
-	if p.r.src.Content != event.Mirror {
+	if !p.r.src.mirrors() {
 		from := len(b.Items)
 		if from == 0 {
 			b.Items = slices.Clip(items)

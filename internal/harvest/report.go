@@ -57,6 +57,11 @@ type Report struct {
 	RetryAfter time.Time `json:"retry_after,omitzero"`
 	// Error is why the harvest failed, "" when it did not.
 	Error string `json:"error,omitempty"`
+
+	// complete: the walk has enumerated all records, as they were at a time, which may be
+	// unknown.
+	complete bool
+	at       event.Stamp
 }
 
 // Example is a broken rule: how often, and the first place.

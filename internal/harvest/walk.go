@@ -254,7 +254,7 @@ func (r *run) end(ctx context.Context, o *walkResult) error {
 		}
 	}
 	r.absenceSeen, r.confirmed = o.Complete, o.Confirmed
-	r.updateReport(func(p *Report) { p.Full = o.Whole })
+	r.updateReport(func(p *Report) { p.Full, p.complete, p.at = o.Whole, o.Complete, stampOrUnknown(o.At) })
 	r.memory.walkMemory, r.memory.Complete, r.memory.Short = o.Memory, o.Complete, o.Short
 	// Where the Source is read whole each time, that alone is not worth a transaction.
 	if now := r.h.now().UTC(); o.Full || o.Whole && now.Sub(r.memory.FullAt) >= r.src.FullEvery/7 {
@@ -325,6 +325,16 @@ func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, 
 // that they are held (A6): all of them, or more than ten and more than a fifth.
 func isMassDeletion(absent, have int64) bool { return absent == have || absent > 10 && absent*5 > have }
 
+// guardDeletions returns how deletions by absence are applied: held, where they are too
+// many, for a person to release if the Source has no record any more.
+func (r *run) guardDeletions(absent, have int64) (mode event.Mode, person bool) {
+	if !isMassDeletion(absent, have) {
+		return event.ModeAbsent, false
+	}
+	r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
+	return event.ModeHold, r.active == 0
+}
+
 // absences deletes the records that a complete enumeration did not have (A5),
 // unless the guard keeps that back (A6). What the Source has said since the
 // moment at, which the enumeration shows, is newer; at may be unknown. parts are its
@@ -334,11 +344,7 @@ func (r *run) absences(ctx context.Context, at event.Stamp, next []byte, parts .
 	if err != nil || absent == 0 {
 		return err
 	}
-	mode, person := event.ModeAbsent, false
-	if isMassDeletion(absent, have) {
-		mode, person = event.ModeHold, r.active == 0
-		r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
-	}
+	mode, person := r.guardDeletions(absent, have)
 	for after := int64(0); ; {
 		ids, last, err := r.h.Log.Absent(ctx, r.src.ID, at, after, endBatch, parts...)
 		if err != nil {

@@ -1,0 +1,175 @@
+package harvest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// Survey is what a harvest into an empty log has found that a Source says.
+type Survey struct {
+	Report
+	// Whole: all that the Source has was read, without a gap.
+	Whole bool
+	// Complete: all records of the Source were enumerated, and nothing of that was bad: a
+	// record that was not among them has been deleted (I6). At is the moment that the
+	// enumeration shows; it may be unknown.
+	Complete bool
+	At       event.Stamp
+}
+
+// Survey reads all that a Source says into the Harvester's log, which is empty but for
+// the Source. It asks for documents alone: what they state of contents is taken for the
+// contents. known is what the log that is audited keeps of the Source: another feed at
+// its URL is an error (A7), and documents whose absence was accepted are not missed.
+func (h *Harvester) Survey(ctx context.Context, src *Source, known event.Progress, o Options) (Survey, error) {
+	var was memory
+	if err := unmarshal(known.Memory, &was); err != nil {
+		return Survey{}, fmt.Errorf("the state of the last harvest cannot be read (%w): run bridge source reset %s", err, src.Set)
+	}
+	data, err := json.Marshal(memory{walkMemory: walkMemory{FeedID: was.FeedID}, Accepted: was.Accepted})
+	if err != nil {
+		return Survey{}, err
+	}
+	if _, err := h.Log.Append(ctx, &event.Batch{Source: src.ID, Progress: &event.Progress{Memory: data}}); err != nil {
+		return Survey{}, err
+	}
+	survey := *src
+	survey.statedOnly, survey.Limits.Time, survey.Limits.Bytes = true, 0, 0
+	survey.Found = func(ctx context.Context, kind string) error {
+		_, err := h.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
+		return err
+	}
+	o.Full = true
+	r, err := h.Run(ctx, &survey, o)
+	whole := err == nil && (r.Full || r.complete) && r.Gap == ""
+	return Survey{Report: r, Whole: whole, Complete: whole && r.complete && r.Quarantined == 0, At: r.at}, err
+}
+
+// Repair is a record of which an audit has found that its Source says something else
+// than the log.
+type Repair struct {
+	// Observation is what the Source says now, and Document where.
+	Observation event.Observation
+	Document    event.Document
+	// Absent: a complete enumeration does not have the record; of Observation only its
+	// identifier counts.
+	Absent bool
+	// Seq was that of the record's last event when it was audited. A record that has
+	// another one by now is left alone.
+	Seq event.Seq
+	// NeedsEvent: what the log says of the record is wrong, although it may be what the
+	// Source says: only another event repairs it.
+	NeedsEvent bool
+}
+
+// Repairs are records of one Source that are to be repaired.
+type Repairs struct {
+	Records []Repair
+	// Absent, Have and Active count, of the whole audit, the records that the Source does
+	// not have any more, those that it had, and those that it has: the guard decides by
+	// these (A6).
+	Absent, Have, Active int64
+}
+
+// Repair brings records to what their Source says now, with the events that follow, and
+// changes nothing else: mark and walk stay as they are. It fetches the contents that it
+// needs; those that cannot be had are pending. left says of each record why it is not
+// repaired, "" if it is.
+func (h *Harvester) Repair(ctx context.Context, src *Source, in *Repairs) (left []string, report Report, err error) {
+	report, err = h.report(ctx, src, func(r *run) error {
+		return defect.Guard(func() (err error) {
+			left, err = r.repair(ctx, in)
+			return err
+		})
+	})
+	return left, report, err
+}
+
+func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
+	ids := make([]string, len(in.Records))
+	for i := range in.Records {
+		ids[i] = in.Records[i].Observation.Record
+	}
+	now, err := r.h.Log.SaidOf(ctx, r.src.ID, ids)
+	if err != nil {
+		return nil, err
+	}
+	left := make([]string, len(ids))
+	var absent []string
+	b := event.Batch{Mode: event.ModeRepair}
+	for i := range in.Records {
+		x := &in.Records[i]
+		switch {
+		case now[i].Seq != x.Seq:
+			left[i] = "the record has changed since it was audited"
+		case x.Absent:
+			absent = append(absent, ids[i])
+		default:
+			if x.Document.URL == "" {
+				x.Document = event.Document{URL: r.src.URL, FeedID: r.memory.FeedID}
+			}
+			b.Documents = append(b.Documents, x.Document)
+			b.Items = append(b.Items, r.itemAgain(x.Observation, len(b.Documents)-1))
+		}
+	}
+	for part := range slices.Chunk(b.Items, r.batchSize()) {
+		if err := r.fetchAndCommit(ctx, &event.Batch{Mode: b.Mode, Next: r.data, Documents: b.Documents, Items: part}); err != nil {
+			return nil, err
+		}
+	}
+	if len(absent) > 0 {
+		r.active = in.Active
+		mode, person := r.guardDeletions(in.Absent, in.Have)
+		if err := r.deleteAbsent(ctx, absent, mode, person, r.data); err != nil {
+			return nil, err
+		}
+		if err := r.askDoubted(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if now, err = r.h.Log.SaidOf(ctx, r.src.ID, ids); err != nil {
+		return nil, err
+	}
+	for i := range in.Records {
+		if left[i] == "" {
+			left[i] = in.Records[i].left(&now[i])
+		}
+	}
+	return left, nil
+}
+
+// left returns why a record is not repaired, "" if it is.
+func (x *Repair) left(now *eventlog.Said) string {
+	gone := x.Absent || x.Observation.Deleted
+	switch {
+	case now.Held:
+		return "its deletion is held"
+	case now.Pending != "":
+		return "pending: " + now.Pending
+	case x.NeedsEvent && now.Seq == x.Seq:
+		return "the Source has the same content: its operator has to be told"
+	case gone == now.Alive:
+		return "another bridge gives it back, or its Source is asked again"
+	}
+	return ""
+}
+
+// CompareContent reads a content to its end. why is how it differs from the hashes that
+// are stated of it, without a coding, and from the length, unless that is
+// event.NoLength; "" if it does not.
+func CompareContent(rep *event.Representation, body io.Reader) (sum [sha256.Size]byte, size int64, why string, err error) {
+	check, whole := newHashCheck(rep), sha256.New()
+	if size, err = io.Copy(io.MultiWriter(whole, check), body); err != nil {
+		return sum, size, "", err
+	}
+	got := contentJob{sum: [sha256.Size]byte(whole.Sum(nil)), size: size}
+	return got.sum, size, check.compare(&got, rep.Length), nil
+}

@@ -97,6 +97,10 @@ var rules = map[string]rule{
 		ours: []string{"atompmh", "resourcesync", "sip", "internal/strictxml", "internal/follow", "internal/fetch"},
 		why:  "validate reads documents of the protocols, and knows no log and nothing of what is published",
 	},
+	"internal/audit": {
+		ours: []string{"event", "translate", "internal/eventlog", "internal/content", "internal/fetch", "internal/harvest"},
+		why:  "an audit reads the log, the contents and a Source, and compares; it writes nothing",
+	},
 	"internal/submission": {
 		ours: []string{"event", "sip"},
 		why:  "the states of a submission, and what is kept of a disposition, are pure: no log, no clock",
@@ -150,7 +154,7 @@ var rules = map[string]rule{
 
 	"cmd/bridge": {
 		ours: []string{"event", "atompmh", "resourcesync", "sip", "fixtures",
-			"internal/daemon", "internal/config", "internal/eventlog", "internal/harvest", "internal/status", "internal/submission", "internal/validate"},
+			"internal/audit", "internal/daemon", "internal/config", "internal/eventlog", "internal/harvest", "internal/status", "internal/submission", "internal/validate"},
 		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar", "golang.org/x/term"},
 		why:   "the command parses, prints and calls the daemon; of other packages it imports only those whose words it prints",
 	},

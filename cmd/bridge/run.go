@@ -70,6 +70,7 @@ func commands() []*cobra.Command {
 		submissionCommand(),
 		notificationCommand(),
 		submitCommand(),
+		auditCommand(),
 		verifyCommand(),
 		validateCommand(),
 		configCommand(),

@@ -122,13 +122,9 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err != nil || b.opt.ReadOnly {
 		return err
 	}
-	known, err := b.Log.Hosts(ctx)
-	if err != nil {
+	if err := b.openGuard(ctx, b.Log.RememberHost); err != nil {
 		return err
 	}
-	o := b.fetchOptions()
-	o.Names = fetch.NewNames(known, b.Log.RememberHost)
-	b.guard = fetch.New(o)
 	// This Guard does not reach the configured hosts, nor has it their passwords:
 	// unauthenticated clients choose where it sends requests.
 	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, SafePorts: true})
@@ -149,6 +145,19 @@ func (b *Bridge) open(ctx context.Context) error {
 		return err
 	}
 	return b.openSIP(ctx)
+}
+
+// openGuard makes the Guard that all others are made of. save remembers a host name that
+// was connected to for the first time; nil does not.
+func (b *Bridge) openGuard(ctx context.Context, save func(ctx context.Context, name string, public bool) error) error {
+	known, err := b.Log.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	o := b.fetchOptions()
+	o.Names = fetch.NewNames(known, save)
+	b.guard = fetch.New(o)
+	return nil
 }
 
 // clock returns Options.Now as the log's clock, and as its monotonic clock too; nil is

@@ -56,7 +56,7 @@ func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Repo
 	if err != nil {
 		return err
 	}
-	failed, first := 0, error(nil)
+	var all restored
 	for ev, err := range b.Log.Live(ctx, s.Set, set.Last) {
 		if err != nil {
 			return err
@@ -64,30 +64,47 @@ func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Repo
 		if ev.Origin.Source != s.URL {
 			continue
 		}
-		for _, rep := range ev.Representations {
-			sum, err := content.ParseSum(rep.SHA256())
-			if err != nil {
-				continue // verify finds it
-			}
-			switch err := b.Contents.Check(ctx, sum); {
-			case err == nil:
-				continue
-			case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, content.ErrDamaged):
-				return err
-			}
-			err = b.restoreContent(ctx, s, rep.Href, sum)
-			switch {
-			case ctx.Err() != nil || errors.Is(err, content.ErrFull):
-				return err
-			case err != nil:
-				failed, first = failed+1, cmp.Or(first, fmt.Errorf("record %q: %w", ev.Record, err))
-			default:
-				r.Fetched++
-			}
+		if err := b.restoreRecord(ctx, s, ev, &all); err != nil {
+			return err
 		}
 	}
-	if failed > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("contents missing or damaged that could not be fetched again: %d; the first: %v", failed, first))
+	r.Fetched += all.fetched
+	if all.failed > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("contents missing or damaged that could not be fetched again: %d; the first: %v", all.failed, all.first))
+	}
+	return nil
+}
+
+// restored counts contents that were missing or damaged and were fetched again, and those
+// that could not be.
+type restored struct {
+	fetched, failed int64
+	first           error // why one could not be
+}
+
+// restoreRecord fetches the missing and damaged contents of a record again.
+func (b *Bridge) restoreRecord(ctx context.Context, s *Source, ev *event.Event, did *restored) error {
+	for _, rep := range ev.Representations {
+		sum, err := content.ParseSum(rep.SHA256())
+		if err != nil {
+			continue // verify finds it
+		}
+		switch err := b.Contents.Check(ctx, sum); {
+		case err == nil:
+			continue
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, content.ErrDamaged):
+			return err
+		}
+		err = b.restoreContent(ctx, s, rep.Href, sum)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, content.ErrFull):
+			return err
+		case err != nil:
+			did.failed++
+			did.first = cmp.Or(did.first, fmt.Errorf("record %q: %w", ev.Record, err))
+		default:
+			did.fetched++
+		}
 	}
 	return nil
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // Decisions on submissions are made by a person, or by a program, with bridge
-// submission accept, reject, settle, resend and withdraw. Where bridge serve has the
+// submission accept, reject, settle, resend and withdraw, and repairs are decided on with
+// bridge audit. Where bridge serve has the
 // data folder, the command asks it over a Unix socket in that folder: whoever may
 // write there may decide, and nobody else. Otherwise the command takes the folder and
 // decides itself.
@@ -25,7 +26,8 @@ import (
 // Settlement is what an operator has learned about a submission in doubt.
 type Settlement = ingest.Settlement
 
-// Decision settles a submission, sends submissions again, or withdraws a record.
+// Decision settles a submission, sends submissions again, withdraws a record, or repairs
+// some.
 type Decision struct {
 	ID     int64 `json:"id,omitempty"` // 0: what Set names, with Resend or Withdraw
 	Accept bool  `json:"accept,omitempty"`
@@ -47,6 +49,9 @@ type Decision struct {
 	Withdraw string `json:"withdraw,omitempty"`
 	// Reason of a rejection, or a withdrawal.
 	Reason string `json:"reason,omitempty"`
+	// Repair is records that an audit has found to differ, see NewRepair; nil is another
+	// decision.
+	Repair *Repair `json:"repair,omitempty"`
 }
 
 // DecisionResult is the outcome of a Decision.
@@ -57,6 +62,8 @@ type DecisionResult struct {
 	// Stays: the record that was withdrawn is still published, since another Source of
 	// the set has it.
 	Stays bool `json:"stays,omitempty"`
+	// Left says of each record of a Repair why it is not repaired, "" if it is.
+	Left []string `json:"left,omitempty"`
 	// Error is why it was refused; "" when it is committed.
 	Error string `json:"error,omitempty"`
 }
@@ -64,6 +71,9 @@ type DecisionResult struct {
 // Decide applies a decision, in the process that holds the data folder.
 func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error) {
 	switch {
+	case d.Repair != nil:
+		left, err := b.repair(ctx, d.Repair)
+		return DecisionResult{Left: left}, err
 	case d.Resend != "":
 		return DecisionResult{}, b.resend(ctx, d)
 	case d.Withdraw != "":
@@ -161,6 +171,8 @@ func (d *Decision) subject() string {
 	switch {
 	case d.ID != 0:
 		return fmt.Sprintf("submission %d", d.ID)
+	case d.Repair != nil:
+		return fmt.Sprintf("the repair of records of set %s", d.Repair.Set)
 	case d.Withdraw != "":
 		return fmt.Sprintf("record %q of set %s", d.Withdraw, d.Set)
 	}
@@ -172,6 +184,8 @@ func (d *Decision) seen() string {
 	switch {
 	case d.ID != 0:
 		return fmt.Sprintf("bridge submission show %d", d.ID)
+	case d.Repair != nil:
+		return "bridge audit --set " + d.Repair.Set
 	case d.Withdraw != "":
 		return "bridge log --set " + d.Set
 	}

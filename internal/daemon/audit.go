@@ -1,0 +1,284 @@
+package daemon
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/audit"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// AuditOptions are what a caller wants of an audit.
+type AuditOptions struct {
+	// Origin has the originals asked for that are on other servers than the Source.
+	Origin bool
+	// Begin is called before each Source with its URL. progress is called with how far
+	// the reading of the Source has come, and ended at its end.
+	Begin func(source string) (progress func(harvest.Progress), ended func())
+	// Found is called with what differs, a page at a time. It may set Finding.Repair.
+	Found func(ctx context.Context, p *audit.Page) error
+}
+
+// AuditedSet is what an audit has found of a set.
+type AuditedSet struct {
+	Set string `json:"set"`
+	// BaseURL is what the URLs of its documents begin with, "" when that is not configured.
+	BaseURL string `json:"base_url,omitempty"`
+	// Records live in it, and Listed have an entry in its Resource List.
+	Records int64 `json:"records"`
+	Listed  int64 `json:"listed"`
+	// Sources are in the order of their rank.
+	Sources []*audit.Report `json:"sources"`
+}
+
+const (
+	// originsAtOnce and originsRate are how many requests for originals one server gets at
+	// the same time, and a second: nobody has told it of us.
+	originsAtOnce = 2
+	originsRate   = 5
+)
+
+// Audit compares a set with its Sources. The Bridge is open for reading, beside whoever
+// writes the data folder.
+func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*AuditedSet, error) {
+	stored, err := b.Log.Set(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	if b.guard == nil {
+		if err := errors.Join(b.openGuard(ctx, nil), b.expandTemplates(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	out := &AuditedSet{Set: set}
+	if b.Config.File != "" {
+		out.BaseURL = b.Config.BaseURL
+	}
+	all, err := b.Log.Sources(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	configured, err := b.sourcesToRead(&stored, all)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		at := slices.IndexFunc(configured, func(s *Source) bool { return s.ID == all[i].ID })
+		var src *Source
+		if at >= 0 {
+			src = configured[at]
+		} else if src, err = b.unconfigured(ctx, set, &all[i]); err != nil {
+			return nil, err
+		}
+		report, err := b.auditSource(ctx, src, o)
+		if err != nil {
+			return nil, fmt.Errorf("set %s, %s: %w", set, Redact(src.URL), err)
+		}
+		if all[i].Former {
+			report.Unchecked = append(report.Unchecked, "the Source is no longer configured: its settings are not known")
+		}
+		out.Sources = append(out.Sources, report)
+	}
+	for _, src := range configured {
+		if src.ID == 0 {
+			out.Sources = append(out.Sources, &audit.Report{Set: set, Source: src.URL, Kind: src.Kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{"the Source was never harvested"}})
+		}
+	}
+	if stored, err = b.Log.Set(ctx, set); err != nil {
+		return nil, err
+	}
+	out.Records = stored.Live
+	for _, err := range b.Log.Listed(ctx, set, stored.Last) {
+		if err != nil {
+			return nil, err
+		}
+		out.Listed++
+	}
+	return out, nil
+}
+
+func (b *Bridge) auditSource(ctx context.Context, src *Source, o AuditOptions) (*audit.Report, error) {
+	a := audit.Auditor{Log: b.Log, Contents: b.Contents, Now: b.opt.Now}
+	if o.Origin {
+		a.Origin = b.originClient(src)
+	}
+	progress, ended := o.Begin(src.URL)
+	defer ended()
+	return a.Source(ctx, &src.Source, progress, o.Found)
+}
+
+// originClient returns the client that asks for the originals of a Source's records: at
+// public addresses, and those of allow_hosts, without a login.
+func (b *Bridge) originClient(src *Source) *http.Client {
+	options := b.fetchOptions()
+	options.Reach = fetch.Reach{Typed: []string{src.URL}, Allowed: b.Config.AllowHosts}
+	options.PerHost = originsAtOnce
+	if options.Rate == 0 || options.Rate > originsRate {
+		options.Rate = originsRate
+	}
+	g := fetch.New(options)
+	b.guards = append(b.guards, g)
+	return g.Client("")
+}
+
+// sourcesToRead returns the configured Sources of a set, of a log that is open for reading
+// and has all Sources of it. One that the log does not have has no ID.
+func (b *Bridge) sourcesToRead(set *event.Set, all []eventlog.Source) ([]*Source, error) {
+	n := slices.IndexFunc(b.Config.Sets, func(s config.Set) bool { return s.Name == set.Name })
+	if n < 0 {
+		return nil, nil
+	}
+	s := &b.Config.Sets[n]
+	in, err := b.setConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	in.Content = set.Content
+	for i := range all {
+		found := &all[i]
+		if in.First == 0 || found.ID < in.First {
+			in.First = found.ID
+		}
+		for j := range in.Sources {
+			if c := &in.Sources[j]; c.URL == found.URL || c.Name != "" && c.Name == found.Name {
+				c.ID, c.Kind = found.ID, found.Kind
+			}
+		}
+	}
+	out, err := b.openSources(s, &in)
+	for _, src := range out {
+		src.Epoch = set.Feed
+		if b.Config.BaseURL != "" {
+			src.Selection.Own = b.Config.BaseURL + "/sets/" + src.Set + "/"
+		}
+	}
+	return out, err
+}
+
+// Repair is some records of one Source that an audit has found to differ.
+type Repair struct {
+	Set    string `json:"set"`
+	Source string `json:"source"` // its URL
+	// Records is what harvest.Repairs has, and of each record whether it may be enough to
+	// fetch its contents again.
+	Records []byte `json:"records"`
+}
+
+type repairs struct {
+	harvest.Repairs
+	Contents []bool
+}
+
+// NewRepair returns the decision to repair what an audit has found, and of each of its
+// records the index in the page; nil when there is nothing that could be done.
+func NewRepair(p *audit.Page) (*Repair, []int, error) {
+	all := repairs{Repairs: harvest.Repairs{Absent: p.Absent, Have: p.Have, Active: p.Active}}
+	var of []int
+	r := &Repair{}
+	for i := range p.Differences {
+		d := &p.Differences[i]
+		if d.Repair == nil {
+			continue
+		}
+		of = append(of, i)
+		all.Records, all.Contents = append(all.Records, *d.Repair), append(all.Contents, d.Content)
+		r.Set, r.Source = d.Findings[0].Set, d.Findings[0].Source
+	}
+	if len(of) == 0 {
+		return nil, nil, nil
+	}
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(&all)
+	r.Records = b.Bytes()
+	return r, of, err
+}
+
+// repair repairs records, in the process that holds the data folder.
+func (b *Bridge) repair(ctx context.Context, in *Repair) ([]string, error) {
+	var all repairs
+	if err := gob.NewDecoder(bytes.NewReader(in.Records)).Decode(&all); err != nil || len(all.Contents) != len(all.Records) {
+		return nil, errors.Join(errors.New("what is to be repaired cannot be read"), err)
+	}
+	src, err := b.Find(ctx, in.Set, in.Source)
+	if err != nil {
+		return nil, err
+	}
+	src.busy.Lock()
+	defer src.busy.Unlock()
+	left := make([]string, len(all.Records))
+	var of []int // the indexes of those that need more than their contents
+	rest := all.Repairs
+	rest.Records = nil
+	for i := range all.Records {
+		x := &all.Records[i]
+		if all.Contents[i] {
+			why, err := b.repairContents(ctx, src, x)
+			if err != nil {
+				return nil, err
+			}
+			if why == "" || len(x.Observation.Representations) == 0 {
+				left[i] = why
+				continue
+			}
+		}
+		of, rest.Records = append(of, i), append(rest.Records, *x)
+	}
+	if len(of) == 0 {
+		return left, nil
+	}
+	done, report, err := b.harvest.Repair(ctx, &src.Source, &rest)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range of {
+		left[i] = done[n]
+	}
+	b.opt.Logger.Info("repaired what an audit has found", "set", src.Set, "source", src.URL, "records", len(of),
+		"created", report.Created, "updated", report.Updated, "deleted", report.Deleted, "pending", report.Pending, "held", report.Held)
+	return left, nil
+}
+
+// repairContents fetches the contents of a record again, and returns why that was not
+// enough, "" if it was.
+func (b *Bridge) repairContents(ctx context.Context, src *Source, x *harvest.Repair) (string, error) {
+	ev, err := b.Log.Record(ctx, src.Set, event.Key(x.Observation.Record))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && ev.Seq != x.Seq {
+		return "the record has changed since it was audited", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if src.Kind == config.KindSIP {
+		return "its content came with a request: " + restore, nil
+	}
+	var did restored
+	if err := b.restoreRecord(ctx, src, ev, &did); err != nil || did.failed == 0 {
+		return "", err
+	}
+	return did.first.Error(), nil
+}
+
+// SettleRepair sets on the findings of a page what became of the repair of those records
+// that NewRepair has returned the indexes of.
+func SettleRepair(p *audit.Page, of []int, left []string) {
+	for i := range p.Differences {
+		why := "it has to be done by hand"
+		if n := slices.Index(of, i); n >= 0 && n < len(left) {
+			why = cmp.Or(left[n], audit.Done)
+		}
+		for j := range p.Differences[i].Findings {
+			p.Differences[i].Findings[j].Repair = why
+		}
+	}
+}

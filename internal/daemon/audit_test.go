@@ -1,0 +1,381 @@
+package daemon_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/audit"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// auditedSource is a ResourceSync Source that states whatever a test wants of its
+// resources: a Resource List as it was on day 2, and a Change List with deletions on day
+// 3. It is its own origin server too.
+type auditedSource struct {
+	mu   sync.Mutex
+	all  map[string]*auditedResource
+	down bool
+	omit bool // the Resource List cannot be read to its end
+}
+
+type auditedResource struct {
+	body, kind string
+	day        int // of its last modification
+	hash, size bool
+	via        string // the URL of its original
+	deleted    bool   // by the Change List
+	absent     bool   // from both
+}
+
+func auditDay(n int) string {
+	return time.Date(2026, 3, n, 0, 0, 0, 0, time.UTC).Format(time.RFC3339)
+}
+
+func (s *auditedSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	base, name := "http://"+r.Host, strings.TrimPrefix(r.URL.Path, "/res/")
+	head := `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
+	switch res := s.all[name]; {
+	case s.down:
+		w.WriteHeader(http.StatusForbidden)
+	case r.URL.Path == "/capabilitylist.xml":
+		fmt.Fprintf(w, `%s<rs:md capability="capabilitylist"/><url><loc>%s/resourcelist.xml</loc><rs:md capability="resourcelist"/></url><url><loc>%[2]s/changelist.xml</loc><rs:md capability="changelist"/></url></urlset>`, head, base)
+	case r.URL.Path == "/resourcelist.xml":
+		fmt.Fprintf(w, `%s<rs:md capability="resourcelist" at="%s"/>`, head, auditDay(2))
+		s.each(func(name string, a *auditedResource) {
+			if !a.deleted && !a.absent {
+				fmt.Fprintf(w, `<url><loc>%s/res/%s</loc><lastmod>%s</lastmod><rs:md%s/>%s</url>`, base, name, auditDay(a.day), a.stated(), a.link())
+			}
+		})
+		if !s.omit {
+			_, _ = io.WriteString(w, `</urlset>`)
+		}
+	case r.URL.Path == "/changelist.xml":
+		fmt.Fprintf(w, `%s<rs:md capability="changelist" from="%s"/>`, head, auditDay(2))
+		s.each(func(name string, a *auditedResource) {
+			if a.deleted {
+				fmt.Fprintf(w, `<url><loc>%s/res/%s</loc><rs:md change="deleted" datetime="%s"/></url>`, base, name, auditDay(3))
+			}
+		})
+		_, _ = io.WriteString(w, `</urlset>`)
+	case res == nil || res.deleted:
+		w.WriteHeader(http.StatusNotFound)
+	default:
+		w.Header().Set("Content-Type", res.kind)
+		_, _ = io.WriteString(w, res.body)
+	}
+}
+
+func (s *auditedSource) each(do func(string, *auditedResource)) {
+	var names []string
+	for name := range s.all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		do(name, s.all[name])
+	}
+}
+
+func (a *auditedResource) stated() string {
+	out := fmt.Sprintf(` type="%s"`, a.kind)
+	if a.hash {
+		out += fmt.Sprintf(` hash="sha-256:%x"`, sha256.Sum256([]byte(a.body)))
+	}
+	if a.size {
+		out += fmt.Sprintf(` length="%d"`, len(a.body))
+	}
+	return out
+}
+
+func (a *auditedResource) link() string {
+	if a.via == "" {
+		return ""
+	}
+	return fmt.Sprintf(`<rs:ln rel="via" href="%s"/>`, a.via)
+}
+
+// set changes a resource.
+func (s *auditedSource) set(name string, change func(*auditedResource)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.all[name])
+}
+
+// auditHarness is a bridge that has harvested such a Source, and is to be audited.
+type auditHarness struct {
+	*harness
+	origin *auditedSource
+	other  *httptest.Server // of originals
+}
+
+func newAuditHarness(t *testing.T, names ...string) *auditHarness {
+	s := &auditedSource{all: map[string]*auditedResource{}}
+	other := httptest.NewServer(s)
+	t.Cleanup(other.Close)
+	for i, name := range names {
+		s.all[name] = &auditedResource{body: fmt.Sprintf("body of %s", name), kind: "text/plain", day: 1, hash: true, size: true}
+		switch name {
+		case "length":
+			s.all[name].hash = false
+		case "published", "original":
+			s.all[name].hash, s.all[name].size = false, false
+		case "missing":
+			s.all[name].absent = true
+		}
+		if name == "original" || i == 0 {
+			s.all[name].via = other.URL + "/res/" + name
+		}
+	}
+	a := &auditHarness{newHarness(t, s, resourceSync, entry("/capabilitylist.xml"), func(c *config.Config) { c.AllowHosts = []string{"127.0.0.1"} }), s, other}
+	a.quick()
+	a.harvest()
+	return a
+}
+
+// audit audits beside the bridge that writes, and returns "kind name" of what it finds,
+// with what became of the repair if that is asked for.
+func (a *auditHarness) audit(repair bool) (found []string, report *audit.Report) {
+	a.t.Helper()
+	b, err := daemon.Open(a.t.Context(), a.config, daemon.Options{ReadOnly: true, Now: a.options.Now})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer b.Close()
+	done, err := b.Audit(a.t.Context(), "main", daemon.AuditOptions{Origin: true,
+		Begin: func(string) (func(harvest.Progress), func()) { return func(harvest.Progress) {}, func() {} },
+		Found: func(ctx context.Context, p *audit.Page) error {
+			if repair {
+				r, of, err := daemon.NewRepair(p)
+				if err != nil {
+					return err
+				}
+				var left []string
+				if r != nil {
+					done, err := a.bridge.Decide(ctx, daemon.Decision{Repair: r})
+					if err != nil {
+						return err
+					}
+					left = done.Left
+				}
+				daemon.SettleRepair(p, of, left)
+			}
+			for _, d := range p.Differences {
+				for _, f := range d.Findings {
+					if f.Set != "main" || f.Source == "" || f.Found == f.Expected || f.Expected == "" || f.Found == "" {
+						a.t.Errorf("it says %+v", f)
+					}
+					found = append(found, strings.TrimSpace(string(f.Kind)+" "+f.Record[strings.LastIndexByte(f.Record, '/')+1:]+" "+f.Repair))
+				}
+			}
+			return nil
+		}})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	report = done.Sources[0]
+	if err := report.Sums(); err != nil {
+		a.t.Error(err)
+	}
+	if done.Records != done.Listed || report.Served != done.Records && report.Changed == 0 && !repair {
+		a.t.Errorf("%d records live, %d listed, %d served", done.Records, done.Listed, report.Served)
+	}
+	slices.Sort(found)
+	return found, report
+}
+
+// write has the log take in what no Source has said.
+func (a *auditHarness) write(name string, mode event.Mode, change func(*event.Item)) {
+	a.t.Helper()
+	a.close()
+	defer a.open()
+	log, err := eventlog.Open(a.t.Context(), a.config.Data, eventlog.Options{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer log.Close()
+	sources, err := log.Sources(a.t.Context(), "main")
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	said, err := log.SaidOf(a.t.Context(), sources[0].ID, []string{a.server.URL + "/res/" + name})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	it := event.Item{Observation: said[0].Observation}
+	it.Fetched = true
+	change(&it)
+	p, err := log.Progress(a.t.Context(), sources[0].ID)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	b := &event.Batch{Source: sources[0].ID, Cursor: p.Cursor.Version, Mode: mode, Items: []event.Item{it}, Documents: []event.Document{{URL: a.server.URL}}}
+	if _, err := log.Append(a.t.Context(), b); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// tamperContent changes the contents of a record behind the log's back.
+func (a *auditHarness) tamperContent(text, name string) {
+	a.t.Helper()
+	a.close()
+	defer a.open()
+	sum := sha256.Sum256([]byte("body of " + name))
+	tamper(a.t, filepath.Join(a.config.Data, "content.db"), text, sum[:])
+}
+
+// seeds are the kinds of differences, how each comes about, and the event that repairs
+// it; "" is none.
+var seeds = []struct {
+	kind  audit.Kind
+	seed  func(a *auditHarness, name string)
+	event string
+}{
+	{audit.Missing, func(a *auditHarness, name string) { a.origin.set(name, func(r *auditedResource) { r.absent = false }) }, "created"},
+	{audit.Extra, func(a *auditHarness, name string) { a.origin.set(name, func(r *auditedResource) { r.absent = true }) }, "deleted"},
+	{audit.Stale, func(a *auditHarness, name string) {
+		a.origin.set(name, func(r *auditedResource) { r.day, r.body = 2, "later" })
+	}, "updated"},
+	{audit.Hash, func(a *auditHarness, name string) {
+		a.origin.set(name, func(r *auditedResource) { r.body = strings.ToUpper(r.body) })
+	}, "updated"},
+	{audit.Length, func(a *auditHarness, name string) {
+		a.origin.set(name, func(r *auditedResource) { r.body += " and more" })
+	}, "updated"},
+	{audit.Type, func(a *auditHarness, name string) {
+		a.origin.set(name, func(r *auditedResource) { r.kind = "text/csv" })
+	}, "updated"},
+	{audit.DeletedThere, func(a *auditHarness, name string) {
+		a.origin.set(name, func(r *auditedResource) { r.deleted = true })
+	}, "deleted"},
+	{audit.DeletedHere, func(a *auditHarness, name string) {
+		a.write(name, event.ModeAbsent, func(it *event.Item) {
+			it.Observation = event.Observation{Record: it.Record, Deleted: true}
+			it.Reason = "by mistake"
+		})
+	}, "created"},
+	{audit.ContentMissing, func(a *auditHarness, name string) { a.tamperContent("DELETE FROM content WHERE sum = $1", name) }, ""},
+	{audit.ContentDamaged, func(a *auditHarness, name string) {
+		a.tamperContent("UPDATE content SET bytes = zeroblob(length) WHERE sum = $1", name)
+	}, ""},
+	{audit.Published, func(a *auditHarness, name string) {
+		a.write(name, event.ModeReplay, func(it *event.Item) { // one that replaces what was said, under the same claim
+			it.Order = it.Order.Add(time.Second)
+			it.Representations[0].Length--
+		})
+	}, "updated"},
+	{audit.Original, func(a *auditHarness, name string) {
+		a.origin.set(name, func(r *auditedResource) { r.body = strings.ToUpper(r.body) })
+	}, "updated"},
+}
+
+// names returns the records that the seeds are sown in, and some more.
+func seededNames() []string {
+	names := []string{"a", "b", "c", "d"}
+	for _, s := range seeds {
+		names = append(names, string(s.kind))
+	}
+	return names
+}
+
+// An audit finds each kind of difference, beside the process that writes, and a repair
+// mends it, with one event or none. Another audit finds nothing.
+func TestAuditFindsAndRepairs(t *testing.T) {
+	for _, s := range seeds {
+		t.Run(string(s.kind), func(t *testing.T) {
+			name := string(s.kind)
+			a := newAuditHarness(t, append(seededNames()[:4], name)...)
+			if found, r := a.audit(false); len(found) > 0 || !r.Whole() {
+				t.Fatalf("before: %q %+v", found, r)
+			}
+			s.seed(a, name)
+			before := a.last()
+			found, _ := a.audit(false)
+			a.want("it finds", found, name+" "+name)
+			a.want("it only reads", a.logged(before))
+			found, r := a.audit(true)
+			a.want("it repairs", found, name+" "+name+" done")
+			if !r.Whole() || r.Repaired != 1 {
+				t.Errorf("the report of the repair: %+v", r)
+			}
+			a.wantRepaired(before, s.event, name)
+		})
+	}
+}
+
+// All kinds at once: each record is repaired, and nothing is logged of the others.
+func TestAuditRepairsAll(t *testing.T) {
+	a := newAuditHarness(t, seededNames()...)
+	before := event.Seq(0)
+	var want, done, events []string
+	for _, s := range seeds {
+		name := string(s.kind)
+		s.seed(a, name)
+		want, done = append(want, name+" "+name), append(done, name+" "+name+" done")
+		if s.event != "" {
+			events = append(events, s.event+" "+name)
+		}
+	}
+	before = a.last()
+	found, r := a.audit(false)
+	slices.Sort(want)
+	a.want("it finds", found, want...)
+	if r.Missing != 1 || r.Extra != 1 || r.ToDelete != 1 || r.DeletedHere != 1 || r.AtSource != int64(len(a.origin.all)-2) {
+		t.Errorf("the report: %+v", r)
+	}
+	found, _ = a.audit(true)
+	slices.Sort(done)
+	a.want("it repairs", found, done...)
+	got := a.logged(before)
+	slices.Sort(got)
+	slices.Sort(events)
+	a.want("the log has", got, events...)
+	if found, r := a.audit(false); len(found) > 0 || !r.Whole() {
+		t.Errorf("afterwards: %q %+v", found, r)
+	}
+	if left := findings(t, a.config.Data); len(left) > 0 {
+		t.Errorf("verify finds %q", left)
+	}
+	if r := a.full(); r.Events() > 0 {
+		t.Errorf("a full harvest logs %+v", r)
+	}
+}
+
+func (a *auditHarness) wantRepaired(before event.Seq, kind, name string) {
+	a.t.Helper()
+	var want []string
+	if kind != "" {
+		want = []string{kind + " " + name}
+	}
+	a.want("the log has", a.logged(before), want...)
+	if found, r := a.audit(false); len(found) > 0 || !r.Whole() {
+		a.t.Errorf("afterwards: %q %+v", found, r)
+	}
+}
+
+// logged returns the events after a position, as "kind name".
+func (a *auditHarness) logged(after event.Seq) (out []string) {
+	a.t.Helper()
+	for ev, err := range a.bridge.Log.Events(a.t.Context(), "main", allAfter(after)) {
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		out = append(out, ev.Kind.String()+" "+ev.Record[strings.LastIndexByte(ev.Record, '/')+1:])
+	}
+	return out
+}

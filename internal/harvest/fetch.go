@@ -30,16 +30,21 @@ const (
 	// mirrorBatch is how many records of a mirror are committed at once, after their
 	// contents were fetched.
 	mirrorBatch = 1000
+	// packageBatch is how many are, when their contents are in a package on the disk.
+	packageBatch = 5000
 	// putBytes is how many fetched bytes are put into the store at once.
 	putBytes = 16 << 20
 )
 
 // batchSize is how many observations are committed at once.
 func (r *run) batchSize() int {
-	if r.src.mirrors() {
-		return min(r.h.batchSize(), mirrorBatch)
+	switch {
+	case !r.src.mirrors():
+		return r.h.batchSize()
+	case r.pack.Load() != nil:
+		return min(r.h.batchSize(), packageBatch)
 	}
-	return r.h.batchSize()
+	return min(r.h.batchSize(), mirrorBatch)
 }
 
 // fetchAndCommit appends a batch to the log, in a mirror with the contents that it

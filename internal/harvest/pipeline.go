@@ -139,15 +139,15 @@ func (p *pipeline) run(walk func() error) (walked, written error) {
 // its cursor is still that of the document before.
 func (p *pipeline) write() (err error) {
 	defer defect.Recover(&err)
-	size := p.r.batchSize()
 	for x := range p.ch {
+		size := p.r.batchSize()
 		b := &p.batch
 		doc := len(b.Documents)
 		b.Documents = append(b.Documents, x.doc)
 		b.Quarantine = append(b.Quarantine, x.quarantine...)
 		p.batchBad += badBytes(x.quarantine)
 		for len(x.items) > 0 {
-			n := p.fillBatch(x.items[:min(len(x.items), size-len(b.Items))], doc)
+			n := p.fillBatch(x.items[:min(len(x.items), max(size-len(b.Items), 0))], doc)
 			x.items = x.items[n:]
 			if len(x.items) > 0 {
 				if err := p.commit(); err != nil {

@@ -39,6 +39,7 @@ func (b *bench) cases() []measurement {
 	post := func(kind string) job { return job{Name: "post", Kind: kind, Number: posts, Repeat: connections} }
 	files := job{Name: "sink", Number: posts}
 	outbox := b.scaled(b.outbox)
+	small, large, mirrored := b.scaled(20_000), b.scaled(1100), []job{{Name: "harvest", Content: mirror}}
 
 	return []measurement{
 		// New records, with bare INSERTs of the same rows beside them, the same ones
@@ -56,6 +57,13 @@ func (b *bench) cases() []measurement {
 		// the same each.
 		{name: "follow", server: sourceOf(b.scaled(2000), 0, mirrorBody, 20*time.Millisecond), rows: followRow(b.scaled(2000)),
 			jobs: []job{{Name: "harvest", Content: mirror}, {Name: "fetch", Path: "/res/%08d.xml", Number: b.scaled(2000) / share, Repeat: 1}}},
+		// Many small records in a package, and the same ones asked for one by one at a
+		// Source that takes 5 ms for each. Then more of them, and a package of over 4 GiB,
+		// for the memory.
+		{name: "dump", server: dumpOf(small, smallBody), jobs: mirrored},
+		{name: "dump", server: sourceOf(small, 0, smallBody, 5*time.Millisecond), jobs: mirrored, rows: dumpRow(small)},
+		{name: "dump", server: dumpOf(10*small, smallBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", 10*small, smallBody)},
+		{name: "dump", server: dumpOf(large, largeBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", large, largeBody)},
 		// The longest Change List that there is. Rivals read the same file: encoding/xml
 		// its tokens alone, and the way of the reference client.
 		{name: "readlist", server: sourceOf(0, segment, 0, 0), same: true, build: []job{{Name: "savelist"}}, rows: b.readListRow,
@@ -176,6 +184,36 @@ func followRow(n int) rowsOf {
 		return []row{{name: "baseline of " + thousands(n) + " resources behind a server that takes 20 ms for each, mirror", ours: short(ours.Took),
 			rival: fmt.Sprintf("one after the other, bodies thrown away: %s (%d asked for, times %d)", short(one), n/share, share),
 			ratio: ratioOf(one, ours.Took), peak: ours.Peak, cpu: ours.CPU, bars: []bar{below("under 1.4 s", ours.Took.Seconds(), 1.4)}}}, nil
+	}
+}
+
+const (
+	smallBody = 512
+	largeBody = 4 << 20
+)
+
+// dumpRow compares a harvest of a dump with the harvest before it.
+func dumpRow(n int) rowsOf {
+	return func(all []results) ([]row, error) {
+		dumped, single := all[len(all)-2].jobs[0], last(all).jobs[0]
+		if dumped.Events != int64(n) || single.Events != int64(n) {
+			return nil, fmt.Errorf("%d and %d of %d resources were taken", dumped.Events, single.Events, n)
+		}
+		return []row{{name: "Resource Dump of " + thousands(n) + " small resources, mirror", ours: fmt.Sprintf("%s, %d requests", short(dumped.Took), dumped.Requests),
+			rival: fmt.Sprintf("by single GETs at 5 ms each, %s and %d requests; one after the other at least %s", short(single.Took), single.Requests, short(time.Duration(n)*5*time.Millisecond)),
+			ratio: ratioOf(single.Took, dumped.Took), peak: dumped.Peak, cpu: dumped.CPU}}, nil
+	}
+}
+
+// dumpMemoryRow is about the memory of a harvest of a dump.
+func dumpMemoryRow(what string, n, body int) rowsOf {
+	return func(all []results) ([]row, error) {
+		r := last(all).jobs[0]
+		if r.Events != int64(n) {
+			return nil, fmt.Errorf("%d of %d resources were taken", r.Events, n)
+		}
+		return []row{{name: fmt.Sprintf("%s of %s resources of %s bytes, %.1f GB (once)", what, thousands(n), thousands(body), float64(n)*float64(body)/1e9),
+			ours: short(r.Took), peak: r.Peak, cpu: r.CPU, bars: []bar{under(300, r.Peak)}}}, nil
 	}
 }
 

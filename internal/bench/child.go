@@ -30,6 +30,7 @@ type job struct {
 	Number    int    // how much of it
 	Documents int    // of a chain, of Number entries each
 	Changes   int    // in the Change List of a Source
+	Dumps     bool   // a Source has its resources in a dump
 	LongList  string // capability of a list of Number entries, which is all that a provider has
 	Body      int    // bytes of a resource
 	Latency   time.Duration

@@ -37,6 +37,13 @@ func sourceOf(resources, changes, body int, latency time.Duration) job {
 	return job{Name: "provider", Kind: config.ResourceSync, Number: resources, Changes: changes, Body: body, Latency: latency}
 }
 
+// dumpOf is the job of a Source that has its resources in a Resource Dump.
+func dumpOf(resources, body int) job {
+	j := sourceOf(resources, 0, body, 0)
+	j.Dumps = true
+	return j
+}
+
 // source is the SOURCE that a user types to harvest the provider at a job's URL.
 func (j *job) source() string {
 	switch {
@@ -59,7 +66,7 @@ func provide(_ context.Context, j job, ready func(result)) (result, error) {
 		case j.LongList != "":
 			return &endlessList{capability: j.LongList, entries: j.Number}
 		}
-		return &testserver.ResourceChain{Resources: j.Number, Changes: int(changes.Load()), BodySize: j.Body, Latency: j.Latency}
+		return &testserver.ResourceChain{Resources: j.Number, Changes: int(changes.Load()), BodySize: j.Body, Latency: j.Latency, Dumps: j.Dumps}
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -25,11 +25,10 @@ const ManifestName = "manifest.xml"
 // DumpLimits caps what a package may ask for. The zero value of a field means its
 // default.
 type DumpLimits struct {
-	// Files is how many files a package may have; 0 is 262,144. Some 200 bytes of
-	// memory are needed for each.
+	// Files is how many files a package may have; 0 is 262,144.
 	Files int
 	// Directory is how many bytes the ZIP file's central directory may have; 0 is
-	// 64 MiB.
+	// 32 MiB.
 	Directory int64
 	// File is how many bytes one file may have, unpacked; 0 is 1 TiB.
 	File int64
@@ -88,6 +87,7 @@ type DumpReader struct {
 	in       io.ReaderAt
 	o        DumpOptions
 	files    map[string]packedFile // by folded name
+	memory   int64
 	head     *Document
 	unpacked sync.Pool // of flate.Resetter
 }
@@ -101,6 +101,9 @@ type packedFile struct {
 	crc            uint32
 	method         uint16
 }
+
+// fileCost is about how many bytes of memory a file takes besides its name.
+const fileCost = 200
 
 const (
 	// The compression methods that are read.
@@ -129,7 +132,7 @@ const (
 // in.
 func NewDumpReader(in io.ReaderAt, size int64, o DumpOptions) (*DumpReader, error) {
 	l := &o.Limits
-	l.Files, l.Directory, l.File = cmp.Or(l.Files, 1<<18), cmp.Or(l.Directory, 64<<20), cmp.Or(l.File, 1<<40)
+	l.Files, l.Directory, l.File = cmp.Or(l.Files, 1<<18), cmp.Or(l.Directory, 32<<20), cmp.Or(l.File, 1<<40)
 	d := &DumpReader{in: in, o: o, files: map[string]packedFile{}}
 	if err := d.readDirectory(size); err != nil {
 		return nil, err
@@ -179,6 +182,7 @@ func (d *DumpReader) readDirectory(size int64) error {
 		err.Cap = "directory"
 		return err
 	}
+	d.memory = fileCost*e.files + 2*e.size
 	in := bufio.NewReaderSize(io.NewSectionReader(d.in, e.offset, e.size), 64<<10)
 	left := e.size
 	var places []packedFile // with folded names, folders included
@@ -415,6 +419,10 @@ func (d *DumpReader) manifest() (*Reader, error) {
 	}
 	return NewReader(in, ReadOptions{URL: d.o.URL, ContentType: "application/xml", Limits: d.o.Limits.Manifest, Strict: d.o.Strict, Report: d.o.Report}), nil
 }
+
+// Memory returns about how many bytes of memory the reader takes: for each file, however
+// long, a few hundred.
+func (d *DumpReader) Memory() int64 { return d.memory }
 
 // Manifest returns the head of the manifest.
 func (d *DumpReader) Manifest() *Document { return d.head }

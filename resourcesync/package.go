@@ -70,6 +70,14 @@ func (p *Package) Length() Length {
 	return Bytes(p.ref.Length)
 }
 
+// Memory returns about how many bytes of memory it takes while it is Loaded.
+func (p *Package) Memory() int64 {
+	if p.dump == nil {
+		return 0
+	}
+	return p.dump.Memory()
+}
+
 // Loaded reports whether the package was downloaded, so that Open can be called.
 func (p *Package) Loaded() bool { return p.dump != nil }
 

@@ -464,3 +464,61 @@ func TestDumpTricks(t *testing.T) {
 		}
 	}
 }
+
+// A download that breaks off goes on where it was, with the real client.
+func TestDumpDownloadResumed(t *testing.T) {
+	b, d := newDumpHarness(t, dumpedSource(9))
+	d.publish(10)
+	var ranges []string
+	direct := b.server.Config.Handler
+	b.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, ".zip") {
+			direct.ServeHTTP(w, r)
+			return
+		}
+		ranges = append(ranges, r.Header.Get("Range"))
+		if len(ranges) > 1 {
+			direct.ServeHTTP(w, r)
+			return
+		}
+		page := d.pages[r.URL.Path]
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, event.KeyBits(string(page))))
+		w.Header().Set("Content-Length", fmt.Sprint(len(page)))
+		_, _ = w.Write(page[:len(page)/2])
+	})
+	b.quiet("a harvest", b.harvest())
+	b.wantSame("a harvest")
+	if half := fmt.Sprintf("bytes=%d-", len(d.pages["/resourcedump/1.zip"])/2); !slices.Equal(ranges, []string{"", half}) {
+		t.Errorf("asked for %q, want all and then %s", ranges, half)
+	}
+}
+
+// A dump in a folder is read as one on a server is.
+func TestDumpInFolder(t *testing.T) {
+	folder := t.TempDir()
+	up := []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "cap.xml"}}
+	at := resourcesync.Seconds(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
+	text := func(d resourcesync.Document) string {
+		var b bytes.Buffer
+		if _, err := d.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for name, content := range map[string]string{
+		"cap.xml": text(resourcesync.Document{Capability: resourcesync.CapabilityList, Links: up, Entries: []resourcesync.Entry{
+			{Loc: "dump.xml", Metadata: resourcesync.Metadata{Capability: resourcesync.ResourceDump}}}}),
+		"dump.xml": text(resourcesync.Document{Capability: resourcesync.ResourceDump, At: at, Links: up, Entries: []resourcesync.Entry{{Loc: "d.zip", Metadata: resourcesync.Metadata{At: at}}}}),
+		"d.zip": string(testenv.Zip(testenv.ZipEnd{}, testenv.ZipFile{Name: "r/a", Data: "the bytes of a"}, testenv.ZipFile{Name: resourcesync.ManifestName,
+			Data: text(resourcesync.Document{Capability: resourcesync.ResourceDumpManifest, At: at, Links: up, Entries: []resourcesync.Entry{{Loc: "r/a", Metadata: resourcesync.Metadata{Path: "/r/a", Type: "text/plain"}}}})})),
+	} {
+		if err := os.WriteFile(folder+"/"+name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newFileHarness(t, config.ResourceSync+":"+folder+"/dump.xml")
+	r := b.harvest()
+	if got := b.events(0); r.Pending > 0 || r.Created != 1 || len(got) != 1 || r.Fetched != 1 {
+		t.Errorf("logged %v; %+v", got, r)
+	}
+}

@@ -33,6 +33,61 @@ func newClient(t *testing.T, o Options) *Client {
 	return c
 }
 
+// A file is asked for as it is stored, and from an offset on only where it is still the
+// same.
+func TestGetFile(t *testing.T) {
+	const whole = "0123456789"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Accept-Encoding"); got != "identity" {
+			t.Errorf("Accept-Encoding %q", got)
+		}
+		switch r.URL.Path {
+		case "/elsewhere":
+			w.Header().Set("Content-Range", "bytes 1-9/10")
+			w.WriteHeader(http.StatusPartialContent)
+		case "/unasked":
+			w.WriteHeader(http.StatusPartialContent)
+		case "/gone":
+			http.NotFound(w, r)
+		default:
+			w.Header().Set("ETag", `"1"`)
+			http.ServeContent(w, r, "", time.Time{}, strings.NewReader(whole))
+		}
+	}))
+	defer server.Close()
+	c, err := New(Options{Start: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		path, tag string
+		offset    int64
+		want      string // the answer's Offset and body; "" is an error
+	}{
+		{"/", "", 0, "0 " + whole},
+		{"/", `"1"`, 4, "4 456789"},
+		{"/", `"2"`, 4, "0 " + whole},
+		{"/", `"1"`, 99, ""},
+		{"/elsewhere", `"1"`, 4, ""},
+		{"/unasked", "", 0, ""},
+		{"/gone", `"1"`, 4, ""},
+	} {
+		a, err := c.GetFile(t.Context(), server.URL+tt.path, Validators{ETag: tt.tag}, tt.offset)
+		got := ""
+		if err == nil {
+			body, _ := io.ReadAll(a.Body)
+			got = fmt.Sprintf("%d %s", a.Offset, body)
+			a.Close()
+		}
+		if got != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("%s from %d with %s: %q, %v; want %q", tt.path, tt.offset, tt.tag, got, err, tt.want)
+		}
+	}
+	if _, err := c.GetFile(t.Context(), server.URL+"/", Validators{ETag: `"1"`}, 0); Status(err) != http.StatusNotModified {
+		t.Errorf("conditionally: %v", err)
+	}
+}
+
 func TestStart(t *testing.T) {
 	for _, start := range []string{"", "feed", "ftp://example.org/feed", "mailto:x@example.org", ":"} {
 		if _, err := New(Options{Start: start}); err == nil {

@@ -55,8 +55,7 @@ func (d *listDocument) loadPackage(ctx context.Context, items []event.Item, n in
 	case p == nil, d.single, r.src.Content != event.Mirror, n == 0:
 		return nil
 	case p.Loaded():
-		r.pack.Store(p)
-		return nil
+		return d.usePackage(ctx)
 	}
 	var requests, size int64
 	for part := range slices.Chunk(items, mirrorBatch) {
@@ -81,8 +80,7 @@ func (d *listDocument) loadPackage(ctx context.Context, items []event.Item, n in
 	err := p.Load()
 	switch {
 	case err == nil:
-		r.pack.Store(p)
-		return nil
+		return d.usePackage(ctx)
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, ErrSpent):
@@ -90,6 +88,19 @@ func (d *listDocument) loadPackage(ctx context.Context, items []event.Item, n in
 	}
 	d.single = true
 	r.problem(rulePackage, fmt.Sprintf("%v; its contents are asked for one by one", err))
+	return nil
+}
+
+// usePackage has contents taken out of the package, until the document was taken in.
+func (d *listDocument) usePackage(ctx context.Context) error {
+	p, r := d.doc.Package(), d.r
+	if n := p.Memory(); d.memory == 0 {
+		if err := r.slot.takeMemory(ctx, n); err != nil {
+			return err
+		}
+		d.memory = n
+	}
+	r.pack.Store(p)
 	return nil
 }
 

@@ -85,7 +85,9 @@ func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[event.Item]
 				l.from = stampOf(d.Head().From)
 			}
 			more := yield(l, nil)
-			if w.r.pack.Store(nil); !more { // what needed it is durable
+			w.r.pack.Store(nil) // what needed it is durable
+			w.r.slot.freeMemory(l.memory)
+			if !more {
 				return
 			}
 		}
@@ -131,6 +133,7 @@ type listDocument struct {
 	trend trend
 	// single: the package was of no use, so contents are asked for one by one.
 	single bool
+	memory int64 // that was taken for the package
 }
 
 // listID returns 64 bits of a hash of what identifies a list. It is never 0, which

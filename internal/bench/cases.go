@@ -60,10 +60,10 @@ func (b *bench) cases() []measurement {
 		// Many small records in a package, and the same ones asked for one by one at a
 		// Source that takes 5 ms for each. Then more of them, and a package of over 4 GiB,
 		// for the memory.
-		{name: "dump", server: dumpOf(small, smallBody), jobs: mirrored},
-		{name: "dump", server: sourceOf(small, 0, smallBody, 5*time.Millisecond), jobs: mirrored, rows: dumpRow(small)},
-		{name: "dump", server: dumpOf(10*small, smallBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", 10*small, smallBody)},
-		{name: "dump", server: dumpOf(large, largeBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", large, largeBody)},
+		{name: "packages", server: dumpOf(small, smallBody), jobs: mirrored},
+		{name: "packages", server: sourceOf(small, 0, smallBody, 5*time.Millisecond), jobs: mirrored, rows: dumpedRow(small)},
+		{name: "packages", server: dumpOf(10*small, smallBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", 10*small, smallBody)},
+		{name: "packages", server: dumpOf(large, largeBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", large, largeBody)},
 		// The longest Change List that there is. Rivals read the same file: encoding/xml
 		// its tokens alone, and the way of the reference client.
 		{name: "readlist", server: sourceOf(0, segment, 0, 0), same: true, build: []job{{Name: "savelist"}}, rows: b.readListRow,
@@ -192,8 +192,8 @@ const (
 	largeBody = 4 << 20
 )
 
-// dumpRow compares a harvest of a dump with the harvest before it.
-func dumpRow(n int) rowsOf {
+// dumpedRow compares a harvest of a dump with the harvest before it.
+func dumpedRow(n int) rowsOf {
 	return func(all []results) ([]row, error) {
 		dumped, single := all[len(all)-2].jobs[0], last(all).jobs[0]
 		if dumped.Events != int64(n) || single.Events != int64(n) {

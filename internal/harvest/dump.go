@@ -25,7 +25,7 @@ const requestCost = 32 << 10
 // contents, and of all records. Of a Source of which some are selected a package would
 // have too much.
 func (r *run) wantsDumps() bool {
-	return r.src.Content == event.Mirror && len(r.src.Selection.Prefixes) == 0 && !r.src.Selection.Since.Known()
+	return r.src.mirrors() && len(r.src.Selection.Prefixes) == 0 && !r.src.Selection.Since.Known()
 }
 
 // pathsOf returns where in a package the bytes of each representation of an entry are.
@@ -52,7 +52,7 @@ func pathsOf(e *resourcesync.Entry, reps []event.Representation) []string {
 func (d *listDocument) loadPackage(ctx context.Context, items []event.Item, n int) error {
 	p, r := d.doc.Package(), d.r
 	switch {
-	case p == nil, d.single, r.src.Content != event.Mirror, n == 0:
+	case p == nil, d.single, !r.src.mirrors(), n == 0:
 		return nil
 	case p.Loaded():
 		return d.usePackage(ctx)

@@ -451,7 +451,11 @@ func (r *run) end() {
 // unread enters what could not be read.
 func (r *run) unread(at string, err error) {
 	r.sum.Unread++
+	found := err.Error()
+	if errors.Is(err, follow.ErrRefused) || errors.Is(err, fetch.ErrAddress) {
+		found += "; --allow-host lets bridge ask a host"
+	}
 	if r.o.Report != nil {
-		r.o.Report(Finding{Severity: Unread, URL: r.name(at), Found: err.Error()})
+		r.o.Report(Finding{Severity: Unread, URL: r.name(at), Found: found})
 	}
 }

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/emersion/go-smtp v0.25.1
+	github.com/evanphx/json-patch/v5 v5.9.11
 	github.com/klauspost/compress v1.20.3
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/mmcdole/gofeed v1.4.2

@@ -53,6 +53,7 @@ var rules = map[string]rule{
 	"fixtures": {why: "the example providers are written by hand, so that what reads them is tested against something else"},
 
 	"internal/defect": {why: "defect knows panics and nothing else"},
+	"internal/patch": {third: []string{"github.com/evanphx/json-patch/v5"}, why: "patch knows bytes and what changes them, and no protocol"},
 	"internal/follow": {ours: []string{"internal/defect"}, why: "follow knows HTTP and where links may lead, and no protocol"},
 	"internal/limit":  {why: "limit knows connections, bytes and lines of a log, and no protocol"},
 	"internal/strictxml": {
@@ -89,7 +90,7 @@ var rules = map[string]rule{
 	},
 	"internal/harvest": {
 		ours: []string{"event", "translate", "atompmh", "resourcesync", "internal/eventlog", "internal/content",
-			"internal/fetch", "internal/follow", "internal/strictxml", "internal/defect"},
+			"internal/fetch", "internal/follow", "internal/patch", "internal/strictxml", "internal/defect"},
 		third: []string{"github.com/mmcdole/gofeed"},
 		why:   "harvest reads the protocols and writes the log and the content store; it knows nothing of what is published",
 	},

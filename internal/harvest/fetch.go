@@ -181,6 +181,7 @@ type contentJob struct {
 	sum       [32]byte
 	size      int64
 	mediaType string
+	status    int   // with which the request failed, 0 if otherwise
 	packed    error // why its bytes were not taken out of a package
 	// err is why there is no content. final: the same request will probably fail again;
 	// never: it was not made, and is not; gone: of a URL of which only the status is wanted,
@@ -276,9 +277,15 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 		j.never, j.err = true, fmt.Errorf("%s is not fetched: only http and https are, and local files that a local document names", rep.Href)
 		return j
 	}
+	if patched, ok := r.fetchPatch(ctx, j, it, keep); ok {
+		return patched
+	}
 	first := r.fetchFrom(ctx, j, rep, rep.Href, keep)
 	if first.err == nil || j.rep != 0 || ctx.Err() != nil {
 		return first
+	}
+	if version, ok := r.fetchMemento(ctx, j, it, document, first, keep); ok {
+		return version
 	}
 	for _, l := range it.Links {
 		if l.Rel != resourcesync.RelDuplicate || !fetchable(l.Href, document) {
@@ -345,6 +352,7 @@ func (r *run) fetchFrom(ctx context.Context, j contentJob, rep *event.Representa
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		j.err, j.final = fmt.Errorf("%s answered %s", href, resp.Status), !fetch.TransientStatus(resp.StatusCode)
+		j.status = resp.StatusCode
 		return j
 	}
 	j.mediaType = resp.Header.Get("Content-Type")

@@ -109,6 +109,8 @@ type Harvester struct {
 	capacity      capacity
 	// Workers is how many representations are fetched at once, 0 is 32.
 	Workers int
+	// patching is held while a description of changes is applied: each takes memory.
+	patching sync.Mutex
 }
 
 // Options are what a caller wants of one harvest.

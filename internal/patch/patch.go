@@ -1,0 +1,153 @@
+// Package patch applies the descriptions of changes that ResourceSync has in place of a
+// whole new version (Z39.99 14.4): JSON Patch (RFC 6902) and XML Patch (RFC 5261, RFC
+// 7351).
+//
+// A result counts only if it has, byte for byte, the hash that its Source states. So
+// what matters is that the bytes around a change stay as they are, and a mistake costs
+// one request for the whole version, nothing else. What a description may cost is
+// bounded: it comes from outside.
+package patch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+)
+
+const (
+	// MaxBase is the length of the longest version that is patched, in bytes, and of
+	// what comes of it: a tree of it takes fifty times as much.
+	MaxBase = 2 << 20
+	// MaxDescription is the length of the longest description of changes.
+	MaxDescription = 1 << 20
+	// maxWork bounds the operations, each counted as the bytes of the whole version. For
+	// each of an XML Patch these are parsed anew.
+	maxWork    = 128 << 20
+	maxXMLWork = 32 << 20
+	// maxDepth of JSON and XML.
+	maxDepth = 1000
+)
+
+// ErrUnmatched: the description was applied, and the result is not what was wanted.
+var ErrUnmatched = errors.New("the result does not have the stated hash")
+
+// errTooMuch: applying it would cost too much.
+var errTooMuch = errors.New("it is too large, or has too many operations, to be applied")
+
+// Known reports whether descriptions of a media type can be applied. Z39.99 names the
+// type of a draft for JSON Patch, and for XML Patch that of its errors.
+func Known(mediaType string) bool { return kindOf(mediaType) != none }
+
+type kind uint8
+
+const (
+	none kind = iota
+	jsonKind
+	xmlKind
+)
+
+func kindOf(mediaType string) kind {
+	parsed, _, err := mime.ParseMediaType(mediaType)
+	if err != nil {
+		return none
+	}
+	switch parsed {
+	case "application/json-patch+json", "application/json-patch":
+		return jsonKind
+	case "application/xml-patch+xml", "application/patch-ops-error+xml":
+		return xmlKind
+	}
+	return none
+}
+
+// Apply applies a description of changes to the version before, and returns the version
+// for which wanted is true: it compares hashes. JSON has no one form, so several are
+// offered to it. The error says why there is none.
+func Apply(mediaType string, base, description []byte, wanted func([]byte) bool) ([]byte, error) {
+	if len(base) > MaxBase || len(description) > MaxDescription {
+		return nil, errTooMuch
+	}
+	switch kindOf(mediaType) {
+	case jsonKind:
+		return applyJSON(base, description, wanted)
+	case xmlKind:
+		result, err := applyXML(base, description)
+		if err == nil && !wanted(result) {
+			result, err = nil, ErrUnmatched
+		}
+		return result, err
+	}
+	return nil, fmt.Errorf("%q is not the type of a known description of changes", mediaType)
+}
+
+func applyJSON(base, description []byte, wanted func([]byte) bool) ([]byte, error) {
+	if tooDeep(base) || tooDeep(description) {
+		return nil, errTooMuch
+	}
+	operations, err := jsonpatch.DecodePatch(description)
+	if err != nil {
+		return nil, fmt.Errorf("JSON Patch: %w", err)
+	}
+	if len(operations)*(len(base)+len(description)) > maxWork {
+		return nil, errTooMuch
+	}
+	compact, err := operations.ApplyWithOptions(base, &jsonpatch.ApplyOptions{AccumulatedCopySizeLimit: MaxBase})
+	if err != nil {
+		return nil, fmt.Errorf("JSON Patch: %w", err)
+	}
+	forms := [][]byte{compact}
+	for _, indent := range []string{indentOf(base), "  ", "    ", "\t"} {
+		var b bytes.Buffer
+		if err := json.Indent(&b, compact, "", indent); err != nil {
+			return nil, fmt.Errorf("JSON Patch: %w", err)
+		}
+		if b.Len() > 2*MaxBase {
+			break
+		}
+		forms = append(forms, b.Bytes())
+	}
+	for _, form := range forms {
+		for _, end := range []string{"", "\n"} {
+			if result := append(form[:len(form):len(form)], end...); wanted(result) {
+				return result, nil
+			}
+		}
+	}
+	return nil, ErrUnmatched
+}
+
+// indentOf returns what the second line of a JSON document begins with.
+func indentOf(doc []byte) string {
+	_, rest, _ := strings.Cut(string(doc[:min(len(doc), 1000)]), "\n")
+	if indent := rest[:len(rest)-len(strings.TrimLeft(rest, " \t"))]; len(indent) <= 16 {
+		return indent
+	}
+	return ""
+}
+
+// tooDeep reports whether JSON is nested deeper than maxDepth. Brackets in strings do
+// not count.
+func tooDeep(doc []byte) bool {
+	depth, inString := 0, false
+	for i := 0; i < len(doc); i++ {
+		switch c := doc[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
+}

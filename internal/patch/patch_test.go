@@ -42,7 +42,9 @@ func TestJSON(t *testing.T) {
 
 func TestXML(t *testing.T) {
 	const head = `<?xml version="1.0" encoding="UTF-8"?>` + "\n"
-	diff := func(operations string) string { return `<p:patch xmlns:p="urn:ietf:rfc:7351">` + operations + `</p:patch>` }
+	diff := func(operations string) string {
+		return `<p:patch xmlns:p="urn:ietf:rfc:7351">` + operations + `</p:patch>`
+	}
 	for name, c := range map[string]struct{ base, diff, want string }{
 		// The examples of RFC 5261 4 and A.
 		"add an element":      {head + `<doc><note>This is a sample document</note></doc>`, `<diff><add sel="doc"><foo id="ert4773">This is a new child</foo></add></diff>`, head + `<doc><note>This is a sample document</note><foo id="ert4773">This is a new child</foo></doc>`},

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Keeps a folder equal to a set of a bridge, with the standard library alone.
+
+    python3 follow.py http://bridge.example.org/sets/maps/capabilitylist.xml /srv/maps
+
+The first run copies the Resource List. Each further run applies what the Change Lists have had since, in their order, and writes how far it has come only when all of it
+is done: a run that was interrupted is repeated. Each file is compared with its SHA-256 before it replaces the one before.
+"""
+
+import hashlib
+import os
+import sys
+import urllib.error
+import urllib.request
+from xml.etree import ElementTree
+
+SITEMAP, RS = "{http://www.sitemaps.org/schemas/sitemap/0.9}", "{http://www.openarchives.org/rs/terms/}"
+
+
+def document(url):
+    """Returns the rs:md of a document, and its entries: loc, rs:md, links by relation."""
+    with urllib.request.urlopen(url) as answer:
+        root = ElementTree.parse(answer).getroot()
+    entries = [(e.findtext(SITEMAP + "loc").strip(), e.find(RS + "md").attrib if e.find(RS + "md") is not None else {},
+                {l.get("rel"): l.get("href") for l in e.findall(RS + "ln")}) for e in root if e.tag in (SITEMAP + "url", SITEMAP + "sitemap")]
+    return root.find(RS + "md").attrib, entries, root.tag == SITEMAP + "sitemapindex"
+
+
+def named(capabilities, capability):
+    return next(loc for loc, md, _ in document(capabilities)[1] if md.get("capability") == capability)
+
+
+def lists(url):
+    """Yields the lists of a capability: the one, or those that the index names, oldest first."""
+    md, entries, is_index = document(url)
+    if not is_index:
+        yield url, md
+        return
+    for loc, md, _ in entries:
+        yield loc, md
+
+
+def fetch(folder, loc, md, links):
+    """Fetches a resource; what has changed again since is taken from its version, where the Source keeps these."""
+    wanted = dict(h.split(":", 1) for h in md.get("hash", "").split()).get("sha-256")
+    for url in filter(None, (loc, links.get("memento"))):
+        try:
+            with urllib.request.urlopen(url) as answer:
+                body = answer.read()
+        except urllib.error.HTTPError as err:
+            if err.code not in (404, 410):
+                raise
+            continue
+        if wanted in (None, hashlib.sha256(body).hexdigest()):
+            path = os.path.join(folder, loc.rsplit("/", 1)[1])
+            with open(path + ".new", "wb") as file:
+                file.write(body)
+            os.replace(path + ".new", path)
+            return
+    sys.exit(f"{loc} is not what its list says; run this again, the lists will have a newer change")
+
+
+def main(capabilities, folder):
+    os.makedirs(folder, exist_ok=True)
+    mark_file = os.path.join(folder, ".mark")
+    if not os.path.exists(mark_file):
+        whole = named(capabilities, "resourcelist")
+        mark, changes = document(whole)[0]["at"], {}
+        for url, _ in lists(whole):
+            changes.update({loc: (md, links) for loc, md, links in document(url)[1]})
+    else:
+        mark, changes = open(mark_file).read(), {}
+        since = mark
+        for url, interval in lists(named(capabilities, "changelist")):
+            if interval.get("until", "9") <= since:
+                continue
+            for loc, md, links in document(url)[1]:
+                if md["datetime"] > since:
+                    changes.pop(loc, None)
+                    changes[loc], mark = (md, links), md["datetime"]
+    for loc, (md, links) in changes.items():
+        if md.get("change") != "deleted":
+            fetch(folder, loc, md, links)
+        elif os.path.exists(path := os.path.join(folder, loc.rsplit("/", 1)[1])):
+            os.remove(path)
+    with open(mark_file + ".new", "w") as file:
+        file.write(mark)
+    os.replace(mark_file + ".new", mark_file)
+    print(len(changes), "changes, up to", mark)
+
+
+main(*sys.argv[1:])

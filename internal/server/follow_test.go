@@ -1,0 +1,48 @@
+package server_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// The script that docs/consumers.md offers keeps a folder equal to a set, over segments
+// that close, deletions, records that come back, and runs that are far apart.
+func TestScriptOfTheGuide(t *testing.T) {
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
+	script, folder := filepath.Join(testenv.Root(t), "docs", "follow.py"), filepath.Join(t.TempDir(), "copy")
+	rnd, live := rand.New(rand.NewPCG(7, 7)), map[string]string{}
+	for run := range 5 {
+		for i := range rnd.IntN(20) + 1 {
+			id := fmt.Sprint("urn:example:", rnd.IntN(12))
+			if live[event.Key(id)] != "" && rnd.IntN(3) == 0 {
+				h.dead("main", id)
+				delete(live, event.Key(id))
+				continue
+			}
+			body := fmt.Sprintf("%s, run %d, change %d", id, run, i)
+			h.alive("main", id, rep{"text/plain", body})
+			live[event.Key(id)] = body
+		}
+		cmd := exec.Command(testenv.Need(t, "python3", "python3"), script, h.base+"/sets/main/capabilitylist.xml", folder)
+		cmd.Env = append(os.Environ(), "no_proxy=*")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("run %d: %v\n%s", run, err, out)
+		}
+		files, err := filepath.Glob(filepath.Join(folder, "*"))
+		if err != nil || len(files) != len(live)+1 { // its mark
+			t.Errorf("run %d: %d files, want %d: %v", run, len(files), len(live)+1, err)
+		}
+		for key, want := range live {
+			if got, err := os.ReadFile(filepath.Join(folder, key)); err != nil || string(got) != want {
+				t.Errorf("run %d: %s is %q, want %q: %v", run, key, got, want, err)
+			}
+		}
+	}
+}

@@ -51,6 +51,9 @@ func (r *run) chain(ctx context.Context) error {
 // source checks the Source that the target is a document of.
 func (r *run) source(ctx context.Context) error {
 	walk := resourcesync.Walk{Client: r.client, URL: r.at, Full: true, MaxDocuments: r.o.MaxDocuments, AllowHost: r.allowHost}
+	if !r.o.Contents {
+		walk.MaxPackage = 1 // it downloads none
+	}
 	found, err := walk.Discover(ctx)
 	start := r.at
 	switch {

@@ -163,3 +163,26 @@ func TestGzip(t *testing.T) {
 		}
 	}
 }
+
+// Packages are fetched only with Contents.
+func TestPackagesStay(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/corpus/rs-contents.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range archive.Files {
+		f := &archive.Files[i]
+		f.Data = bytes.ReplaceAll(f.Data, []byte(`<rs:ln rel="contents" href="{host}/1.xml"/>`), nil)
+		if strings.HasSuffix(f.Name, ".zip") {
+			f.Name += ".moved" // whoever asks for it finds nothing
+		}
+	}
+	site := serveCorpus(t, archive)
+	findings, sum := check(t, Options{Follow: true}, site["pass"]+"/dump.xml")
+	if sum.Documents != 3 || sum.Musts+sum.Unread != 0 {
+		t.Errorf("%+v %v", sum, findings)
+	}
+	if _, sum := check(t, Options{Follow: true, Contents: true}, site["pass"]+"/dump.xml"); sum.Musts != 1 {
+		t.Errorf("the package is missing: %+v", sum)
+	}
+}

@@ -439,6 +439,10 @@ type Set struct {
 	// Partial: one of its Sources was never walked whole, so the state of the set
 	// is not to be taken for all that there is.
 	Partial bool
+	// KeepLists and KeepListsFor bound how many Resource Lists of the past are kept, and
+	// for how long; where one is 0 the other alone decides, where both are none is kept.
+	KeepLists    int
+	KeepListsFor Micros
 	// NoRobots: robots.txt does not name it. NoFeeds: it is not published as feeds.
 	NoRobots, NoFeeds bool
 	// Dumps: its contents are published in packages too. Only a set in mode Mirror has

@@ -151,6 +151,11 @@ type Set struct {
 	// History has earlier versions of records served, and named in lists; only with
 	// Content Mirror.
 	History bool `toml:"history"`
+	// KeepLists and KeepListsFor say how many Resource Lists of the past are kept, one a
+	// day, and for how long; where one of them is 0 the other alone decides, where both
+	// are none is kept.
+	KeepLists    int           `toml:"keep_lists" range:"0 10000"`
+	KeepListsFor time.Duration `toml:"keep_lists_for" range:"0s"`
 	// Robots has robots.txt name the set's Resource List, and Feeds publishes the set as
 	// feeds too: for Atom-PMH and for people.
 	Robots bool `toml:"robots" default:"true"`

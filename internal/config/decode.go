@@ -329,9 +329,14 @@ func (t table) duration(key string, tag reflect.StructTag, to *time.Duration) {
 	least, _ := time.ParseDuration(words[0])
 	most, _ := time.ParseDuration(words[len(words)-1])
 	d, err := time.ParseDuration(s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, dayErr := strconv.ParseUint(days, 10, 16); dayErr == nil && n < 100*366 {
+			d, err = time.Duration(n)*24*time.Hour, nil
+		}
+	}
 	switch {
 	case err != nil:
-		t.report(key, `%q is not a duration; write a number and a unit, like "90s", "10m" or "1h"`, s)
+		t.report(key, `%q is not a duration; write a number and a unit, like "90s", "10m", "1h" or "90d"`, s)
 	case d < least:
 		t.report(key, "%s is too short; write %s or more", s, words[0])
 	case len(words) > 1 && d > most:

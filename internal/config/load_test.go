@@ -154,6 +154,8 @@ identity = "per-source"
 history = false
 robots = false
 feeds = false
+keep_lists = 30
+keep_lists_for = "90d"
 dumps = false
 [[set.source]]
 url = "https://A.example:8443/feed.atom?x=1"
@@ -211,7 +213,7 @@ password_file = "secret"
 	want := []Set{{
 		Name: "campus", Title: "Campus", Description: "All of it", Content: Redirect,
 		Prefer: []string{"application/rdf+xml"}, Formats: []string{"application/rdf+xml", "text/html"},
-		SegmentEvents: 50_000, SegmentHours: 1, Identity: PerSource,
+		SegmentEvents: 50_000, SegmentHours: 1, Identity: PerSource, KeepLists: 30, KeepListsFor: 90 * 24 * time.Hour,
 		Sources: []Source{{
 			Kind: AtomPMH, URL: "https://A.example:8443/feed.atom?x=1", Sets: OneSet, Every: 10 * time.Minute,
 			MaxDocuments: 5, HoldDeletions: time.Hour, User: "me", Password: Secret{"rosebud"},

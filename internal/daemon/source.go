@@ -79,6 +79,7 @@ func (b *Bridge) setConfig(s *config.Set) (eventlog.SetConfig, error) {
 		KeepOrder:  b.Config.File == "", // nor of the order, one at a time
 		NoRobots:   !s.Robots, NoFeeds: !s.Feeds,
 		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours, History: s.History, Dumps: s.Dumps,
+		KeepLists: s.KeepLists, KeepListsFor: s.KeepListsFor,
 		Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
 	for _, src := range s.Sources {
 		u, err := url.Parse(src.URL)

@@ -263,6 +263,10 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 		if err != nil {
 			report(Finding{"set " + s.Name + ", Resource List", err.Error(), "see the findings about the events"})
 		}
+		kept, err := p.VerifyLists(ctx, s.Name)
+		if checks = append(checks, kept...); err != nil {
+			report(Finding{"set " + s.Name + ", Resource List Archive", err.Error(), "see the findings about the events"})
+		}
 		for _, c := range checks {
 			documents++
 			for _, file := range c.Damaged {

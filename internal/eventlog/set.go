@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/sqlite"
@@ -31,6 +32,9 @@ type SetConfig struct {
 	NoRobots, NoFeeds bool
 	// History has earlier versions served, of a set in mode mirror.
 	History bool
+	// KeepLists and KeepListsFor are those of the set. With AnyContent they stay too.
+	KeepLists    int
+	KeepListsFor time.Duration
 	// Dumps is that of the set, if it is a mirror. With AnyContent it stays too.
 	Dumps bool
 	// Sources by rank: the first that has a record is its authority.
@@ -147,6 +151,9 @@ func (l *Log) ensureSet(ctx context.Context, tx *sqlite.Tx, c *SetConfig) (int64
 		c.Content, c.NoRobots, c.NoFeeds, c.History, c.Dumps = has.Content, has.NoRobots, has.NoFeeds, has.History, has.Dumps
 	}
 	want.Content, want.NoRobots, want.NoFeeds, want.History = c.Content, c.NoRobots, c.NoFeeds, c.History && c.Content == event.Mirror
+	if !c.AnyContent || id == 0 {
+		want.KeepLists, want.KeepListsFor = c.KeepLists, event.Micros(c.KeepListsFor/time.Microsecond)
+	}
 	want.Dumps = c.Dumps && c.Content == event.Mirror
 	switch {
 	case id != 0 && has.Content != c.Content:
@@ -154,16 +161,16 @@ func (l *Log) ensureSet(ctx context.Context, tx *sqlite.Tx, c *SetConfig) (int64
 	case id != 0 && want == has:
 		return id, nil
 	case id != 0:
-		return id, tx.Exec(ctx, "UPDATE sets SET title = $2, description = $3, segment_events = $4, segment_hours = $5, no_robots = $6, no_feeds = $7, history = $8, dumps = $9, sum = $10 WHERE id = $1",
-			id, want.Title, want.Description, want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.sum())
+		return id, tx.Exec(ctx, "UPDATE sets SET title = $2, description = $3, segment_events = $4, segment_hours = $5, no_robots = $6, no_feeds = $7, history = $8, dumps = $9, keep_lists = $10, keep_lists_for = $11, sum = $12 WHERE id = $1",
+			id, want.Title, want.Description, want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.KeepLists, int64(want.KeepListsFor), want.sum())
 	}
 	if want.Created, err = l.now(); err != nil {
 		return 0, err
 	}
 	want.Feed, want.Complete = newUUID(), newUUID()
-	if err := tx.Each(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, sum, last_observed, clock, partial)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $5, $5, $15) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
-		want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.sum(), boolArg(c.Partial)}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
+	if err := tx.Each(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_observed, clock, partial)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $5, $5, $17) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
+		want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.KeepLists, int64(want.KeepListsFor), want.sum(), boolArg(c.Partial)}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
 		return 0, err
 	}
 	if id > maxSet {
@@ -183,7 +190,7 @@ type setRow struct {
 }
 
 func (s *setRow) sum() int64 {
-	return sumOf(s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours, s.NoRobots, s.NoFeeds, s.History, s.Dumps)
+	return sumOf(s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours, s.NoRobots, s.NoFeeds, s.History, s.Dumps, s.KeepLists, int64(s.KeepListsFor))
 }
 
 // findSet returns a set; its id is 0 when there is none.
@@ -195,11 +202,11 @@ func noSet(name string) error {
 	return fmt.Errorf("no set %q in this data folder: %w", name, fs.ErrNotExist)
 }
 
-const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, sum, last_seq, last_observed, clock, live, events, partial, records, base_seq, base_n FROM sets`
+const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_seq, last_observed, clock, live, events, partial, records, base_seq, base_n FROM sets`
 
 func (s *setRow) scan(rows *sql.Rows) error {
 	var sum int64
-	err := rows.Scan(&s.id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &s.NoRobots, &s.NoFeeds, &s.History, &s.Dumps, &sum,
+	err := rows.Scan(&s.id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &s.NoRobots, &s.NoFeeds, &s.History, &s.Dumps, &s.KeepLists, &s.KeepListsFor, &sum,
 		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial, &s.records, &s.base, &s.baseN)
 	if err == nil && sum != s.sum() {
 		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)

@@ -59,11 +59,18 @@ func archiveParts(index *Item) (parts []Item) {
 	return parts
 }
 
+// listArchives returns the documents of all archives.
+func listArchives(set event.Set, segments []event.Segment, most int) []Item {
+	return append(planResourceListArchive(set, segments), planChangeListArchive(set, segments, most)...)
+}
+
 // archive returns the capability of an archive's documents, "" of any other kind.
 func (k Kind) archive() resourcesync.Capability {
 	switch k {
 	case ChangeListArchive, ChangeListArchiveIndex, ChangeListArchivePart:
 		return resourcesync.ChangeListArchive
+	case ResourceListArchive:
+		return resourcesync.ResourceListArchive
 	}
 	return ""
 }
@@ -110,7 +117,11 @@ func archiveDocument(base string, it *Item) *resourcesync.Document {
 	if it.N > 0 {
 		doc.Links = append(doc.Links, indexLink(base, it.Set.Name, string(c)+".xml"))
 	}
-	doc.Entries = changeListEntries(base, it)
+	if it.Kind == ResourceListArchive {
+		doc.Entries = keptListEntries(base, it)
+	} else {
+		doc.Entries = changeListEntries(base, it)
+	}
 	return doc
 }
 

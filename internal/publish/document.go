@@ -78,6 +78,9 @@ func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Docu
 	if strings.HasPrefix(rest, "resourcedump/") || strings.HasPrefix(rest, "changedump/") {
 		return p.dumpFile(ctx, name, rest)
 	}
+	if numbers, ok := strings.CutPrefix(rest, string(resourcesync.ResourceListArchive)+"/"); ok {
+		return p.keptDocument(ctx, name, numbers, gzip)
+	}
 	it, err := p.item(ctx, name, rest)
 	if err != nil {
 		return nil, err
@@ -125,7 +128,7 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	case "changelist-index.xml":
 		return changeListIndex(st.fixed, segments, p.limits.Entries), nil
 	}
-	archives := planChangeListArchive(st.fixed, segments, p.limits.Entries)
+	archives := listArchives(st.fixed, segments, p.limits.Entries)
 	dumps := p.dumps(st, set, segments)
 	if rest == "capabilitylist.xml" {
 		return capabilityList(st.fixed, append(named(archives), capabilitiesOf(dumps)...)...), nil
@@ -200,7 +203,7 @@ func (p *Publisher) meta(it *Item, gzip bool) Meta {
 	if it.Closed {
 		end := it.Until
 		switch it.Kind {
-		case ResourceListPart:
+		case ResourceListPart, ResourceListIndex:
 			end = it.At
 		case Archive:
 			end = it.Next
@@ -340,7 +343,7 @@ func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip
 	}
 	for _, s := range st.snapshots() {
 		if s.Seq == event.Seq(seq) && n <= int64(len(s.Files)) {
-			return p.storedPart(ctx, st, s, int(n), gzip)
+			return p.storedPart(ctx, st, &st.series, s, int(n), gzip)
 		}
 	}
 	return nil, ErrNotFound

@@ -55,6 +55,7 @@ const (
 	ChangeListArchive
 	ChangeListArchiveIndex // of the parts of an archive that needs several
 	ChangeListArchivePart
+	ResourceListArchive
 
 	// Dumps name packages of contents (dump.go).
 	ResourceDump
@@ -96,6 +97,7 @@ type Item struct {
 	sets     []event.Set     // of a Source Description or robots.txt
 	segments []event.Segment // of a Change List Index or an archive
 	parts    int             // of a Resource List Index
+	snapshot Snapshot        // of a Resource List Index or a part
 	most     int64           // bytes of a complete feed, 0 for any number
 	perPart  int             // entries of a full part of an archive, in its index
 	packages []packageItem   // of a dump
@@ -109,6 +111,7 @@ type Snapshot struct {
 	Seq   event.Seq
 	At    event.Micros // Observed of the last event in it
 	Parts int
+	past  bool // it is one of a series of kept Resource Lists
 }
 
 // PlanSite returns the documents of all sets together.
@@ -148,7 +151,7 @@ func planSet(set event.Set, segments []event.Segment, snapshot *Snapshot, most i
 }
 
 func planHead(set event.Set, segments []event.Segment, snapshot *Snapshot, most int) []Item {
-	archives := planChangeListArchive(set, segments, most)
+	archives := listArchives(set, segments, most)
 	items := []Item{setDescription(set), capabilityList(set, named(archives)...)}
 	if snapshot == nil {
 		items = append(items, resourceList(set))
@@ -184,17 +187,29 @@ func resourceList(set event.Set) Item {
 }
 
 func resourceListIndex(set event.Set, s Snapshot) Item {
-	return Item{Path: setPath(set.Name, "resourcelist.xml"), Kind: ResourceListIndex, Set: set,
-		Events: event.Range{Upto: s.Seq}, At: s.At, parts: s.Parts}
+	return Item{Path: indexPath(set.Name, s), Kind: ResourceListIndex, Set: set, Closed: s.past,
+		Events: event.Range{Upto: s.Seq}, At: s.At, parts: s.Parts, snapshot: s}
 }
 
 func resourceListPart(set event.Set, s Snapshot, n int) Item {
-	return Item{Path: partPath(set.Name, s.Seq, n), Kind: ResourceListPart, Set: set, Closed: true,
-		N: n, Events: event.Range{Upto: s.Seq}, Entries: -1, At: s.At}
+	return Item{Path: partPath(set.Name, s, n), Kind: ResourceListPart, Set: set, Closed: true,
+		N: n, Events: event.Range{Upto: s.Seq}, Entries: -1, At: s.At, snapshot: s}
 }
 
-func partPath(set string, seq event.Seq, n int) string {
-	return fmt.Sprintf("/sets/%s/resourcelist/%d/%d.xml", set, seq, n)
+// indexPath is that of the index of a snapshot.
+func indexPath(set string, s Snapshot) string {
+	if s.past {
+		return setPath(set, fmt.Sprintf("%s/%d.xml", resourcesync.ResourceListArchive, s.Seq))
+	}
+	return setPath(set, "resourcelist.xml")
+}
+
+func partPath(set string, s Snapshot, n int) string {
+	folder := resourcesync.ResourceList
+	if s.past {
+		folder = resourcesync.ResourceListArchive
+	}
+	return setPath(set, fmt.Sprintf("%s/%d/%d.xml", folder, s.Seq, n))
 }
 
 // ChangeListSegments returns the segments with Change Lists: those since the creation of the set,

@@ -237,7 +237,8 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 			items[i].more = append(items[i].more, capabilitiesOf(dumps)...)
 		}
 	}
-	return append(append(items, dumps...), planPackages(dumps)...), nil
+	kept, err := p.planKept(st, segments)
+	return slices.Concat(items, kept, dumps, planPackages(dumps)), err
 }
 
 // set reads a set as it is now.
@@ -256,6 +257,7 @@ type state struct {
 	// series are the snapshots of its Resource List. Its mu guards what is below too.
 	series
 	resourceDumps, changeDumps series
+	past                       series // Resource Lists that are kept (kept.go)
 
 	segments []event.Segment // all of them, as of last or later; the slice is never changed
 	last     event.Seq       // the set's last event when they were read
@@ -282,6 +284,10 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 		if err := p.loadSnapshots(ctx, se, set); err != nil {
 			return nil, err
 		}
+	}
+	st.past.set, st.past.dir, st.past.past = name, filepath.Join(p.setDir(name), pastFolder), true
+	if err := p.loadSnapshots(ctx, &st.past, set); err != nil {
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -67,7 +67,7 @@ func smallDocument(base string, it *Item) *resourcesync.Document {
 		return dumpDocument(base, it)
 	case ChangeListIndex:
 		return changeIndex(base, it)
-	case ChangeListArchive, ChangeListArchiveIndex, ChangeListArchivePart:
+	case ChangeListArchive, ChangeListArchiveIndex, ChangeListArchivePart, ResourceListArchive:
 		return archiveDocument(base, it)
 	}
 	return nil
@@ -139,7 +139,7 @@ func resourceIndex(base string, it *Item) *resourcesync.Document {
 	}
 	for n := 1; n <= it.parts; n++ {
 		doc.Entries = append(doc.Entries, resourcesync.Entry{
-			Loc:      base + partPath(it.Set.Name, it.Events.Upto, n),
+			Loc:      base + partPath(it.Set.Name, it.snapshot, n),
 			Metadata: resourcesync.Metadata{At: datetime(it.At)},
 		})
 	}
@@ -199,7 +199,7 @@ func resourceHead(base string, it *Item) *resourcesync.Document {
 		Links:      []resourcesync.Link{upLink(base, it.Set.Name)},
 	}
 	if it.Kind == ResourceListPart {
-		head.Links = append(head.Links, indexLink(base, it.Set.Name, "resourcelist.xml"))
+		head.Links = append(head.Links, resourcesync.Link{Rel: resourcesync.RelIndex, Href: base + indexPath(it.Set.Name, it.snapshot)})
 	}
 	return head
 }

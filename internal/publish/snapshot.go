@@ -269,6 +269,7 @@ type series struct {
 	set    string
 	dir    string
 	dump   resourcesync.Capability // what kind of dump they are, "" for Resource Lists
+	past   bool                    // they are Resource Lists that are kept (kept.go)
 	making sync.Mutex              // held while one is made
 
 	mu   sync.Mutex
@@ -378,9 +379,9 @@ func (k Retention) keeps(kept []*storedSnapshot, now time.Time) int {
 
 // prune removes the snapshots that are no longer kept; where the disk is nearly
 // full, all but two. series.making is held. Change Dumps are kept as long as their
-// segments.
+// segments, and the past as long as the set says.
 func (p *Publisher) prune(se *series) {
-	if se.dump == resourcesync.ChangeDump {
+	if se.dump == resourcesync.ChangeDump || se.past {
 		return
 	}
 	limits := p.opts.Retention
@@ -457,7 +458,7 @@ func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *store
 	if want != l.snapshotID {
 		return nil
 	}
-	s := &storedSnapshot{Snapshot: Snapshot{Seq: l.Seq, At: l.At, Parts: len(l.Parts) + len(l.Packages)}, Dir: dir, Files: l.Parts, packages: l.Packages,
+	s := &storedSnapshot{Snapshot: Snapshot{Seq: l.Seq, At: l.At, Parts: len(l.Parts) + len(l.Packages), past: se.past}, Dir: dir, Files: l.Parts, packages: l.Packages,
 		segment: l.Segment, made: at.ModTime(), checked: map[string]cachedFile{}}
 	for name, f := range s.files() {
 		s.bytes += f.length
@@ -541,11 +542,11 @@ func (s *storedSnapshot) check(name, sha256 string, f *os.File) error {
 
 // storedPart returns one part of a snapshot. If its file is damaged the snapshot is
 // discarded and made again: it is a function of the log.
-func (p *Publisher) storedPart(ctx context.Context, st *state, s *storedSnapshot, n int, gzip bool) (*Document, error) {
+func (p *Publisher) storedPart(ctx context.Context, st *state, se *series, s *storedSnapshot, n int, gzip bool) (*Document, error) {
 	it := resourceListPart(st.fixed, s.Snapshot, n)
 	f, err := s.openPart(n)
 	if errors.Is(err, errDamaged) {
-		p.discard(&st.series, s, err)
+		p.discard(se, s, err)
 		return nil, &NotReadyError{it.Path, snapshotWait, ""}
 	}
 	if err != nil {
@@ -563,7 +564,7 @@ func (p *Publisher) storedPart(ctx context.Context, st *state, s *storedSnapshot
 		}
 		return doc, nil
 	}
-	name := filepath.Join(partFolder(st.fixed.Name, s.Seq), fmt.Sprintf("%d-%s.xml", n, it.key(p.base, false)))
+	name := filepath.Join(partFolder(st.fixed.Name, s.Snapshot), fmt.Sprintf("%d-%s.xml", n, it.key(p.base, false)))
 	doc.open = func() (io.ReadSeekCloser, int64, error) {
 		return p.cache.open(ctx, name, func(ctx context.Context, w io.Writer) error { return s.unpack(ctx, n, w) })
 	}
@@ -571,8 +572,12 @@ func (p *Publisher) storedPart(ctx context.Context, st *state, s *storedSnapshot
 }
 
 // partFolder is the folder in the cache with a snapshot's unpacked parts.
-func partFolder(set string, seq event.Seq) string {
-	return filepath.Join("parts", set, strconv.FormatInt(int64(seq), 10))
+func partFolder(set string, s Snapshot) string {
+	folder := "parts"
+	if s.past {
+		folder = pastFolder
+	}
+	return filepath.Join(folder, set, strconv.FormatInt(int64(s.Seq), 10))
 }
 
 // unpack writes a part as it was before it was compressed.
@@ -631,7 +636,7 @@ func (p *Publisher) removeSnapshot(se *series, number int64) {
 			"folder", dir, "error", err)
 	}
 	if se.dump == "" {
-		p.cache.forgetFolder(partFolder(se.set, event.Seq(number)))
+		p.cache.forgetFolder(partFolder(se.set, Snapshot{Seq: event.Seq(number), past: se.past}))
 	}
 }
 
@@ -681,11 +686,12 @@ func (p *Publisher) Run(ctx context.Context) {
 		p.logger.Warn("leftovers could not be removed from the cache", "folder", p.opts.CacheDir, "error", err)
 	}
 	plans, dumps := map[string]*schedule{}, map[string]*dumpPlan{}
+	again := map[string]time.Time{} // when lists that could not be kept are tried again
 	var group sync.WaitGroup
 	group.Go(func() { // a dump may take hours
 		p.repeat(ctx, "dumps", p.dumpWakeups, func() error { return p.checkDumps(ctx, dumps) })
 	})
-	p.repeat(ctx, "snapshots", p.wakeups, func() error { return p.checkSets(ctx, plans) })
+	p.repeat(ctx, "snapshots", p.wakeups, func() error { return p.checkSets(ctx, plans, again) })
 	group.Wait()
 }
 
@@ -725,7 +731,7 @@ type schedule struct {
 }
 
 // checkSets checks each set once and makes the snapshots that are due.
-func (p *Publisher) checkSets(ctx context.Context, plans map[string]*schedule) error {
+func (p *Publisher) checkSets(ctx context.Context, plans map[string]*schedule, again map[string]time.Time) error {
 	sets, err := p.log.Sets(ctx)
 	if err != nil {
 		return err
@@ -734,6 +740,9 @@ func (p *Publisher) checkSets(ctx context.Context, plans map[string]*schedule) e
 	for _, set := range sets {
 		if err := p.checkSet(ctx, plans, set); err != nil {
 			errs = append(errs, fmt.Errorf("set %s: %w", set.Name, err))
+		}
+		if err := p.checkLists(ctx, again, set.Name); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -107,7 +107,7 @@ func TestSnapshot(t *testing.T) {
 	if again, _ := resources(t, p, "main"); !slices.Equal(again, first) {
 		t.Error("the snapshot has changed")
 	}
-	old := partPath("main", set.Last, 1)
+	old := partPath("main", Snapshot{Seq: set.Last}, 1)
 	p.opts.Retention.Count = 2
 	for i := range 3 {
 		if err := p.Snapshot(t.Context(), "main"); err != nil {
@@ -127,7 +127,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("%d snapshots are kept: %v", len(folders), folders)
 	}
 	for _, f := range cacheFiles(t, p) {
-		if strings.HasPrefix(f, partFolder("main", set.Last)) {
+		if strings.HasPrefix(f, partFolder("main", Snapshot{Seq: set.Last})) {
 			t.Errorf("the cache keeps %s", f)
 		}
 	}
@@ -269,7 +269,7 @@ func TestSnapshotDamage(t *testing.T) {
 				p = small(t, l, dir)
 			}
 			var notReady *NotReadyError
-			if _, err := p.Document(t.Context(), partPath("main", set.Last, 2), true); !errors.As(err, &notReady) && !errors.Is(err, ErrNotFound) {
+			if _, err := p.Document(t.Context(), partPath("main", Snapshot{Seq: set.Last}, 2), true); !errors.As(err, &notReady) && !errors.Is(err, ErrNotFound) {
 				t.Errorf("%s %s: got %v", name, when, err)
 			}
 			if err := p.Snapshot(t.Context(), "main"); err != nil {

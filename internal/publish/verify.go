@@ -111,11 +111,17 @@ func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, er
 	if current == nil {
 		return nil, nil
 	}
+	return p.verifySnapshot(ctx, st, current)
+}
+
+// verifySnapshot renders the parts of a snapshot again and compares those that are kept.
+func (p *Publisher) verifySnapshot(ctx context.Context, st *state, current *storedSnapshot) ([]Check, error) {
+	set := st.fixed.Name
 	it := Item{Kind: ResourceList, Set: st.fixed, Events: event.Range{Upto: current.Seq}}
 	var checks []Check
 	var sums []*hashWriter
 	create := func(n int) (io.WriteCloser, error) {
-		checks = append(checks, Check{Path: partPath(set, current.Seq, n)})
+		checks = append(checks, Check{Path: partPath(set, current.Snapshot, n)})
 		sums = append(sums, newHashWriter(io.Discard))
 		return writeNopCloser{sums[n-1]}, nil
 	}
@@ -131,7 +137,7 @@ func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, er
 	}
 	// A superfluous or missing part counts as damage.
 	for n := len(checks) + 1; n <= current.Parts; n++ {
-		checks = append(checks, Check{Path: partPath(set, current.Seq, n), Kept: 1, Damaged: []string{current.partPath(n)}})
+		checks = append(checks, Check{Path: partPath(set, current.Snapshot, n), Kept: 1, Damaged: []string{current.partPath(n)}})
 	}
 	return checks, nil
 }

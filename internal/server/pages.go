@@ -211,6 +211,8 @@ func documentViews(set event.Set, segments []event.Segment) (documents []documen
 			if !it.From.Time().Equal(set.Created.Time()) {
 				v.About = "lists the newest Change Lists"
 			}
+		case publish.ResourceListArchive:
+			v.Name, v.About = "Resource List Archive", "lists Resource Lists of the past"
 		case publish.ChangeListArchive, publish.ChangeListArchiveIndex:
 			v.Name, v.About = "Change List Archive", "lists the Change Lists before those in the index"
 		case publish.ChangeListWindow:

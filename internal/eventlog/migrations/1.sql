@@ -37,6 +37,8 @@ CREATE TABLE sets (
     no_feeds       INTEGER NOT NULL,           -- 1: it is not published as feeds
     history        INTEGER NOT NULL,           -- 1: earlier versions are served
     dumps          INTEGER NOT NULL,           -- 1: its contents are published in packages too
+    keep_lists     INTEGER NOT NULL,           -- how many earlier Resource Lists are kept,
+    keep_lists_for INTEGER NOT NULL,           -- and for how many microseconds
     sum            INTEGER NOT NULL,           -- of the columns above
     last_seq       INTEGER NOT NULL DEFAULT 0, -- of the last event that is, or was, in a segment
     last_observed  INTEGER NOT NULL,           -- of that event, else created, if that is later

@@ -222,16 +222,21 @@ func (l *Log) Whole(ctx context.Context, set string) error {
 }
 
 // Sets returns all sets in the order of their creation.
-func (l *Log) Sets(ctx context.Context) ([]event.Set, error) {
-	var out []event.Set
-	err := l.read(ctx, func(q sqlite.Querier) error {
-		rows, err := q.QueryContext(ctx, selectSets+" ORDER BY id")
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var s setRow
-			err := s.scan(rows)
-			out = append(out, s.Set)
-			return err
-		})
+func (l *Log) Sets(ctx context.Context) (out []event.Set, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		out, err = allSets(ctx, q)
+		return err
+	})
+	return out, err
+}
+
+func allSets(ctx context.Context, q sqlite.Querier) (out []event.Set, err error) {
+	rows, err := q.QueryContext(ctx, selectSets+" ORDER BY id")
+	err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		var s setRow
+		err := s.scan(rows)
+		out = append(out, s.Set)
+		return err
 	})
 	return out, err
 }
@@ -257,18 +262,50 @@ func (l *Log) Segments(ctx context.Context, set string) ([]event.Segment, error)
 // SegmentsFrom returns the segments of a set from the one with a number on.
 func (l *Log) SegmentsFrom(ctx context.Context, set string, n int) (out []event.Segment, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight, feed_weight
-FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 AND n >= $2 ORDER BY n`, set, n)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			s, err := scanSegment(rows)
-			out = append(out, s.Segment)
-			return err
-		})
+		out, err = segmentsOf(ctx, q, set, n)
+		return err
 	})
 	if err == nil && len(out) == 0 {
 		return nil, noSet(set)
 	}
 	return out, err
+}
+
+func segmentsOf(ctx context.Context, q sqlite.Querier, set string, n int) (out []event.Segment, err error) {
+	rows, err := q.QueryContext(ctx, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight, feed_weight
+FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 AND n >= $2 ORDER BY n`, set, n)
+	err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		s, err := scanSegment(rows)
+		out = append(out, s.Segment)
+		return err
+	})
+	return out, err
+}
+
+// AtOnce returns all sets in the order of their creation, and their segments by the
+// name of the set, as they were together at one moment.
+func (l *Log) AtOnce(ctx context.Context) (sets []event.Set, segments map[string][]event.Segment, err error) {
+	segments = map[string][]event.Segment{}
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
+			tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			q = tx
+		}
+		if sets, err = allSets(ctx, q); err != nil {
+			return err
+		}
+		for i := range sets {
+			if segments[sets[i].Name], err = segmentsOf(ctx, q, sets[i].Name, 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return sets, segments, err
 }
 
 // Hosts returns the host names that were connected to, and which of them had

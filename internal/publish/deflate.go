@@ -94,3 +94,11 @@ func compress(w io.Writer, write func(io.Writer) error) (err error) {
 	}()
 	return write(d)
 }
+
+// Compress writes a document as Document.Write compresses it.
+func Compress(w io.Writer, document []byte) error {
+	return compress(w, func(w io.Writer) error {
+		_, err := w.Write(document)
+		return err
+	})
+}

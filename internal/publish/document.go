@@ -37,12 +37,41 @@ type Meta struct {
 type Document struct {
 	Meta
 	open func() (io.ReadSeekCloser, int64, error)
+	// write is how Write makes the document; nil where it reads what open returns.
+	write func(ctx context.Context, plain, packed io.Writer) error
 }
 
 // Open returns the document's bytes and their number, and renders them first if
 // need be; the context is the one that Document was called with. A document
 // that is a file is an *os.File, which a server can pass to sendfile.
 func (d *Document) Open() (body io.ReadSeekCloser, size int64, err error) { return d.open() }
+
+// Write writes a document that was requested without gzip to plain, and compressed to
+// packed unless that is nil, in one pass over the log. What has to be rendered for it
+// does not go into the cache. After an error both hold a part of a document.
+func (d *Document) Write(ctx context.Context, plain, packed io.Writer) error {
+	if d.write != nil {
+		return d.write(ctx, plain, packed)
+	}
+	body, _, err := d.open()
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return writeBoth(plain, packed, func(w io.Writer) error {
+		_, err := io.Copy(w, body)
+		return err
+	})
+}
+
+// writeBoth passes what write writes to plain and, compressed, to packed, which may be
+// nil.
+func writeBoth(plain, packed io.Writer, write func(io.Writer) error) error {
+	if packed == nil {
+		return write(plain)
+	}
+	return compress(packed, func(w io.Writer) error { return write(io.MultiWriter(plain, w)) })
+}
 
 // Document returns the document at a path that begins with a slash and follows
 // the base URL, compressed if gzip is set. The error is ErrNotFound, a
@@ -188,6 +217,11 @@ func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document 
 		doc.open = func() (io.ReadSeekCloser, int64, error) { return p.cached(ctx, it, gzip) }
 	default:
 		doc.open = func() (io.ReadSeekCloser, int64, error) { return p.inline(it, gzip) }
+	}
+	if !gzip {
+		doc.write = func(ctx context.Context, plain, packed io.Writer) error {
+			return writeBoth(plain, packed, func(w io.Writer) error { return p.render(it, false)(ctx, w) })
+		}
 	}
 	return doc
 }

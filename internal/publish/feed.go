@@ -175,6 +175,14 @@ func (p *Publisher) completeDocument(ctx context.Context, st *state, it Item, gz
 		}
 		return body, size, err
 	}
+	write := doc.write
+	doc.write = func(ctx context.Context, plain, packed io.Writer) error {
+		err := write(ctx, plain, packed)
+		if errors.Is(err, errTooLong) {
+			err = tooLong
+		}
+		return err
+	}
 	return doc, nil
 }
 

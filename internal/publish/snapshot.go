@@ -568,6 +568,7 @@ func (p *Publisher) storedPart(ctx context.Context, st *state, se *series, s *st
 	doc.open = func() (io.ReadSeekCloser, int64, error) {
 		return p.cache.open(ctx, name, func(ctx context.Context, w io.Writer) error { return s.unpack(ctx, n, w) })
 	}
+	doc.write = func(ctx context.Context, plain, packed io.Writer) error { return s.writePart(ctx, n, plain, packed) }
 	return doc, nil
 }
 
@@ -605,6 +606,21 @@ func (s *storedSnapshot) unpack(ctx context.Context, n int, w io.Writer) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// writePart writes a part as it was before it was compressed and, unless packed is nil,
+// as it is stored.
+func (s *storedSnapshot) writePart(ctx context.Context, n int, plain, packed io.Writer) error {
+	if err := s.unpack(ctx, n, plain); err != nil || packed == nil {
+		return err
+	}
+	f, err := s.openPart(n)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(packed, f)
+	return err
 }
 
 // discard removes a damaged snapshot and makes Run write the next one at once.

@@ -61,6 +61,8 @@ type page struct {
 	NoStatus bool
 	// Operator: the page may show what fails, and where Sources are.
 	Operator bool
+	// Static: the page is a file of another server, see Options.
+	Static bool
 }
 
 // feedView is a feed that a page leads feed readers to.
@@ -283,7 +285,7 @@ func (k *statusCache) get(ctx context.Context, now func() time.Time, most time.D
 }
 
 func (s *Server) write(c echo.Context, name string, p *page) error {
-	p.Style = s.pages.style
+	p.Style, p.Static = s.pages.style, s.opt.Static
 	var b bytes.Buffer
 	if err := s.pages.all.ExecuteTemplate(&b, name, p); err != nil {
 		return err

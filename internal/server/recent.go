@@ -39,6 +39,16 @@ func recentForms() []recentForm {
 	}
 }
 
+// Pages returns the paths of what a server answers of a set besides its documents and
+// records: the set's page, and the feeds for feed readers.
+func Pages(set string) []string {
+	paths := []string{"/sets/" + set + "/"}
+	for _, form := range recentForms() {
+		paths = append(paths, "/sets/"+set+"/"+form.Name)
+	}
+	return paths
+}
+
 // recent answers with the newest changes of a set, for feed readers of people. It is
 // not complete: programs read feed.atom and the Change Lists.
 func (s *Server) recent(form recentForm) echo.HandlerFunc {

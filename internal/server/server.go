@@ -137,6 +137,9 @@ type Options struct {
 	// PartialHeader is the value of follow.PartialHeader for a set that is not whole yet; a nil
 	// func is a server whose sets are whole.
 	PartialHeader func(ctx context.Context, set string) string
+	// Static: what the server answers is kept as files for another server. Pages leave
+	// out what changes without the log: Sources, submissions, and the server's health.
+	Static bool
 	// Logger gets faults as errors, what clients do as debug; nil discards all.
 	Logger *slog.Logger
 	// Bodies is the budget of the bytes of requests under way, shared with other

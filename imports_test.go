@@ -132,6 +132,11 @@ var rules = map[string]rule{
 		third: []string{"github.com/labstack/echo"},
 		why:   "the server knows what is published, not how it is stored",
 	},
+	"internal/export": {
+		ours:  []string{"event", "internal/eventlog", "internal/content", "internal/publish", "internal/server"},
+		third: []string{"golang.org/x/sys"},
+		why:   "export writes as files what publish and server answer",
+	},
 	"internal/config": {
 		ours:  []string{"event"},
 		third: []string{"github.com/pelletier/go-toml"},
@@ -155,7 +160,7 @@ var rules = map[string]rule{
 
 	"cmd/bridge": {
 		ours: []string{"event", "atompmh", "resourcesync", "sip", "fixtures",
-			"internal/audit", "internal/daemon", "internal/config", "internal/eventlog", "internal/harvest", "internal/status", "internal/submission", "internal/validate"},
+			"internal/audit", "internal/daemon", "internal/config", "internal/eventlog", "internal/export", "internal/harvest", "internal/status", "internal/submission", "internal/validate"},
 		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar", "golang.org/x/term"},
 		why:   "the command parses, prints and calls the daemon; of other packages it imports only those whose words it prints",
 	},

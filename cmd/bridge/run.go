@@ -73,6 +73,7 @@ func commands() []*cobra.Command {
 		auditCommand(),
 		verifyCommand(),
 		validateCommand(),
+		exportCommand(),
 		configCommand(),
 		initCommand(),
 		versionCommand(),

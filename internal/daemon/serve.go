@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/export"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
@@ -95,12 +96,30 @@ const snapshotsKept = 100
 // Publisher returns a publisher of the log's documents below a base URL; without
 // one it only tells what there is.
 func (b *Bridge) Publisher(base string) (*publish.Publisher, error) {
+	return publish.New(b.publishOptions(base))
+}
+
+// publishOptions are those of serve.
+func (b *Bridge) publishOptions(base string) publish.Options {
 	s := b.Config.Snapshot
-	return publish.New(publish.Options{
+	return publish.Options{
 		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low,
 		CacheBytes: b.Config.Limits.Cache, Retention: publish.Retention{Age: s.Keep, Count: snapshotsKept, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
 		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, DumpEvery: s.DumpEvery, Content: b.openContent, Now: b.opt.Now, Logger: b.opt.Logger,
-	})
+	}
+}
+
+// Export writes what serve publishes as files. Of the options it takes where to, for
+// which URL and which sets.
+func (b *Bridge) Export(ctx context.Context, o export.Options) (export.Report, error) {
+	o.Log, o.Contents, o.Data, o.Now, o.Logger = b.Log, b.Contents, b.Config.Data, b.opt.Now, b.opt.Logger
+	o.Publisher = func(l publish.Log, folder string) (*publish.Publisher, error) {
+		p := b.publishOptions(o.BaseURL)
+		p.Log, p.MinAge, p.Full, p.Retention = l, 0, nil, publish.Retention{}
+		p.CacheDir, p.SnapshotDir = filepath.Join(folder, "cache"), filepath.Join(folder, "snapshots")
+		return publish.New(p)
+	}
+	return export.Run(ctx, o)
 }
 
 func (b *Bridge) cacheDir() string { return filepath.Join(b.Config.Data, "cache") }

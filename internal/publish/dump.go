@@ -496,6 +496,12 @@ func (p *Publisher) checkDumps(ctx context.Context, plans map[string]*dumpPlan) 
 	return errors.Join(errs...)
 }
 
+// MakeDumps makes the dumps of a set that Run would make now, and removes those of a set
+// that is to have none any more. The error is as with Dump.
+func (p *Publisher) MakeDumps(ctx context.Context, set event.Set) error {
+	return p.checkDump(ctx, map[string]*dumpPlan{}, set)
+}
+
 func (p *Publisher) checkDump(ctx context.Context, plans map[string]*dumpPlan, set event.Set) error {
 	st, err := p.state(ctx, set.Name)
 	if err != nil {

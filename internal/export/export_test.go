@@ -1,0 +1,621 @@
+package export
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/publish"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+const testBase = "https://data.example.org/a"
+
+// world is a log that a test appends to.
+type world struct {
+	t       testing.TB
+	folder  string
+	log     *eventlog.Log
+	content *content.Store
+	sources map[string]event.SourceID
+	cursors map[string]int64
+	stamp   int64
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, folder: t.TempDir(), sources: map[string]event.SourceID{}, cursors: map[string]int64{}}
+	var err error
+	if w.log, err = eventlog.Open(t.Context(), w.folder, eventlog.Options{Holder: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	if w.content, err = content.Open(t.Context(), filepath.Join(w.folder, "content.db"), content.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(w.content.Close(), w.log.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+func (w *world) set(c eventlog.SetConfig) {
+	w.t.Helper()
+	err := w.log.EnsureSet(w.t.Context(), c)
+	if err == nil {
+		w.sources[c.Name], err = w.log.EnsureSource(w.t.Context(), c.Name, "atompmh", "https://source.example/"+c.Name, 0)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// record is an observation of a record: one representation for each type, of this
+// text.
+func (w *world) record(name, text string, types ...string) event.Observation {
+	w.t.Helper()
+	w.stamp++
+	o := event.Observation{Record: "urn:example:" + name, Title: name, Fetched: true, Order: event.StampFromNanos(1_577_836_800_000_000_000 + w.stamp*1e9)}
+	o.Modified = o.Order
+	for i, mediaType := range types {
+		body := fmt.Appendf(nil, "%s as %s", text, mediaType)
+		if err := w.content.Put(w.t.Context(), content.NewDraft(body)); err != nil {
+			w.t.Fatal(err)
+		}
+		o.Representations = append(o.Representations, event.Representation{Href: fmt.Sprintf("https://source.example/%s/%d", name, i), Type: mediaType,
+			Length: int64(len(body)), Hash: event.HashOf(sha256.Sum256(body))})
+	}
+	o.Deleted = len(types) == 0
+	return o
+}
+
+func (w *world) append(set string, all ...event.Observation) {
+	w.t.Helper()
+	batch := event.Batch{Source: w.sources[set], Cursor: w.cursors[set], Start: true, Documents: []event.Document{{URL: "https://source.example/feed.atom", FeedID: "urn:example:feed"}}}
+	for _, o := range all {
+		it := event.Item{Observation: o}
+		it.Claim = it.ClaimOf()
+		batch.Items = append(batch.Items, it)
+	}
+	out, err := w.log.Append(w.t.Context(), &batch)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.cursors[set] = out.Cursor
+}
+
+func (w *world) options(out string) Options {
+	return Options{Log: w.log, Contents: w.content, BaseURL: testBase, Folder: out, Data: w.folder,
+		Publisher: func(l publish.Log, folder string) (*publish.Publisher, error) {
+			return publish.New(publish.Options{Content: w.open, DumpEvery: time.Hour, Log: l, BaseURL: testBase, CacheDir: filepath.Join(folder, "cache"), SnapshotDir: filepath.Join(folder, "snapshots"), CacheBytes: 1 << 30})
+		}}
+}
+
+func (w *world) open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
+	blob, err := w.content.Open(ctx, sum)
+	if err != nil {
+		return nil, 0, err
+	}
+	return blob, blob.Size(), nil
+}
+
+// export exports and must have no problems.
+func (w *world) export(out string, change ...func(*Options)) Report {
+	w.t.Helper()
+	o := w.options(out)
+	for _, f := range change {
+		f(&o)
+	}
+	r, err := Run(w.t.Context(), o)
+	if err != nil || len(r.Problems) > 0 {
+		w.t.Fatalf("%v, %v", err, r.Problems)
+	}
+	return r
+}
+
+func prune(o *Options) { o.Prune = true }
+
+// files reads the files of a tree that are published, and of bridge's own those that web
+// servers and sha256sum read.
+func files(t testing.TB, out string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(out, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(out, path)
+		if err != nil || d.IsDir() || strings.HasPrefix(name, own) && !strings.Contains(name, "nginx") && !strings.HasSuffix(name, ".sha256") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if strings.HasSuffix(name, ".sha256") || strings.Contains(name, "nginx") { // of records they are in the order of the log or of changes
+			lines := strings.SplitAfter(strings.ReplaceAll(string(data), out, "OUT"), "\n")
+			slices.Sort(lines)
+			data = []byte(strings.Join(lines, ""))
+		}
+		all[name] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func sameFiles(t testing.TB, got, want map[string]string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if have, ok := got[name]; !ok || have != want[name] {
+			t.Errorf("%s: is there: %v, and other than of an export into a new folder\n%.300s\n\n%.300s", name, ok, have, want[name])
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			t.Errorf("%s: should not be there", name)
+		}
+	}
+}
+
+// history changes a set at random.
+func (w *world) history(r *rand.Rand, set string, n int) {
+	for range n {
+		name, types := fmt.Sprintf("r%d", r.IntN(12)), []string{"text/xml", "application/xml", "text/html", "application/gzip", "text/html; charset=us-ascii"}
+		r.Shuffle(len(types), func(i, j int) { types[i], types[j] = types[j], types[i] })
+		w.append(set, w.record(name, fmt.Sprint(r.IntN(3)), types[:r.IntN(4)]...))
+	}
+}
+
+var errCrash = errors.New("crash")
+
+// crashAt ends everything at the n-th change of the file system, before it or after it.
+func crashAt(n int, after bool) func(*Options) {
+	return func(o *Options) {
+		steps := 0
+		o.step = func(_, _ string, do func() error) error {
+			steps++
+			if steps < n || steps == n && after {
+				if err := do(); err != nil || steps < n {
+					return err
+				}
+			}
+			return errCrash
+		}
+	}
+}
+
+// Whatever was exported before, and wherever exports ended unfinished: an export gives
+// the tree that one into a new folder gives.
+func TestExportAgain(t *testing.T) {
+	for seed := range testenv.Rounds(t, 4, 300) {
+		r := rand.New(rand.NewPCG(uint64(seed), 1))
+		w := newWorld(t)
+		modes := map[string]event.Content{"main": event.Mirror, "other-1": event.Mirror, "to": event.Redirect, "names": event.Reference}
+		for _, name := range slices.Sorted(maps.Keys(modes)) {
+			w.set(eventlog.SetConfig{Name: name, Content: modes[name], SegmentEvents: 5})
+		}
+		out := t.TempDir()
+		for range 4 {
+			for _, name := range slices.Sorted(maps.Keys(modes)) {
+				w.history(r, name, r.IntN(12))
+			}
+			for range r.IntN(3) {
+				o := w.options(out)
+				crashAt(1+r.IntN(250), r.IntN(2) == 0)(&o)
+				if r.IntN(3) == 0 {
+					o.Sets = []string{"main"}
+				}
+				if _, err := Run(t.Context(), o); err != nil && !errors.Is(err, errCrash) {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				w.history(r, "main", r.IntN(3))
+			}
+			if r.IntN(3) > 0 {
+				w.export(out)
+			}
+		}
+		w.export(out, prune)
+		fresh := t.TempDir()
+		w.export(fresh)
+		if sameFiles(t, files(t, out), files(t, fresh)); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+		if again := w.export(out); again.Files != 0 || again.Removed != 0 || again.Unchanged != again.Documents {
+			t.Errorf("seed %d: an export of nothing new: %+v", seed, again)
+		}
+	}
+}
+
+// Wherever an export ends, the tree can be harvested: each list that others lead to is
+// whole and as one of the two states has it, and each record that lists name has its
+// bytes of one of the two.
+func TestCrashLeavesATree(t *testing.T) {
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror, SegmentEvents: 5})
+	r := rand.New(rand.NewPCG(7, 7))
+	w.history(r, "main", 23)
+	before := filepath.Join(t.TempDir(), "before")
+	w.export(before)
+	old := files(t, before)
+	w.history(r, "main", 23)
+	after := t.TempDir()
+	w.export(after)
+	want := files(t, after)
+	steps, stride := 1, 5
+	if testenv.Soaking() {
+		stride = 1
+	}
+	for done := false; !done; steps += stride {
+		out := filepath.Join(t.TempDir(), "out")
+		if err := os.CopyFS(out, os.DirFS(before)); err != nil {
+			t.Fatal(err)
+		}
+		o := w.options(out)
+		crashAt(steps, steps%2 == 1)(&o)
+		_, err := Run(t.Context(), o)
+		if done = err == nil; err != nil && !errors.Is(err, errCrash) {
+			t.Fatal(err)
+		}
+		got := files(t, out)
+		for name, data := range got {
+			if !strings.HasPrefix(name, own) && data != old[name] && data != want[name] {
+				t.Errorf("after %d steps %s is of neither state", steps, name)
+			}
+		}
+		for name, data := range got {
+			for _, leads := range named(data) {
+				if _, ok := got[leads]; !ok && !strings.HasPrefix(name, own) && !strings.Contains(leads, "/records/") {
+					t.Errorf("after %d steps %s leads to %s, which is not there", steps, name, leads)
+				}
+			}
+		}
+		// All records that the Resource List names are there: they are removed after it
+		// has changed.
+		for _, leads := range named(got["sets/main/resourcelist.xml"]) {
+			if _, ok := got[leads]; !ok {
+				t.Errorf("after %d steps the Resource List names %s, which is not there", steps, leads)
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	if steps < 60 {
+		t.Errorf("there were only %d steps", steps)
+	}
+}
+
+// named returns the files that a list or feed names by loc, or as an archive.
+func named(data string) (names []string) {
+	for _, pattern := range []string{"<loc>" + testBase + "/", `<link rel="prev-archive" href="` + testBase + "/"} {
+		for _, piece := range strings.Split(data, pattern)[1:] {
+			names = append(names, piece[:strings.IndexAny(piece, `<"`)])
+		}
+	}
+	return names
+}
+
+// An export writes what has changed and nothing else.
+func TestExportOnlyChanges(t *testing.T) {
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror, SegmentEvents: 10})
+	for i := range 35 {
+		w.append("main", w.record(fmt.Sprint("r", i), "one", "text/xml", "text/html"))
+	}
+	out := t.TempDir()
+	w.export(out)
+	times := func() map[string]time.Time {
+		all := map[string]time.Time{}
+		for name := range files(t, out) {
+			info, err := os.Stat(filepath.Join(out, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[name] = info.ModTime()
+		}
+		return all
+	}
+	first := times()
+	w.append("main", w.record("r3", "two", "text/xml", "text/html"))
+	w.append("main", w.record("r4", "", []string{}...))
+	r := w.export(out)
+	var changed []string
+	for name, at := range times() {
+		if !at.Equal(first[name]) && !strings.HasPrefix(name, own) && !strings.HasSuffix(name, ".gz") {
+			changed = append(changed, strings.TrimPrefix(name, "sets/main/"))
+		}
+		if old, ok := first[name]; ok && at.Before(old) {
+			t.Errorf("%s: time of modification %v, before %v", name, at, old)
+		}
+	}
+	slices.Sort(changed)
+	key := event.Key("urn:example:r3")
+	want := []string{"changelist.xml", "changelist/4.xml", "complete.atom", "feed.atom", "index.html", "index.html", "recent.atom", "recent.json", "recent.rss",
+		"records/" + key, "records/" + key + ".html", "records/" + key + ".xml", "resourcelist.xml"}
+	if !slices.Equal(changed, want) || r.Removed != 3 || r.Files != 3+10*2 {
+		t.Errorf("changed %q; %+v", changed, r)
+	}
+	if _, err := os.Stat(filepath.Join(out, "sets/main/records", event.Key("urn:example:r4"))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the deleted record: %v", err)
+	}
+	// Between equal lengths and seconds a web server would see no difference.
+	w.append("main", w.record("r3", "six", "text/xml", "text/html"))
+	before := times()
+	w.export(out)
+	for name, at := range times() {
+		if strings.HasSuffix(name, key) && at.Unix() == before[name].Unix() {
+			t.Errorf("%s: two versions with the time %v", name, at)
+		}
+	}
+}
+
+// A large list is made anew when it has to be.
+func TestExportLargeList(t *testing.T) {
+	testenv.Heavy(t)
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Reference})
+	var all []event.Observation
+	for i := range 50_001 {
+		o := event.Observation{Record: fmt.Sprint("urn:example:", i), Order: event.StampFromNanos(int64(i+1) * 1e9), Modified: event.StampFromNanos(int64(i+1) * 1e9),
+			Representations: []event.Representation{{Href: fmt.Sprint("https://source.example/", i), Type: "text/xml", Length: event.NoLength}}}
+		all = append(all, o)
+	}
+	w.append("main", all...)
+	w.stamp = 100_000
+	out := t.TempDir()
+	w.export(out)
+	parts := func() string {
+		found, err := filepath.Glob(filepath.Join(out, "sets/main/resourcelist/*/*.xml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range found {
+			found[i], _ = filepath.Rel(filepath.Join(out, "sets/main/resourcelist"), found[i])
+		}
+		return strings.Join(found, " ")
+	}
+	if got := parts(); got != "50001/1.xml 50001/2.xml" {
+		t.Fatalf("parts %s", got)
+	}
+	change := func(from, n int) {
+		for i := range n {
+			all[from+i].Title, all[from+i].Order = fmt.Sprint("again ", w.stamp), event.StampFromNanos((w.stamp+int64(i))*1e9)
+		}
+		w.stamp += int64(n)
+		w.append("main", all[from:from+n]...)
+	}
+	change(0, 10)
+	w.export(out)
+	if got := parts(); got != "50001/1.xml 50001/2.xml" {
+		t.Errorf("after a few changes: parts %s", got)
+	}
+	// changelist.xml no longer leads on from the list.
+	change(0, 50_001)
+	r := w.export(out)
+	if got := parts(); got != "100012/1.xml 100012/2.xml 50001/1.xml 50001/2.xml" || r.Stale != 2 {
+		t.Errorf("after many changes: parts %s, %+v", got, r)
+	}
+	if r := w.export(out, prune); parts() != "100012/1.xml 100012/2.xml" || r.Stale != 0 || r.Removed != 4 {
+		t.Errorf("pruned: parts %s, %+v", parts(), r)
+	}
+	fresh := t.TempDir()
+	w.export(fresh)
+	sameFiles(t, files(t, out), files(t, fresh))
+}
+
+// Dumps come along: the Capability List names them, their packages are files, and a set
+// that has none any more loses them.
+func TestExportDumps(t *testing.T) {
+	w := newWorld(t)
+	config := eventlog.SetConfig{Name: "main", Content: event.Mirror, SegmentEvents: 5, Dumps: true}
+	w.set(config)
+	for i := range 12 {
+		w.append("main", w.record(fmt.Sprint("r", i), "one", "text/xml"))
+	}
+	out := t.TempDir()
+	w.export(out)
+	names := []string{"resourcedump.xml", "resourcedump/12/1.zip", "resourcedump/12/1.xml", "resourcedump/12/1.xml.gz", "changedump.xml", "changedump/1.zip", "changedump/2.zip", "changedump/2.xml"}
+	got := files(t, out)
+	for _, name := range names {
+		if _, ok := got["sets/main/"+name]; !ok {
+			t.Errorf("%s is not there", name)
+		}
+	}
+	if caps := got["sets/main/capabilitylist.xml"]; !strings.Contains(caps, `"resourcedump"`) || !strings.Contains(caps, `"changedump"`) {
+		t.Errorf("the Capability List names no dumps: %s", caps)
+	}
+	if sums := got[own+"/documents.sha256"]; !strings.Contains(sums, fmt.Sprintf("%x  sets/main/changedump/2.zip", sha256.Sum256([]byte(got["sets/main/changedump/2.zip"])))) {
+		t.Errorf("the hashes lack a package: %s", sums)
+	}
+	w.append("main", w.record("r3", "two", "text/xml"))
+	if again := w.export(out, prune); again.Removed != 0 {
+		t.Errorf("%+v", again)
+	}
+	config.Dumps = false
+	w.set(config)
+	w.export(out, prune)
+	for name := range files(t, out) {
+		if strings.Contains(name, "dump") {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
+// What is not an export's folder is left alone.
+func TestExportRefuses(t *testing.T) {
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	w.append("main", w.record("a", "one", "text/xml"))
+	full := t.TempDir()
+	if err := os.WriteFile(filepath.Join(full, "thesis.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"a full folder":    {func(o *Options) { o.Folder = full }, "it is not empty"},
+		"a file":           {func(o *Options) { o.Folder = filepath.Join(full, "thesis.txt") }, "not a directory"},
+		"the data folder":  {func(o *Options) { o.Folder = w.folder }, "must not be in each other"},
+		"in the data":      {func(o *Options) { o.Folder = filepath.Join(w.folder, "a", "b") }, "must not be in each other"},
+		"around the data":  {func(o *Options) { o.Folder = filepath.Dir(w.folder) }, "must not be in each other"},
+		"odd path":         {func(o *Options) { o.Folder = filepath.Join(full, "a$b") }, "a character"},
+		"unknown set":      {func(o *Options) { o.Sets = []string{"mian"} }, "there is: main"},
+		"URL with query":   {func(o *Options) { o.BaseURL = "https://a.example/?x=1" }, "no query"},
+		"URL with escapes": {func(o *Options) { o.BaseURL = "https://a.example/a%20b" }, "only letters"},
+		"no URL":           {func(o *Options) { o.BaseURL = "data" }, "want http"},
+	} {
+		o := w.options(filepath.Join(full, "new"))
+		c.change(&o)
+		var input *InputError
+		if _, err := Run(t.Context(), o); !errors.As(err, &input) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if left := files(t, full); len(left) != 1 {
+		t.Errorf("files %v", slices.Collect(maps.Keys(left)))
+	}
+
+	out := t.TempDir()
+	w.export(out)
+	lock, err := openTree(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var input *InputError
+	if _, err := Run(t.Context(), w.options(out)); !errors.As(err, &input) || !strings.Contains(err.Error(), "another bridge export") {
+		t.Errorf("two at a time: %v", err)
+	}
+	if err := lock.close(); err != nil {
+		t.Error(err)
+	}
+
+	// A link in the tree leads nobody out of it; what is not bridge's stays.
+	if err := os.WriteFile(filepath.Join(out, "favicon.ico"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(out, "sets/main/records")), os.Symlink(full, filepath.Join(out, "sets/main/records"))); err != nil {
+		t.Fatal(err)
+	}
+	w.append("main", w.record("b", "one", "text/xml"))
+	if _, err := Run(t.Context(), w.options(out)); err == nil {
+		t.Error("it followed a link out of the tree")
+	}
+	if left := files(t, full); len(left) != 1 {
+		t.Errorf("files %v", slices.Collect(maps.Keys(left)))
+	}
+	if err := os.Remove(filepath.Join(out, "sets/main/records")); err != nil {
+		t.Fatal(err)
+	}
+	linked := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(out, linked); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(out, stateFile)); err != nil { // so that all is compared
+		t.Fatal(err)
+	}
+	w.export(linked, prune)
+	fresh := t.TempDir()
+	w.export(fresh)
+	want := files(t, fresh)
+	want["favicon.ico"] = "x"
+	sameFiles(t, files(t, out), want)
+}
+
+// A content that is gone is reported, and the record's file comes with the export after
+// the content came back.
+func TestExportMissingContent(t *testing.T) {
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	o := w.record("a", "one", "text/xml")
+	lost := []byte("lost as text/html")
+	o.Representations = append(o.Representations, event.Representation{Href: "https://source.example/lost", Type: "text/html", Length: int64(len(lost)), Hash: event.HashOf(sha256.Sum256(lost))})
+	w.append("main", o)
+	out := t.TempDir()
+	r, err := Run(t.Context(), w.options(out))
+	if err != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], `record "urn:example:a" (event 1) has no file`) {
+		t.Fatalf("%v, %q", err, r.Problems)
+	}
+	w.record("a", "lost", "text/html")
+	w.export(out)
+	if data, err := os.ReadFile(filepath.Join(out, "sets/main/records", event.Key("urn:example:a")+".html")); err != nil || string(data) != string(lost) {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
+// A set that is not whole yet is left out, or as it was.
+func TestExportPartialSet(t *testing.T) {
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	w.set(eventlog.SetConfig{Name: "young", Content: event.Mirror, Partial: true})
+	w.append("young", w.record("a", "one", "text/xml"))
+	out := t.TempDir()
+	r, err := Run(t.Context(), w.options(out))
+	if err != nil || len(r.Problems) != 1 || len(r.Sets) != 1 {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	if data, err := os.ReadFile(filepath.Join(out, ".well-known/resourcesync")); err != nil || strings.Contains(string(data), "young") {
+		t.Errorf("%s, %v", data, err)
+	}
+}
+
+// Types and URLs are a Source's, and may not say anything in a configuration.
+func TestPlain(t *testing.T) {
+	for in, want := range map[string]string{
+		"text/xml": "text/xml", "text/html; charset=utf-8": "text/html; charset=utf-8", "image/svg+xml": "image/svg+xml",
+		"text/html\"; return 200 \"": unknownType, "text/$uri": unknownType, "a/b;c={env.HOME}": unknownType, "": unknownType, "a/b;c=d\\": unknownType,
+	} {
+		if got := plainType(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	for in, want := range map[string]string{
+		"https://a.example/b?c=d&e=%20#f": "https://a.example/b?c=d&e=%20#f",
+		`https://a.example/";return 200`:  "https://a.example/%22;return%20200",
+		"https://a.example/$uri{x}\\`":    "https://a.example/%24uri%7Bx%7D%5C%60",
+		"https://a.example/ü\n":           "https://a.example/%C3%BC%0A",
+	} {
+		if got := plainURL(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// A list of records reads as it was written; damage is an error.
+func TestRecordList(t *testing.T) {
+	for _, r := range []record{{key: "a", gone: true}, {key: "a"}, {key: "b", files: []recordFile{{"", "00", "text/xml"}, {"xml", "00", "text/xml"}, {"0a.gz", "", "https://a.example/"}}}} {
+		line := string(r.append(nil))
+		var got record
+		if err := got.parse(strings.TrimSuffix(line, "\n")); err != nil || string(got.append(nil)) != line {
+			t.Errorf("%q: %+v, %v", line, got, err)
+		}
+	}
+	for _, line := range []string{"", "a\tb", "a\tb\tc", "../a\t-x\t\t", "a\t../b\t0\ttext/xml"} {
+		if err := new(record).parse(line); err == nil {
+			t.Errorf("%q is a record", line)
+		}
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	w.append("main", w.record("a", "one", "text/xml"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, w.options(t.TempDir())); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -81,6 +81,11 @@ func (b *bench) cases() []measurement {
 		// A Resource Dump, with its contents.
 		{name: "dump", same: true, build: []job{{Name: "build", Content: mirror, Number: b.scaled(dumped), Body: mirrorBody}}, jobs: []job{{Name: "dump"}}, rows: dumpRow(b.scaled(dumped))},
 		{name: "snapshot", same: true, build: []job{{Name: "build", Content: mirror, Number: records}}, jobs: []job{{Name: "snapshot"}}, rows: snapshotRow(records)},
+		// Everything as files, and again after a few changes.
+		{name: "export", once: true, build: []job{{Name: "build", Content: reference, Number: records}}, rows: exportRows(records, reference, true),
+			jobs: []job{{Name: "export"}, {Name: "export", Content: reference, Changes: fewRecords}}},
+		{name: "export", once: true, build: []job{{Name: "build", Content: mirror, Number: records / 5, Body: recordSize}}, rows: exportRows(records/5, mirror, false),
+			jobs: []job{{Name: "export"}, {Name: "export", Content: mirror, Changes: fewRecords, Body: recordSize}}},
 		{name: "get", own: b.gets},
 		{name: "growth", own: b.growth},
 		// What a poll of a Source costs that brings a few changes, and one that brings

@@ -46,6 +46,7 @@ type result struct {
 	URL      string
 	Took     time.Duration
 	Count    int64 // of what the case counts
+	Bytes    int64 // written by an export
 	Events   int64 // logged by a harvest
 	Requests int64 // that a harvest sent
 	Other    time.Duration
@@ -77,6 +78,7 @@ func tasks() map[string]task {
 		"changelist":  encodeChangeList,
 		"feed":        encodeFeed,
 		"snapshot":    makeSnapshot,
+		"export":      exportTree,
 		"dump":        makeDump,
 		"serve":       serveBridge,
 		"memory":      serveMemory,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -370,4 +371,62 @@ func (f *folder) ask(url string, gzip bool) answered {
 		f.t.Fatal(err)
 	}
 	return answered{resp.StatusCode, resp.Request.URL.Path, resp.Header, body}
+}
+
+// An export that is killed, whenever that is, leaves a tree from which the Source can be
+// harvested, and the next one makes of it what a new export gives.
+func TestExportKilled(t *testing.T) {
+	t.Parallel()
+	charts := fixtures.Maps(nil)
+	source := httptest.NewServer(charts)
+	t.Cleanup(source.Close)
+	f := newFolder(t, fmt.Sprintf("data = \"data\"\n[[set]]\nname = \"maps\"\nsegment_events = 10\n[[set.source]]\nurl = %q\n", source.URL))
+	f.run(exitDone, "harvest")
+	files := http.FileServer(http.Dir(filepath.Join(f.path, "site")))
+	tree := httptest.NewServer(files)
+	t.Cleanup(tree.Close)
+	export := []string{"export", "--base-url", tree.URL, "--out", "site"}
+	f.run(exitDone, export...)
+	r := rand.New(rand.NewPCG(1, 2))
+	for n := range testenv.Rounds(t, 4, 200) {
+		name := fmt.Sprint("chart-", n)
+		charts.Create(fixtures.Resource{Name: name, Title: name})
+		charts.Update(fixtures.Resource{Name: "railway-1847"})
+		if n > 0 {
+			charts.Delete(fmt.Sprint("chart-", n-1))
+		}
+		f.run(exitDone, "harvest")
+		c := f.start(export...)
+		select {
+		case <-c.ended:
+		case <-time.After(time.Duration(r.IntN(120)) * time.Millisecond):
+			c.kill()
+		}
+		// What was changed may be newer than the list that names it: done in part.
+		d := f.start("harvest", "--data", fmt.Sprint("copy", n), tree.URL)
+		if status, err := d.status(); err != nil || status != exitDone && status != exitPartly {
+			t.Fatalf("round %d: status %d, %v\n%s%s", n, status, err, d.stdout.String(), d.stderr.String())
+		}
+		if live, _ := f.history(fmt.Sprint("copy", n)); len(live) < 19 {
+			t.Fatalf("round %d: %d records", n, len(live))
+		}
+	}
+	f.run(exitDone, append(export, "--prune")...)
+	f.checkSums(filepath.Join(f.path, "site"))
+	f.run(exitDone, "export", "--base-url", tree.URL, "--out", "fresh")
+	var want, got bytes.Buffer
+	for folder, to := range map[string]*bytes.Buffer{"site": &got, "fresh": &want} {
+		for _, list := range []string{"documents", "records-maps"} {
+			text, err := os.ReadFile(filepath.Join(f.path, folder, ".bridge", list+".sha256"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.SplitAfter(string(text), "\n")
+			slices.Sort(lines)
+			to.WriteString(strings.Join(lines, ""))
+		}
+	}
+	if got.String() != want.String() {
+		t.Errorf("the tree has\n%s\na new one\n%s", got.String(), want.String())
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -97,25 +96,6 @@ func declarations(t *rapid.T, doc []byte) map[string]string {
 		}
 	}
 	return has
-}
-
-// TestBeginningsOfNames: whatever XML allows at the beginning of a name is one here.
-func TestBeginningsOfNames(t *testing.T) {
-	begin := 0
-	for r := rune(utf8.RuneSelf); r <= 0xFFFF; r++ {
-		c := string(r)
-		if !utf8.ValidString(c) {
-			continue
-		}
-		if _, err := xml.NewDecoder(strings.NewReader("<" + c + "/>")).RawToken(); err == nil {
-			if begin++; !beginsName(r) {
-				t.Errorf("%U begins no name", r)
-			}
-		}
-	}
-	if begin < 30_000 {
-		t.Errorf("encoding/xml allows %d characters at the beginning of names", begin)
-	}
 }
 
 // TestCanonical: by the canonical forms, in which declarations that change nothing

@@ -174,7 +174,7 @@ func (w *writer) number(attr string, n int) {
 // that one on it.
 func freePrefix(prefix string, record []byte) string {
 	mentioned := map[string]bool{}
-	prefixes(record, func(p []byte) {
+	strictxml.Prefixes(record, func(p []byte) {
 		if bytes.HasPrefix(p, []byte(prefix)) {
 			mentioned[string(p)] = true
 		}

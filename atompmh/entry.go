@@ -22,6 +22,7 @@ type draftEntry struct {
 	usable               int    // those with one
 	author               bool   // it, or its atom:source, has one
 	once                 uint   // elements that a strict Reader has met
+	badContent           string // why the content cannot be taken
 	rule, reason         string // why it is bad; the first reason stands
 }
 
@@ -269,6 +270,9 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 		}
 		c.Src = resolved
 	}
+	if r.o.Content {
+		return r.contentTaken(d, c)
+	}
 	for depth := s.Depth(); s.Depth() >= depth; {
 		if err := s.Next(); err != nil {
 			return err
@@ -281,6 +285,28 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 		}
 	}
 	d.Content = &c
+	return nil
+}
+
+// contentTaken reads an atom:content for what it holds. Of several the first counts.
+func (r *Reader) contentTaken(d *draftEntry, c Content) error {
+	if d.Content != nil {
+		return r.scan.Skip()
+	}
+	d.Content = &c
+	c.Language = r.scan.Lang()
+	if c.HasSrc {
+		c.MediaType = strictxml.Trim(c.Type)
+		return r.scan.Skip()
+	}
+	held, err := r.scan.Content(Namespace)
+	if err != nil {
+		return err
+	}
+	c.Empty = held.Bad == "" && strictxml.Trim(string(held.Data)) == ""
+	if d.badContent = held.Bad; held.Bad == "" && !c.Empty {
+		c.Data, c.MediaType = held.Data, held.Type
+	}
 	return nil
 }
 
@@ -381,7 +407,15 @@ func (r *Reader) classify(d *draftEntry, report reporter) {
 		r.checkID(d.ID, report)
 	}
 	c := d.Content
+	if d.badContent != "" && d.usable > 0 {
+		report(ruleS10, "atom:content that cannot be taken: "+d.badContent, "what its type says; the alternate links are taken in its place")
+		c = nil
+	}
 	switch {
+	case r.o.Content && c.Taken():
+		d.Kind = Active
+	case d.badContent != "" && d.usable == 0:
+		d.bad(ruleS10, "atom:content cannot be taken: %s", d.badContent)
 	case d.usable > 0:
 		d.Kind = Active
 		if c != nil {

@@ -188,8 +188,9 @@ func (l *Link) Attr(space, local string) (value string, ok bool) {
 	return "", false
 }
 
-// Content describes an atom:content (RFC 4287 4.1.3). What it holds is not kept:
-// in Atom-PMH the metadata record is behind the alternate links.
+// Content describes an atom:content (RFC 4287 4.1.3). What it holds is kept only if
+// ReadOptions.Content asks for that: in Atom-PMH the metadata record is behind the
+// alternate links.
 type Content struct {
 	// Empty: it holds neither elements nor text other than white
 	// space.
@@ -199,7 +200,15 @@ type Content struct {
 	Src    string
 	// Type is the type attribute as stated.
 	Type string
+	// Data is what it holds, as bytes of a document of its own, and MediaType the media
+	// type of that; Language is its xml:lang, also of what is at Src.
+	Data                []byte
+	MediaType, Language string
 }
+
+// Taken reports whether there is a content that can be taken as the record, as
+// ReadOptions.Content does.
+func (c *Content) Taken() bool { return c != nil && (c.Src != "" || c.Data != nil) }
 
 // Source is an atom:source: the feed that the entry was copied from (RFC 4287
 // 4.2.11).

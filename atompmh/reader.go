@@ -20,6 +20,9 @@ type ReadOptions struct {
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
 	Limits      Limits
+	// Content: the atom:content of an entry is its record, inline or at its src,
+	// whatever alternate links the entry has. The draft does not define that.
+	Content bool
 	// Strict checks the rules that no consumer depends on too. It costs time, and up to
 	// 50 MB of memory in a document of a million entries.
 	Strict bool

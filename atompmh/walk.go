@@ -57,6 +57,8 @@ type Walk struct {
 	AllowHost func(host string) bool
 	// Limits cap each document.
 	Limits Limits
+	// Content: the atom:content of an entry is its record, see ReadOptions.Content.
+	Content bool
 	// Strict checks the rules that no consumer depends on too, see ReadOptions.Strict.
 	Strict bool
 	// Report is called with each broken rule, from the goroutine of the loop over

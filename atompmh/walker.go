@@ -424,7 +424,7 @@ func (k *walker) get(to string, v follow.Validators) (*Document, error) {
 	}
 	doc := &Document{Requested: answer.Requested, URL: answer.URL, Date: answer.Date, answer: answer, sum: sha256.New()}
 	doc.reader = NewReader(io.TeeReader(answer.Body, doc.sum), ReadOptions{
-		URL: answer.URL, ContentType: answer.Header.Get("Content-Type"), Limits: k.w.Limits, Strict: k.w.Strict, Report: doc.problem,
+		URL: answer.URL, ContentType: answer.Header.Get("Content-Type"), Limits: k.w.Limits, Content: k.w.Content, Strict: k.w.Strict, Report: doc.problem,
 	})
 	if _, err := doc.reader.Head(); err != nil {
 		answer.Close()

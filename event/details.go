@@ -121,6 +121,18 @@ func (l *Link) PublishedOfDeletion() bool {
 	return false
 }
 
+// inline begins the Href of a representation that came with what was said of its
+// record, and is nowhere else.
+const inline = "urn:x-bridge:content:"
+
+// InlineHref returns the Href of a representation whose content came with what was
+// said of a record.
+func InlineHref(record string) string { return inline + Key(record) }
+
+// IsInline reports whether the content of what has this Href came with what was said of
+// its record. Nobody can be sent there.
+func IsInline(href string) bool { return strings.HasPrefix(href, inline) }
+
 // OnTheWeb reports whether a URL can be asked for with HTTP.
 func OnTheWeb(href string) bool { return hasScheme(href, "http") || hasScheme(href, "https") }
 

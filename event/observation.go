@@ -43,6 +43,9 @@ type Observation struct {
 	// Fetched: the contents are in the store, and the representations' Hash and
 	// Length are theirs.
 	Fetched bool
+	// Inline is the content of the only representation, where it came with what was
+	// said and is not known to be in the store. The log does not keep it.
+	Inline []byte
 	// Claim is the digest of what the document said, before anything was
 	// fetched: equal claims need no fetching. 0 lets the log take ClaimOf.
 	Claim int64

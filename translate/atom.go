@@ -15,6 +15,7 @@ package translate
 
 import (
 	"crypto/sha1"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
 	"fmt"
@@ -58,10 +59,16 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 	o.Categories = categoriesOf(e.Categories)
 	t := taking{sel: sel, o: &o}
 	o.Representations = make([]event.Representation, 0, 2)
+	content := sel.Inline && e.Content.Taken()
+	if content {
+		t.takeContent(e)
+	}
 	for i := range e.Links {
 		switch l := &e.Links[i]; l.Rel {
 		case "alternate", atompmh.RelFurtherAlternate:
-			t.take(representationOf(l))
+			if !content {
+				t.take(representationOf(l))
+			}
 		case event.RelDescribedBy, event.RelDescribes:
 			id, ok := l.Attr(atompmh.CarriedNamespace, "id")
 			o.Links = append(o.Links, sel.related(linkOfEntry(l), id, ok))
@@ -79,6 +86,34 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 		href = o.Representations[o.Preferred].Href
 	}
 	return o, sel.accept(&o, href)
+}
+
+// takeContent takes the content of an entry as the only representation of its record.
+// The original is then what an alternate link names, else the identifier, if that is an
+// address.
+func (t *taking) takeContent(e *atompmh.Entry) {
+	c, o := e.Content, t.o
+	r := event.Representation{Href: c.Src, Type: c.MediaType, Hreflang: c.Language, Length: event.NoLength}
+	if o.Via.Href == "" {
+		for _, l := range e.Alternates() {
+			if public, ok := t.sel.Public(l.Href); ok && event.OnTheWeb(public) {
+				o.Via = event.Link{Href: public, Type: l.Type, Length: event.NoLength, Modified: o.Modified}
+				break
+			}
+		}
+	}
+	if !c.HasSrc {
+		r.Href, r.Length, r.Hash = event.InlineHref(e.Record()), int64(len(c.Data)), event.HashOf(sha256.Sum256(c.Data))
+		if o.Via.Href == "" && event.OnTheWeb(e.ID) && atompmh.CanBeID(e.ID) {
+			o.Via = event.Link{Href: e.ID, Length: event.NoLength, Modified: o.Modified}
+		}
+		if Wanted(t.sel.Formats, r.Type) {
+			t.wanted++
+			o.Representations, o.Inline = append(o.Representations, r), c.Data
+		}
+		return
+	}
+	t.take(r)
 }
 
 // representationOf returns what an alternate link says.

@@ -32,6 +32,8 @@ type Selection struct {
 	// Since selects records that were modified no earlier, or at an unknown
 	// time; unknown selects all.
 	Since event.Stamp
+	// Inline: the atom:content of an entry is its record.
+	Inline bool
 	// Own is what our own URLs of the set begin with. What has its original
 	// there comes back from another bridge.
 	Own string
@@ -173,7 +175,7 @@ func (t *taking) finish() error {
 	sel, o := t.sel, t.o
 	switch {
 	case t.wanted == 0:
-		o.Deleted, o.Representations, o.Links, o.Categories = true, nil, nil, nil
+		o.Deleted, o.Representations, o.Links, o.Categories, o.Inline = true, nil, nil, nil, nil
 		return nil
 	case t.wanted == t.unreachable:
 		o.Links = nil

@@ -84,7 +84,7 @@ func original(e *event.Event) (via event.Link, ok bool) {
 		via = event.Link{Href: e.Origin.SourceIdentifier, Length: event.NoLength}
 		return via, event.OnTheWeb(via.Href) && atompmh.CanBeID(via.Href)
 	}
-	return via, event.Public(via.Href)
+	return via, event.Public(via.Href) && !event.IsInline(via.Href)
 }
 
 // carriedModified is when the record was last modified, where the link to the

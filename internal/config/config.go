@@ -127,6 +127,9 @@ const (
 	PerSource = "per-source"
 )
 
+// Take is the value of a set's Inline.
+const Take = "take"
+
 // Set is the records that are republished together.
 type Set struct {
 	// Name has the form [a-z0-9][a-z0-9-]{0,62}.
@@ -148,6 +151,9 @@ type Set struct {
 	SegmentHours  int `toml:"segment_hours" default:"24" range:"1 8784"`
 	// Identity is Shared or PerSource.
 	Identity string `toml:"identity" default:"shared" oneof:"shared per-source"`
+	// Inline is Take, when the content that an entry of a feed has, inline or at its
+	// src, is the record, else "".
+	Inline string `toml:"inline" oneof:"take"`
 	// History has earlier versions of records served, and named in lists; only with
 	// Content Mirror.
 	History bool `toml:"history"`

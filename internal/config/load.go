@@ -180,6 +180,9 @@ func (d *document) set(t table) Set {
 	if s.History && s.Content != Mirror {
 		t.report("history", "needs content = %q: bridge has no versions of what it does not keep", Mirror)
 	}
+	if s.Inline != "" && s.Content != Mirror {
+		t.report("inline", `needs content = "mirror": nobody can be sent to content that stands in a feed`)
+	}
 	names, urls := map[string]bool{}, map[string]bool{}
 	for i, in := range t.tables("source", "set.source") {
 		source := d.source(in, s.Name)

@@ -330,6 +330,18 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		file string
 		want []string // how each problem begins
 	}{
+		"content of entries": {`[[set]]
+name = "sent"
+content = "redirect"
+inline = "take"
+[[set.source]]
+url = "http://h.example/1"
+[[set]]
+name = "odd"
+inline = "give"
+[[set.source]]
+url = "http://h.example/2"
+`, []string{`:4: set "sent": inline: needs content = "mirror"`, `:9: set "odd": inline: "give" is not one of its values; write "take"`}},
 		"harvests": {`listen = "0.0.0.0:8080"
 lisen = "x"
 every = "1h"

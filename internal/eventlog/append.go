@@ -752,7 +752,8 @@ func (l *Log) needsContent(ctx context.Context, tx *sqlite.Tx, in *event.Batch) 
 			return nil, err
 		}
 		// In another set than a mirror what applies needs what HTTP says of it.
-		out[i] = d.outcome == event.NeedsContent || b.set.Content != event.Mirror && !it.Deleted && (d.outcome == event.Logged || d.outcome == event.Suppressed)
+		// What came with an item that is set aside is not at hand when its turn comes.
+		out[i] = d.outcome == event.NeedsContent || d.outcome == event.Regressed && it.Inline != nil || b.set.Content != event.Mirror && !it.Deleted && (d.outcome == event.Logged || d.outcome == event.Suppressed)
 	}
 	return out, nil
 }

@@ -43,7 +43,7 @@ func (w *atomWalk) begin(_ context.Context, state []byte) error {
 	r, l := w.r, &w.r.src.Limits
 	w.walk = &atompmh.Walk{
 		Client: r.documentClient(), URL: r.src.URL, Overlap: r.src.Overlap, State: r.memory.Atom, FeedID: r.memory.FeedID,
-		Full: r.full(), Accepted: r.memory.Accepted, MaxDocuments: r.src.MaxDocuments, AllowHost: r.src.AllowHost,
+		Full: r.full(), Accepted: r.memory.Accepted, MaxDocuments: r.src.MaxDocuments, AllowHost: r.src.AllowHost, Content: r.src.Selection.Inline,
 		Limits: atompmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}, Now: r.h.now,
 		Report: func(p atompmh.Problem) { r.problem(p.Rule, p.String()) },
 	}
@@ -169,7 +169,7 @@ func (d *atomDocument) add(b *backlog[atomEntry], e *atompmh.Entry) {
 	}
 	it.Late = d.doc.Late(e.Updated)
 	input := d.input()
-	b.add(atomEntry{Item: it, Updated: e.Updated, Kind: e.Kind, Line: e.Line, Column: e.Column, Input: input}, 2*len(input))
+	b.add(atomEntry{Item: it, Updated: e.Updated, Kind: e.Kind, Line: e.Line, Column: e.Column, Input: input}, 2*len(input)+len(it.Inline))
 }
 
 // item is what an entry says of its record, as the log takes it.
@@ -286,7 +286,7 @@ func (d *atomDocument) breakTie(ctx context.Context, b *backlog[atomEntry], coun
 	q := event.Quarantined{URL: d.doc.URL, Line: e.Line, Column: e.Column, Record: cmp.Or(e.Item.SourceIdentifier, e.Item.Record), Rule: ruleTie,
 		Input: d.doc.Frame(counts.Input, e.Input)}
 	var alive bool
-	entries, err := entriesOf(&q)
+	entries, err := d.w.r.entriesOf(&q)
 	if err == nil {
 		alive, err = d.w.r.anyAlive(ctx, entries)
 	}
@@ -328,6 +328,9 @@ func (r *run) anyAlive(ctx context.Context, entries []*atompmh.Entry) (bool, err
 // alive asks whether a record with an active entry is there: one answer is
 // enough, and all have to be gone for a no (S9).
 func (r *run) alive(ctx context.Context, e *atompmh.Entry) (bool, error) {
+	if r.src.Selection.Inline && e.Content.Taken() && !e.Content.HasSrc && len(e.Alternates()) == 0 {
+		return false, errors.New("its content came with the entry, and nothing else can be asked for")
+	}
 	for _, l := range e.Alternates() {
 		resp, err := r.get(ctx, l.Href)
 		if err != nil {
@@ -359,7 +362,7 @@ func (d *atomDocument) state() ([]byte, error) {
 
 // reread reads quarantined entries.
 func (w *atomWalk) reread(ctx context.Context, q *event.Quarantined) (out []event.Observation, err error) {
-	entries, err := entriesOf(q)
+	entries, err := w.r.entriesOf(q)
 	if err == nil && q.Rule == ruleTie {
 		entries, err = w.r.resolveTie(ctx, entries)
 	}
@@ -374,8 +377,8 @@ func (w *atomWalk) reread(ctx context.Context, q *event.Quarantined) (out []even
 }
 
 // entriesOf reads the entries of quarantined input.
-func entriesOf(q *event.Quarantined) (out []*atompmh.Entry, err error) {
-	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.ReadOptions{URL: q.URL})
+func (r *run) entriesOf(q *event.Quarantined) (out []*atompmh.Entry, err error) {
+	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.ReadOptions{URL: q.URL, Content: r.src.Selection.Inline})
 	for {
 		e, err := rd.Next()
 		var bad *atompmh.EntryError

@@ -176,7 +176,7 @@ func (w *feedWalk) get(ctx context.Context, url string, v follow.Validators) (*f
 // newFeedReader returns a reader for one document.
 func (r *run) newFeedReader(url, contentType string) *feedReader {
 	l := r.src.Limits
-	return &feedReader{url: url, contentType: contentType, report: r.problem,
+	return &feedReader{url: url, contentType: contentType, report: r.problem, inline: r.src.Selection.Inline,
 		limits: strictxml.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
 }
 
@@ -250,7 +250,7 @@ func (p *feedPage) translate(b *backlog[event.Item], it *feedItem) {
 		if !item.Late && item.Modified.After(p.newest) {
 			p.newest = item.Modified
 		}
-		b.add(item, textOf(&item.Observation))
+		b.add(item, textOf(&item.Observation)+len(item.Inline))
 	}
 }
 

@@ -244,6 +244,16 @@ func (x *feedJSON) item(raw []byte, offset int) feedItem {
 	var said jsonMetadata
 	_ = json.Unmarshal(raw, &said) // goes on behind a wrong type
 	x.metadata(&it.entry.Metadata, &it.language, said)
+	if x.inline {
+		var content struct {
+			HTML string `json:"content_html"`
+			Text string `json:"content_text"`
+		}
+		_ = json.Unmarshal(raw, &content) // goes on behind a wrong type
+		for _, held := range []struct{ text, mediaType string }{{content.HTML, "text/html; charset=utf-8"}, {content.Text, "text/plain; charset=utf-8"}} {
+			x.take(&it, strictxml.Content{Data: []byte(held.text), Type: held.mediaType}, "", line, column)
+		}
+	}
 	resolve := func(ref string) (href string, ok bool) {
 		href, err := strictxml.Resolve(x.base, ref)
 		return x.checkLink(href, err, ref, line, column)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"html"
+	"io"
 	"net/mail"
 	"net/url"
 	"regexp"
@@ -89,6 +90,7 @@ type feedReader struct {
 	url, contentType string
 	limits           strictxml.Limits
 	report           func(rule, text string)
+	inline           bool // the content of an item is its record
 	doc              feedDocument
 }
 
@@ -148,7 +150,7 @@ func (it *feedItem) identify(id, permalink string) {
 	e.Kind = atompmh.Active
 	permalink = escaped(permalink)
 	links := e.Alternates()
-	if len(links) == 0 {
+	if len(links) == 0 && !e.Content.Taken() {
 		switch {
 		case onTheWeb(permalink):
 			links = append(links, alternate(permalink, ""))
@@ -169,8 +171,27 @@ func (it *feedItem) identify(id, permalink string) {
 	switch {
 	case id == "":
 		it.reject(ruleFeedID, "the item has no guid, id or link that could identify it")
-	case len(links) == 0:
+	case len(links) == 0 && !e.Content.Taken():
 		it.reject(ruleFeedLink, "the item has neither a link nor an enclosure that could be taken")
+	}
+}
+
+// take makes content that stands in an item its record. The first that can be taken
+// counts.
+func (g *feedReader) take(it *feedItem, c strictxml.Content, language string, line, column int) {
+	if c.Bad == "" && strings.HasSuffix(c.Type, "xml") && len(c.Data) > 0 { // it was read leniently, and becomes a document
+		for s, err := strictxml.New(bytes.NewReader(c.Data), strictxml.Options{Limits: g.limits}), error(nil); err != io.EOF; { //nolint:errorlint // the scanner returns it bare
+			if err = s.Next(); err != nil && err != io.EOF { //nolint:errorlint // likewise
+				c.Bad = "it is no XML document by itself: " + err.Error()
+				break
+			}
+		}
+	}
+	switch {
+	case c.Bad != "":
+		g.problem(ruleFeedItem, line, column, "the content is not taken: %s", c.Bad)
+	case strictxml.Trim(string(c.Data)) != "" && !it.entry.Content.Taken():
+		it.entry.Content = &atompmh.Content{Data: c.Data, MediaType: c.Type, Language: language}
 	}
 }
 

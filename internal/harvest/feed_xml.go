@@ -24,8 +24,10 @@ const (
 	rss09      = "http://my.netscape.com/rdf/simple/0.9/"
 	rdfSyntax  = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 	dublinCore = "http://purl.org/dc/elements/1.1/"
-	openSearch = "http://a9.com/-/spec/opensearch/1.1/"
-	itunes     = "http://www.itunes.com/dtds/podcast-1.0.dtd"
+	// contentModule is that of content:encoded.
+	contentModule = "http://purl.org/rss/1.0/modules/content/"
+	openSearch    = "http://a9.com/-/spec/opensearch/1.1/"
+	itunes        = "http://www.itunes.com/dtds/podcast-1.0.dtd"
 )
 
 // feedXML splits a feed in XML into its items.
@@ -280,6 +282,8 @@ type xmlItem struct {
 	space         string
 	id, permalink string
 	texts         feedTexts
+	// What may be the content: content:encoded, else the description.
+	encoded, description []byte
 }
 
 // item reads an item or entry to its end.
@@ -295,6 +299,9 @@ func (x *feedXML) item() error {
 	}
 	if it.id == "" && !x.atom {
 		it.id = strictxml.Trim(about)
+	}
+	for _, held := range [][]byte{it.encoded, it.description} {
+		x.take(&it.feedItem, strictxml.Content{Data: held, Type: "text/html; charset=utf-8"}, it.language, it.entry.Line, it.entry.Column)
 	}
 	it.entry.Title, it.entry.Language = it.texts.titleOf()
 	it.entry.Updated = x.dateOf(it.texts, it.entry.Line, it.entry.Column)
@@ -317,6 +324,8 @@ func (x *feedXML) child(it *xmlItem) error {
 		return x.atomChild(it, name)
 	case space == dublinCore:
 		return x.dublinCoreChild(it, name)
+	case space == contentModule && name == "encoded" && x.inline:
+		return x.html(&it.encoded)
 	case space == itunes:
 		return x.metadata(&it.entry.Metadata, &it.language, name)
 	}
@@ -332,12 +341,24 @@ func (x *feedXML) atomChild(it *xmlItem, name string) error {
 		}
 	case "link":
 		return x.itemLink(it, false)
-	case "content": // that does not stand in the feed (RFC 4287 4.1.3.2)
+	case "content":
 		src, has := s.Attr("", "src")
 		mediaType, _ := s.Attr("", "type")
-		if has && src != "" && x.atom {
+		if x.inline && !has {
+			line, column, language := s.Line, s.Column, s.Lang()
+			held, err := s.Content(it.space)
+			if err == nil {
+				x.take(&it.feedItem, held, language, line, column)
+			}
+			return err
+		}
+		if has && src != "" && x.atom { // it does not stand in the feed (RFC 4287 4.1.3.2)
 			href, err := s.Resolve(s.Base(), src)
-			if href, ok := x.checkLink(href, err, src, s.Line, s.Column); ok {
+			href, ok := x.checkLink(href, err, src, s.Line, s.Column)
+			switch {
+			case ok && x.inline && !it.entry.Content.Taken():
+				it.entry.Content = &atompmh.Content{HasSrc: true, Src: href, MediaType: strictxml.Trim(mediaType), Language: s.Lang()}
+			case ok:
 				it.elsewhere = append(it.elsewhere, alternate(href, strictxml.Trim(mediaType)))
 			}
 		}
@@ -435,8 +456,22 @@ func (x *feedXML) rssChild(it *xmlItem, name string) error {
 		return x.addText(it.texts, textName(name))
 	case "source":
 		return x.source(it)
+	case "description":
+		if x.inline {
+			return x.html(&it.description)
+		}
 	}
 	return x.metadata(&it.entry.Metadata, &it.language, name)
+}
+
+// html reads the content of an item of RSS, which is HTML that was escaped. The first
+// counts.
+func (x *feedXML) html(to *[]byte) error {
+	text, _, err := x.scan.Characters()
+	if *to == nil {
+		*to = slices.Clone(text)
+	}
+	return err
 }
 
 // guid reads an identifier of RSS, without the white space around it. It is a link as

@@ -1,6 +1,7 @@
 package harvest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -273,6 +274,9 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 	if r.asksOnly(it) {
 		return r.askURL(ctx, j, rep.Href)
 	}
+	if event.IsInline(rep.Href) {
+		return r.takeInline(ctx, j, it, keep)
+	}
 	if !fetchable(rep.Href, document) {
 		j.never, j.err = true, fmt.Errorf("%s is not fetched: only http and https are, and local files that a local document names", rep.Href)
 		return j
@@ -297,6 +301,30 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 		}
 	}
 	return first
+}
+
+// takeInline stores content that came with what was said of its record. That of an
+// observation which the log has kept was stored when it came.
+func (r *run) takeInline(ctx context.Context, j contentJob, it *event.Item, keep *contentWriter) contentJob {
+	rep := &it.Representations[j.rep]
+	if sum, err := content.ParseSum(rep.SHA256()); err == nil && it.Inline == nil {
+		there, err := r.h.Contents.Has(ctx, sum)
+		switch {
+		case err != nil:
+			keep.fail(err)
+			j.err = err
+		case there:
+			j.sum, j.size = sum, rep.Length
+			return j
+		}
+	}
+	if it.Inline == nil {
+		j.never, j.err = true, cmp.Or(j.err, errors.New("its content came with the entry, and is not in the store: a harvest with --full reads it"))
+		return j
+	}
+	check := newHashCheck(rep)
+	j.mediaType = rep.Type
+	return r.keepContent(ctx, j, rep, "the content of the entry", bytes.NewReader(it.Inline), check, keep)
 }
 
 // askURL finds out the status that a URL answers with. It does not read the body.

@@ -29,8 +29,9 @@ type docBatch struct {
 	cursor      []byte // where the walk goes on after the document; nil before its last batch, or when not to be stored
 }
 
-// badAtOnce is how many bytes of bad input are committed at once.
-const badAtOnce = 16 << 20
+// bytesAtOnce is how many bytes of bad input, and of content that came with the entries,
+// are committed at once.
+const bytesAtOnce = 16 << 20
 
 // batchTime is how long observations wait for others to be committed with them.
 const batchTime = time.Second
@@ -48,18 +49,18 @@ type pipeline struct {
 	done   chan error
 	ch     chan docBatch
 
-	mu        sync.Mutex
-	room      *sync.Cond
-	queued    int // observations that were sent and are not yet durable
-	queuedBad int // bytes of bad input, likewise
+	mu          sync.Mutex
+	room        *sync.Cond
+	queued      int // observations that were sent and are not yet durable
+	queuedBytes int // of bad input and of content that came with the entries, likewise
 
 	// Of the walk's goroutine: how many observations were sent last.
 	lastSize int
 
 	// Of the writer's goroutine.
-	batch    event.Batch
-	index    map[string]int // of a mirror: where a record's item stands in batch
-	batchBad int            // bytes of the bad input in batch
+	batch      event.Batch
+	index      map[string]int // of a mirror: where a record's item stands in batch
+	batchBytes int            // as queuedBytes, of batch
 	// takenMemory is freed after the next commit.
 	takenMemory int64
 	cursor      []byte // the cursor after the last document that was taken in whole
@@ -82,7 +83,7 @@ func newPipeline(ctx context.Context, r *run, anew bool) *pipeline {
 			p.cancel(err)
 		}
 		p.mu.Lock()
-		p.queued, p.queuedBad = -1<<40, -1<<40 // send never waits again
+		p.queued, p.queuedBytes = -1<<40, -1<<40 // send never waits again
 		p.mu.Unlock()
 		p.room.Broadcast()
 		for range p.ch {
@@ -104,7 +105,7 @@ func (p *pipeline) send(x docBatch) (err error) {
 	p.r.slot.whileWaiting(p.ctx, func() {
 		p.mu.Lock()
 		p.queued += len(x.items)
-		p.queuedBad += badBytes(x.quarantine)
+		p.queuedBytes += x.bytes()
 		p.mu.Unlock()
 		select {
 		case p.ch <- x:
@@ -117,7 +118,7 @@ func (p *pipeline) send(x docBatch) (err error) {
 		if x.settle {
 			most = 0
 		}
-		for p.queued > most || p.queuedBad > 2*badAtOnce {
+		for p.queued > most || p.queuedBytes > 2*bytesAtOnce {
 			p.room.Wait()
 		}
 		p.mu.Unlock()
@@ -145,7 +146,7 @@ func (p *pipeline) write() (err error) {
 		doc := len(b.Documents)
 		b.Documents = append(b.Documents, x.doc)
 		b.Quarantine = append(b.Quarantine, x.quarantine...)
-		p.batchBad += badBytes(x.quarantine)
+		p.batchBytes += x.bytes()
 		for len(x.items) > 0 {
 			n := p.fillBatch(x.items[:min(len(x.items), max(size-len(b.Items), 0))], doc)
 			x.items = x.items[n:]
@@ -160,7 +161,7 @@ func (p *pipeline) write() (err error) {
 			p.cursor = x.cursor
 		}
 		p.takenMemory += x.takenMemory
-		if x.settle || len(b.Items) >= size || p.batchBad >= badAtOnce || p.r.h.now().Sub(p.since) >= batchTime {
+		if x.settle || len(b.Items) >= size || p.batchBytes >= bytesAtOnce || p.r.h.now().Sub(p.since) >= batchTime {
 			if err := p.commit(); err != nil {
 				return err
 			}
@@ -172,10 +173,14 @@ func (p *pipeline) write() (err error) {
 	return nil
 }
 
-// badBytes returns how many bytes of memory bad inputs take.
-func badBytes(quarantine []event.Quarantined) (n int) {
-	for i := range quarantine {
-		n += badSize(&quarantine[i])
+// bytes returns how many bytes of memory the bad inputs take, and the content that came
+// with the items.
+func (x *docBatch) bytes() (n int) {
+	for i := range x.quarantine {
+		n += badSize(&x.quarantine[i])
+	}
+	for i := range x.items {
+		n += len(x.items[i].Inline)
 	}
 	return n
 }
@@ -221,11 +226,11 @@ func (p *pipeline) fillBatch(items []event.Item, doc int) int {
 	return len(items)
 }
 
-// release makes room for n observations and so many bytes of bad input.
-func (p *pipeline) release(n, bad int) {
+// release makes room for n observations and so many bytes.
+func (p *pipeline) release(n, bytes int) {
 	p.mu.Lock()
 	p.queued -= n
-	p.queuedBad -= bad
+	p.queuedBytes -= bytes
 	p.mu.Unlock()
 	p.room.Broadcast()
 }
@@ -238,9 +243,9 @@ func (p *pipeline) commit() error {
 	if err := p.r.fetchAndCommit(p.ctx, &b); err != nil {
 		return err
 	}
-	p.release(n, p.batchBad)
+	p.release(n, p.batchBytes)
 	p.r.slot.freeMemory(p.takenMemory)
-	p.takenMemory, p.batchBad = 0, 0
+	p.takenMemory, p.batchBytes = 0, 0
 	clear(p.index)
 	p.batch, p.since = event.Batch{Items: reuse(b.Items)}, p.r.h.now()
 	return nil

@@ -31,7 +31,7 @@ import (
 // FormatVersion changes whenever the bytes of any document change for the same
 // log: it is part of every entity tag and every cached name. So it also changes
 // when the gzip library does.
-const FormatVersion = 1
+const FormatVersion = 2
 
 // Kind is the kind of a document.
 type Kind uint8

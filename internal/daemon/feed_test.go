@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -94,6 +95,33 @@ func newFeedHarness(t *testing.T, s *blog, change ...func(*config.Config)) *harn
 	b := newHarness(t, s, append([]func(*config.Config){kind}, change...)...)
 	b.quick()
 	return b
+}
+
+// What a tombstone of a legacy feed says of the deletion, and the licence of an item, are
+// kept.
+func TestFeedDetails(t *testing.T) {
+	s := newBlog()
+	s.items = []string{strings.Replace(item("a", "x"), "</item>", `<a:link xmlns:a="http://www.w3.org/2005/Atom" rel="license" href="https://licence.example/"/></item>`, 1)}
+	b := newFeedHarness(t, s)
+	b.wantLog("an item", "created a Post a")
+	s.edit(func(s *blog) {
+		s.items = []string{`<at:deleted-entry ref="urn:a" when="2025-02-01T00:00:00Z"><at:by><name>Jane</name></at:by><at:comment xml:lang="en">Gone &amp;amp; lost</at:comment>` +
+			`<link xmlns="http://www.w3.org/2005/Atom" rel="successor-version" href="/p/aa"/></at:deleted-entry>`}
+	})
+	b.wantLog("its tombstone", "deleted a Post a")
+	var got []string
+	for ev, err := range b.bridge.Log.Events(t.Context(), "main", event.Range{Upto: b.last()}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range ev.Links {
+			got = append(got, l.Rel+" "+strings.TrimPrefix(l.Href, b.server.URL))
+		}
+		if d := ev.Details; d != nil {
+			got = append(got, fmt.Sprint(d.DeletedBy, d.Comment))
+		}
+	}
+	b.want("what is kept", got, "license https://licence.example/", "successor-version /p/aa", "{Jane  } {Gone & lost en}")
 }
 
 func newBlog() *blog {

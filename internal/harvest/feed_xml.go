@@ -248,8 +248,30 @@ func (x *feedXML) deleted() error {
 	when, _ := s.Attr("", "when")
 	from := s.Start
 	s.Keep(from)
-	if err := s.Skip(); err != nil {
+	var by []atompmh.Person
+	if err := s.Children(func() (err error) {
+		e := &it.entry
+		switch {
+		case s.Space == atompmh.TombstonesNamespace && s.Local == "by":
+			err = x.person(&by)
+		case s.Space == atompmh.TombstonesNamespace && s.Local == "comment" && e.Comment.Value == "":
+			e.Comment, err = x.text("comment")
+		case s.Space == atompmh.Namespace && s.Local == "link":
+			line, column := s.Line, s.Column
+			var l atompmh.Link
+			var base *strictxml.Base
+			if l, base, _, err = x.readLink(false); err == nil && l.Rel != "alternate" && l.Rel != "enclosure" {
+				x.addLink(&it, l, base, line, column)
+			}
+		default:
+			err = s.Skip()
+		}
 		return err
+	}); err != nil {
+		return err
+	}
+	if len(by) > 0 {
+		it.entry.DeletedBy = by[0]
 	}
 	it.input = x.asDocument(from)
 	if it.entry.ID == "" {
@@ -401,18 +423,18 @@ func (x *feedXML) itemLink(it *xmlItem, own bool) error {
 			return nil
 		}
 		l = alternate(l.Href, "")
-	case l.Rel != "alternate" && l.Rel != "via" && l.Rel != "enclosure":
+	case l.Rel != "alternate" && l.Rel != "via" && l.Rel != "enclosure" && l.Rel != event.RelLicense:
 		return nil
 	case !has:
 		x.problem(ruleFeedLink, line, column, "a link without href; it is left out")
 		return nil
 	}
-	x.addLink(it, l, base, line, column)
+	x.addLink(&it.feedItem, l, base, line, column)
 	return nil
 }
 
 // addLink adds a link to an item, if it can be fetched.
-func (x *feedXML) addLink(it *xmlItem, l atompmh.Link, base *strictxml.Base, line, column int) {
+func (x *feedXML) addLink(it *feedItem, l atompmh.Link, base *strictxml.Base, line, column int) {
 	resolved, err := x.scan.Resolve(base, l.Href)
 	href, ok := x.checkLink(resolved, err, l.Href, line, column)
 	if !ok {
@@ -450,7 +472,7 @@ func (x *feedXML) rssChild(it *xmlItem, name string) error {
 		href, _ := s.Attr("", "url")
 		mediaType, _ := s.Attr("", "type")
 		length, _ := s.Attr("", "length")
-		x.addLink(it, atompmh.Link{Rel: "enclosure", Href: href, Type: mediaType, Length: lengthOf(length)}, s.Base(), s.Line, s.Column)
+		x.addLink(&it.feedItem, atompmh.Link{Rel: "enclosure", Href: href, Type: mediaType, Length: lengthOf(length)}, s.Base(), s.Line, s.Column)
 		return s.Skip()
 	case "title", "pubdate":
 		return x.addText(it.texts, textName(name))

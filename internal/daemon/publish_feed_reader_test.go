@@ -37,7 +37,18 @@ type (
 		Updated  []string      `xml:"http://www.w3.org/2005/Atom updated"`
 		Links    []feedLink    `xml:"http://www.w3.org/2005/Atom link"`
 		Content  []feedContent `xml:"http://www.w3.org/2005/Atom content"`
-		Source   *struct {
+
+		Published string   `xml:"http://www.w3.org/2005/Atom published"`
+		Authors   []string `xml:"http://www.w3.org/2005/Atom author>name"`
+		Rights    struct {
+			Language string `xml:"http://www.w3.org/XML/1998/namespace lang,attr"`
+			Text     string `xml:",chardata"`
+		} `xml:"http://www.w3.org/2005/Atom rights"`
+		Categories []struct {
+			Term   string `xml:"term,attr"`
+			Scheme string `xml:"scheme,attr"`
+		} `xml:"http://www.w3.org/2005/Atom category"`
+		Source *struct {
 			ID      string `xml:"http://www.w3.org/2005/Atom id"`
 			Title   string `xml:"http://www.w3.org/2005/Atom title"`
 			Updated string `xml:"http://www.w3.org/2005/Atom updated"`

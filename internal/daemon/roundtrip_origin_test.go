@@ -33,6 +33,15 @@ type tale struct {
 	at              time.Time
 	via             string
 	viaAt           time.Time
+	more            int // index into moreOf
+}
+
+// moreOf is what else an entry may say, and how recordState.more has it.
+var moreOf = [...]struct{ xml, words string }{
+	{`<link rel="license" href="http://licence.example/?a&amp;b"/>`, "license http://licence.example/?a&b"},
+	{`<category term="maps" scheme="urn:s"/><category term="old"/><rights xml:lang="en">"ours" &amp; theirs</rights>`, `category maps urn:s, category old , rights "ours" & theirs en`},
+	{`<published>2020-01-01T00:00:00.5Z</published><author><name>A &lt;B></name></author><link rel="license" href="http://licence.example/2"/>`,
+		"license http://licence.example/2, author A <B>, published 2020-01-01T00:00:00.5Z"},
 }
 
 // atomOrigin is an Atom-PMH provider.
@@ -60,7 +69,7 @@ func (o *atomOrigin) closeList() {
 }
 
 func (o *atomOrigin) put(t tale, alive, known bool) {
-	r := fixtures.Record{Name: t.name, ID: t.id, Title: t.title, Formats: t.formats, Stamp: t.at}
+	r := fixtures.Record{Name: t.name, ID: t.id, Title: t.title, Formats: t.formats, Extra: moreOf[t.more].xml, Stamp: t.at}
 	switch {
 	case alive:
 		o.Update(r)
@@ -95,6 +104,11 @@ func (o *atomOrigin) history(fetches bool, prefer string) recordStates {
 		for _, a := range c.Alternates {
 			p.images = append(p.images, image{a.Type, a.SHA256}.typed())
 			content[a.SHA256] = o.url + a.Href
+		}
+		for _, m := range moreOf {
+			if m.xml == c.Extra {
+				p.more = m.words
+			}
 		}
 		p = p.prefers(prefer)
 		if p.alive {
@@ -250,6 +264,7 @@ func (s *randomOrigin) write(name string) {
 	}
 	t.title = rapid.SampledFrom(titles).Draw(s.rt, "title")
 	t.formats = s.formats()
+	t.more = rapid.IntRange(0, len(moreOf)-1).Draw(s.rt, "more")
 	if rapid.IntRange(0, 3).Draw(s.rt, "has an original") == 0 {
 		t.via = rapid.SampledFrom([]string{"http://elsewhere.example/1?a=1&b=2", "http://elsewhere.example/" + name}).Draw(s.rt, "original")
 		t.viaAt = s.now.Add(-36*time.Hour - 7)

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"maps"
@@ -18,6 +19,8 @@ type recordState struct {
 	via, viaHash, viaType string
 	// images are the representations, the preferred one first.
 	images []image
+	// more is what few records have: licence, categories, rights, people, dates.
+	more string
 }
 
 // image is a representation: its media type and the SHA-256 of what is served.
@@ -30,7 +33,7 @@ func (p recordState) words() string {
 		return fmt.Sprintf("deleted %q at %s, original %s", p.title, p.modified, p.via)
 	}
 	rest := slices.SortedFunc(slices.Values(p.images[1:]), func(a, b image) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.sum, b.sum)) })
-	return fmt.Sprintf("%q of %s, original %s %q %q, preferred %v, others %v", p.title, p.modified, p.via, p.viaType, p.viaHash, p.images[0], rest)
+	return fmt.Sprintf("%q of %s, original %s %q %q, preferred %v, others %v, with %s", p.title, p.modified, p.via, p.viaType, p.viaHash, p.images[0], rest, p.more)
 }
 
 // recordStates is what somebody has of each record, by its identifier.
@@ -164,9 +167,64 @@ func (r *relay) readFeeds(t faults) recordStates {
 		for _, l := range links {
 			p.images = append(p.images, stated(t, l.Href, l.Type, l.Hash))
 		}
+		if p.alive {
+			p.more = e.more()
+		}
 		got[id] = p
 	}
 	return got
+}
+
+// more is what else an entry says.
+func (e *feedEntry) more() string {
+	var out []string
+	for _, l := range e.of("license") {
+		out = append(out, "license "+l.Href)
+	}
+	for _, c := range e.Categories {
+		out = append(out, "category "+c.Term+" "+c.Scheme)
+	}
+	if e.Rights.Text != "" {
+		out = append(out, "rights "+e.Rights.Text+" "+e.Rights.Language)
+	}
+	for _, name := range e.Authors {
+		out = append(out, "author "+name)
+	}
+	if e.Published != "" {
+		out = append(out, "published "+e.Published)
+	}
+	return strings.Join(out, ", ")
+}
+
+// more is the same of an entry of a list, as another bridge reads it.
+func (e *carryingEntry) more(t faults) string {
+	t.Helper()
+	var d struct {
+		Categories      []struct{ Term, Scheme string }
+		Rights          struct{ Text, Lang string }
+		Authors         []struct{ Name string }
+		Published, Lang string
+	}
+	if e.Meta.Details != "" {
+		if err := json.Unmarshal([]byte(e.Meta.Details), &d); err != nil {
+			t.Errorf("details %s: %v", e.Meta.Details, err)
+		}
+	}
+	f := feedEntry{Published: d.Published}
+	for _, l := range linked(e.Links, "license") {
+		f.Links = append(f.Links, feedLink{Rel: "license", Href: l.Href})
+	}
+	for _, c := range d.Categories {
+		f.Categories = append(f.Categories, struct {
+			Term   string `xml:"term,attr"`
+			Scheme string `xml:"scheme,attr"`
+		}(c))
+	}
+	f.Rights.Text, f.Rights.Language = d.Rights.Text, d.Rights.Lang
+	for _, a := range d.Authors {
+		f.Authors = append(f.Authors, a.Name)
+	}
+	return f.more()
 }
 
 // stated gets a representation, whose bytes must have the hash that is stated.
@@ -193,6 +251,7 @@ type (
 			Title string `xml:"urn:x-bridge:terms:1 title,attr"`
 			// When the record was modified, where the via does not say so (D12).
 			Modified string `xml:"urn:x-bridge:terms:1 modified,attr"`
+			Details  string `xml:"urn:x-bridge:terms:1 details,attr"`
 			Change   string `xml:"change,attr"`
 			Hash     string `xml:"hash,attr"`
 			Type     string `xml:"type,attr"`
@@ -254,5 +313,6 @@ func (e *carryingEntry) recordState(t faults) recordState {
 	for _, l := range linked(e.Links, "alternate") {
 		p.images = append(p.images, stated(t, l.Href, l.Type, l.Hash))
 	}
+	p.more = e.more(t)
 	return p
 }

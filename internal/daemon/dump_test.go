@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
+	contents "github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -520,5 +522,61 @@ func TestDumpInFolder(t *testing.T) {
 	r := b.harvest()
 	if got := b.events(0); r.Pending > 0 || r.Created != 1 || len(got) != 1 || r.Fetched != 1 {
 		t.Errorf("logged %v; %+v", got, r)
+	}
+}
+
+// noContents is a client for contents that fails.
+type noContents struct{ t *testing.T }
+
+func (n noContents) RoundTrip(r *http.Request) (*http.Response, error) {
+	n.t.Errorf("%s was asked for", r.URL)
+	return nil, errors.New("no content is to be asked for")
+}
+
+// A bridge that has nothing but the dumps of another one has the same log and the same
+// bytes as one that has its lists and asks for each content.
+func TestDumpsOfABridge(t *testing.T) {
+	a := newPublisher(newHarness(t, fixtures.Catalogue(nil), segments(10), func(c *config.Config) { c.Sets[0].Dumps = true }))
+	a.harvest()
+	const list = "/sets/main/capabilitylist.xml"
+	dumped := regexp.MustCompile(`(?s) <url>\s*<loc>[^<]*</loc>\s*<rs:md capability="(resourcedump|changedump)"/>\s*</url>\n`)
+	listed := regexp.MustCompile(`(?s) <url>\s*<loc>[^<]*</loc>\s*<rs:md capability="[^"]*list[^"]*"/>\s*</url>\n`)
+	eventually(t, "there are both dumps", func() bool { return len(dumped.FindAll(a.get(list).body, -1)) == 2 })
+	// only serves the Capability List without some of its entries.
+	only := func(without *regexp.Regexp) *harness {
+		b := newHarness(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			whole := a.get(list).body
+			if len(without.FindAll(whole, -1)) < 2 {
+				t.Errorf("%s does not have what is to be left out", whole)
+			}
+			_, _ = w.Write(without.ReplaceAll(whole, nil))
+		}), resourceSync, entry(list))
+		b.quick()
+		return b
+	}
+	lists, dumps := only(dumped), only(listed)
+	dumps.source().ContentClient = &http.Client{Transport: noContents{t}}
+	for _, b := range []*harness{lists, dumps} {
+		if r := b.harvest(); r.Partial() || r.Fetched == 0 {
+			t.Errorf("%s", said(r))
+		}
+	}
+	x, y := loggedOf(lists), loggedOf(dumps)
+	if len(x) == 0 || !slices.Equal(x, y) {
+		t.Errorf("%d and %d events:\n%s", len(x), len(y), firstDifference(strings.Join(x, "\n"), strings.Join(y, "\n")))
+	}
+	for ev, err := range dumps.bridge.Log.Events(t.Context(), "main", allAfter(0)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range ev.Representations {
+			sum, err := contents.ParseSum(r.SHA256())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if has, err := dumps.bridge.Contents.Has(t.Context(), sum); err != nil || !has {
+				t.Errorf("%s: its content is missing: %v", r.Href, err)
+			}
+		}
 	}
 }

@@ -133,6 +133,20 @@ func TestList_Patches(t *testing.T) {
 	}
 }
 
+// The bytes of XML that no operation names stay as they are, so that the hash is right.
+func TestList_PatchOfXML(t *testing.T) {
+	version := func(title string) string {
+		return "<?xml version='1.0'?>\n<r  a='1'>\n <title>" + title + "</title><!-- " + strings.Repeat("x", 900) + " -->\n</r>\n"
+	}
+	b, s := newVersionedHarness(t, version("one"))
+	s.files["/diff"], s.files["/r"] = `<p:patch xmlns:p="urn:ietf:rfc:7351"><p:replace sel="r/title/text()">two &amp; a half</p:replace></p:patch>`, version("two &amp; a half")
+	s.change(2, "updated", s.files["/r"], patchLink("/diff", "application/xml-patch+xml", s.files["/diff"]))
+	b.harvest()
+	if got := s.took(); got != "/diff" || b.content() != s.files["/r"] {
+		t.Errorf("asked for %q, and has %.80q", got, b.content())
+	}
+}
+
 // A change whose version before was missed, and one of a new record, cost the resource.
 func TestList_PatchWithoutItsBase(t *testing.T) {
 	b, s := newVersionedHarness(t, versionOf("one"))

@@ -172,6 +172,9 @@ func (r *reader) failed(err error) error {
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
 	f := r.fault(ruleDocument, "%s", broken.Reason)
+	if broken.Cap != "" {
+		f.Rule = "" // the limit is the reader's
+	}
 	f.Line, f.Column = broken.Line, broken.Column
 	return f
 }

@@ -174,6 +174,9 @@ func (r *run) message(ctx context.Context, in input) {
 	m, err := sip.ReadMessage(in.body, sip.ReadOptions{URL: in.url, ContentType: in.contentType, Plain: true, Context: ctx, Places: places})
 	var fault *sip.Fault
 	switch {
+	case errors.As(err, &fault) && fault.Rule == "":
+		d.Kind = ""
+		r.unread(in.url, fault)
 	case errors.As(err, &fault):
 		found, expected, ok := strings.Cut(strings.TrimPrefix(fault.Text, "found "), ", expected ")
 		if !ok {

@@ -186,3 +186,18 @@ func TestPackagesStay(t *testing.T) {
 		t.Errorf("the package is missing: %+v", sum)
 	}
 }
+
+// A document that exceeds a limit of ours is not checked, and breaks no rule by that.
+func TestLimits(t *testing.T) {
+	deep := strings.Repeat("<a>", 300) + strings.Repeat("</a>", 300)
+	for as, doc := range map[Protocol]string{
+		AtomPMH:      `<feed xmlns="http://www.w3.org/2005/Atom">` + deep + "</feed>",
+		ResourceSync: `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">` + deep + "</urlset>",
+		SIP:          `<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Header>` + deep + "</e:Header></e:Envelope>",
+	} {
+		findings, sum := check(t, Options{As: as, Stdin: strings.NewReader(doc)}, "-")
+		if sum.Unread != 1 || sum.Musts != 0 {
+			t.Errorf("%s: %+v %v", as, sum, findings)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/audit"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
@@ -51,7 +52,7 @@ func (s *auditedSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	base, name := "http://"+r.Host, strings.TrimPrefix(r.URL.Path, "/res/")
 	head := `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
 	switch res := s.all[name]; {
-	case s.down:
+	case s.down && res == nil:
 		w.WriteHeader(http.StatusForbidden)
 	case r.URL.Path == "/capabilitylist.xml":
 		fmt.Fprintf(w, `%s<rs:md capability="capabilitylist"/><url><loc>%s/resourcelist.xml</loc><rs:md capability="resourcelist"/></url><url><loc>%[2]s/changelist.xml</loc><rs:md capability="changelist"/></url></urlset>`, head, base)
@@ -150,7 +151,36 @@ func newAuditHarness(t *testing.T, names ...string) *auditHarness {
 
 // audit audits beside the bridge that writes, and returns "kind name" of what it finds,
 // with what became of the repair if that is asked for.
-func (a *auditHarness) audit(repair bool) (found []string, report *audit.Report) {
+func (a *harness) audit(repair bool) (found []string, report *audit.Report) {
+	a.t.Helper()
+	return a.auditWith(func(p *audit.Page) error {
+		if repair {
+			return a.repairPage(p)
+		}
+		return nil
+	})
+}
+
+// repairPage has the bridge that writes repair what an audit has found.
+func (a *harness) repairPage(p *audit.Page) error {
+	r, of, err := daemon.NewRepair(p)
+	if err != nil {
+		return err
+	}
+	var left []string
+	if r != nil {
+		done, err := a.bridge.Decide(a.t.Context(), daemon.Decision{Repair: r})
+		if err != nil {
+			return err
+		}
+		left = done.Left
+	}
+	daemon.SettleRepair(p, of, left)
+	return nil
+}
+
+// auditWith is audit, and calls page with what it finds.
+func (a *harness) auditWith(page func(*audit.Page) error) (found []string, report *audit.Report) {
 	a.t.Helper()
 	b, err := daemon.Open(a.t.Context(), a.config, daemon.Options{ReadOnly: true, Now: a.options.Now})
 	if err != nil {
@@ -159,21 +189,9 @@ func (a *auditHarness) audit(repair bool) (found []string, report *audit.Report)
 	defer b.Close()
 	done, err := b.Audit(a.t.Context(), "main", daemon.AuditOptions{Origin: true,
 		Begin: func(string) (func(harvest.Progress), func()) { return func(harvest.Progress) {}, func() {} },
-		Found: func(ctx context.Context, p *audit.Page) error {
-			if repair {
-				r, of, err := daemon.NewRepair(p)
-				if err != nil {
-					return err
-				}
-				var left []string
-				if r != nil {
-					done, err := a.bridge.Decide(ctx, daemon.Decision{Repair: r})
-					if err != nil {
-						return err
-					}
-					left = done.Left
-				}
-				daemon.SettleRepair(p, of, left)
+		Found: func(_ context.Context, p *audit.Page) error {
+			if err := page(p); err != nil {
+				return err
 			}
 			for _, d := range p.Differences {
 				for _, f := range d.Findings {
@@ -192,8 +210,8 @@ func (a *auditHarness) audit(repair bool) (found []string, report *audit.Report)
 	if err := report.Sums(); err != nil {
 		a.t.Error(err)
 	}
-	if done.Records != done.Listed || report.Served != done.Records && report.Changed == 0 && !repair {
-		a.t.Errorf("%d records live, %d listed, %d served", done.Records, done.Listed, report.Served)
+	if done.Records != done.Listed {
+		a.t.Errorf("%d records live, %d listed", done.Records, done.Listed)
 	}
 	slices.Sort(found)
 	return found, report
@@ -365,6 +383,119 @@ func (a *auditHarness) wantRepaired(before event.Seq, kind, name string) {
 	a.want("the log has", a.logged(before), want...)
 	if found, r := a.audit(false); len(found) > 0 || !r.Whole() {
 		a.t.Errorf("afterwards: %q %+v", found, r)
+	}
+}
+
+// I6: what was not read whole, and without any error, deletes nothing; nor do too many
+// deletions at once.
+func TestAuditAbsence(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	for _, c := range []struct {
+		name    string
+		change  func(s *auditedSource)
+		want    []string // found when it is repaired
+		checked bool
+		events  []string
+	}{
+		{name: "cut short", change: func(s *auditedSource) { s.omit = true; s.all["b"].absent = true }},
+		{name: "not to be had", change: func(s *auditedSource) { s.down = true }},
+		{name: "a bad entry", change: func(s *auditedSource) { s.all["a"].kind, s.all["b"].absent = strings.Repeat("x", 300), true },
+			want: []string{"extra b it has to be done by hand", "quarantined a it has to be done by hand"}, checked: true},
+		{name: "one of six", change: func(s *auditedSource) { s.all["b"].absent = true }, want: []string{"extra b done"}, checked: true, events: []string{"deleted b"}},
+		{name: "all", change: func(s *auditedSource) {
+			for _, r := range s.all {
+				r.absent = true
+			}
+		}, want: []string{"extra a its deletion is held", "extra b its deletion is held", "extra c its deletion is held", "extra d its deletion is held", "extra e its deletion is held", "extra f its deletion is held"}, checked: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newAuditHarness(t, names...)
+			before := a.last()
+			a.origin.mu.Lock()
+			c.change(a.origin)
+			a.origin.mu.Unlock()
+			found, r := a.audit(true)
+			a.want("it finds", found, c.want...)
+			if checked := len(r.Unchecked) == 0; checked != c.checked {
+				t.Errorf("not checked: %q", r.Unchecked)
+			}
+			a.want("the log has", a.logged(before), c.events...)
+			if c.name == "all" {
+				held, r := a.audit(true)
+				if len(held) != 6 || !strings.HasPrefix(held[0], "held a") || r.Held != 6 {
+					t.Errorf("then it finds %q", held)
+				}
+				a.want("then the log has", a.logged(before))
+			}
+		})
+	}
+}
+
+// A record that changes between an audit and the repair is left alone, and what the log
+// takes in during the audit is not judged.
+func TestAuditBesideHarvest(t *testing.T) {
+	a := newAuditHarness(t, "a", "b", "c")
+	a.origin.set("b", func(r *auditedResource) { r.body = "BODY OF b" })
+	before := a.last()
+	found, _ := a.auditWith(func(p *audit.Page) error {
+		a.origin.set("b", func(r *auditedResource) { r.body = "BODY OF B" })
+		a.full()
+		return a.repairPage(p)
+	})
+	a.want("it finds", found, "hash b the record has changed since it was audited")
+	a.want("the log has", a.logged(before), "updated b")
+
+	a.origin.set("c", func(r *auditedResource) { r.body = "BODY OF C" })
+	a.origin.set("a", func(r *auditedResource) { r.body = "BODY OF A" })
+	first := true
+	found, r := a.auditWith(func(*audit.Page) error {
+		if first {
+			first = false
+			a.full()
+		}
+		return nil
+	})
+	if len(found) != 2 || r.Differences != 2 {
+		t.Errorf("it finds %q: %+v", found, r)
+	}
+}
+
+// What an archived feed does not name any more may have been deleted or not: it is found,
+// and left.
+func TestAuditOfFeed(t *testing.T) {
+	p := fixtures.Catalogue(nil)
+	b := newHarness(t, p)
+	b.harvest()
+	if found, r := b.audit(false); len(found) > 0 || !r.Whole() || r.Complete {
+		t.Fatalf("it finds %q: %+v", found, r)
+	}
+	before := b.last()
+	b.close()
+	log, err := eventlog.Open(t.Context(), b.config.Data, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, err := log.Sources(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := log.SaidOf(t.Context(), sources[0].ID, []string{p.Live()[0].ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := event.Item{Observation: said[0].Observation}
+	it.Record, it.Fetched = "urn:extra", true
+	if _, err := log.Append(t.Context(), &event.Batch{Source: sources[0].ID, Cursor: sources[0].Cursor.Version, Mode: event.ModeReplay, Items: []event.Item{it}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.open()
+	found, r := b.audit(true)
+	b.want("it finds", found, "extra urn:extra it has to be done by hand")
+	if r.Extra != 1 || b.last() != before+1 {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -99,12 +99,17 @@ func (l *Log) SaidOf(ctx context.Context, source event.SourceID, identifiers []s
 	return out, err
 }
 
-// saidBatch returns a batch that only looks records up, with all that may be stored of
-// them for a Source.
+// saidBatch returns a batch that only looks records up, with what is stored of them for a
+// Source: nothing is looked up in a table that has nothing of it.
 func saidBatch(ctx context.Context, q sqlite.Querier, source event.SourceID) (*batch, error) {
 	src, err := readSource(ctx, q, source)
-	b := &batch{source: sourceRow{id: source, others: true, pending: true, held: true}}
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{source: sourceRow{id: source}}
 	b.set.id = src.set
+	err = q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM source WHERE set_id = $2 AND id <> $1), EXISTS (SELECT 1 FROM pending WHERE source = $1),
+	EXISTS (SELECT 1 FROM held_deletion WHERE source = $1)`, int64(source), src.set).Scan(&b.source.others, &b.source.pending, &b.source.held)
 	return b, err
 }
 

@@ -74,6 +74,9 @@ func (x *exporter) plan(ctx context.Context, set *event.Set) ([]publish.Item, er
 	if errors.As(err, &notReady) {
 		err = x.publisher.Snapshot(ctx, set.Name)
 	}
+	if err == nil {
+		err = x.publisher.KeepLists(ctx, set.Name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +86,11 @@ func (x *exporter) plan(ctx context.Context, set *event.Set) ([]publish.Item, er
 	}
 	var list, window *publish.Item
 	for i := range items {
-		switch items[i].Kind {
-		case publish.ResourceListIndex:
-			list = &items[i]
-		case publish.ChangeListWindow:
-			window = &items[i]
+		switch it := &items[i]; {
+		case it.Kind == publish.ResourceListIndex && !it.Closed: // else a list of the past
+			list = it
+		case it.Kind == publish.ChangeListWindow:
+			window = it
 		}
 	}
 	if list == nil || list.Events.Upto == set.Last ||

@@ -453,6 +453,26 @@ func TestExportDumps(t *testing.T) {
 	}
 }
 
+// Resource Lists of the past come along with their archive.
+func TestExportKeptLists(t *testing.T) {
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror, SegmentEvents: 5, KeepLists: 3})
+	for i := range 12 {
+		w.append("main", w.record(fmt.Sprint("r", i), "one", "text/xml"))
+	}
+	out := t.TempDir()
+	w.export(out)
+	got := files(t, out)
+	for _, name := range []string{"resourcelist-archive.xml", "resourcelist-archive/5.xml", "resourcelist-archive/5/1.xml", "resourcelist-archive/5/1.xml.gz"} {
+		if _, ok := got["sets/main/"+name]; !ok {
+			t.Errorf("%s is not there", name)
+		}
+	}
+	if again := w.export(out); again.Files != 0 {
+		t.Errorf("%+v", again)
+	}
+}
+
 // What is not an export's folder is left alone.
 func TestExportRefuses(t *testing.T) {
 	w := newWorld(t)

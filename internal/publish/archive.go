@@ -71,6 +71,10 @@ func (k Kind) archive() resourcesync.Capability {
 		return resourcesync.ChangeListArchive
 	case ResourceListArchive:
 		return resourcesync.ResourceListArchive
+	case ResourceDumpArchive:
+		return resourcesync.ResourceDumpArchive
+	case ChangeDumpArchive:
+		return resourcesync.ChangeDumpArchive
 	}
 	return ""
 }

@@ -105,7 +105,7 @@ func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Docu
 		return p.resourceList(ctx, name, gzip)
 	}
 	if strings.HasPrefix(rest, "resourcedump/") || strings.HasPrefix(rest, "changedump/") {
-		return p.dumpFile(ctx, name, rest)
+		return p.dumpFile(ctx, name, rest, gzip)
 	}
 	if numbers, ok := strings.CutPrefix(rest, string(resourcesync.ResourceListArchive)+"/"); ok {
 		return p.keptDocument(ctx, name, numbers, gzip)
@@ -237,7 +237,7 @@ func (p *Publisher) meta(it *Item, gzip bool) Meta {
 	if it.Closed {
 		end := it.Until
 		switch it.Kind {
-		case ResourceListPart, ResourceListIndex:
+		case ResourceListPart, ResourceListIndex, ResourceDump:
 			end = it.At
 		case Archive:
 			end = it.Next

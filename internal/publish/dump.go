@@ -10,6 +10,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,37 +60,81 @@ func changeDumpPath(set string, segment int) string {
 	return fmt.Sprintf("/sets/%s/changedump/%d", set, segment)
 }
 
-// resourceDump is the document that names the packages of a Resource Dump.
+// resourceDump is the document that names the packages of a Resource Dump, which changes
+// with the next one; under its other path, that of its Seq, it stays as long as they do.
 func resourceDump(set event.Set, s *storedSnapshot) Item {
-	it := Item{Path: setPath(set.Name, "resourcedump.xml"), Kind: ResourceDump, Set: set, Events: event.Range{Upto: s.Seq}, At: s.At}
+	it := Item{Path: dumpPath(set.Name, resourcesync.ResourceDump), Kind: ResourceDump, Set: set, Events: event.Range{Upto: s.Seq}, At: s.At}
 	for i, part := range s.packages {
 		it.packages = append(it.packages, packageItem{packedPart: part, path: resourceDumpPath(set.Name, s.Seq, i+1)})
 	}
 	return it
 }
 
-// changeDump is the document that names the packages of segments: the newest that are
-// there without a gap, and at most so many.
-func changeDump(set event.Set, segments []event.Segment, made []*storedSnapshot, most int) (it Item, ok bool) {
+func dumpPath(set string, c resourcesync.Capability) string { return setPath(set, string(c)+".xml") }
+
+// pastResourceDump is the same under the path of its Seq.
+func pastResourceDump(set event.Set, s *storedSnapshot) Item {
+	it := resourceDump(set, s)
+	it.Path, it.Closed = fmt.Sprintf("/sets/%s/resourcedump/%d.xml", set.Name, s.Seq), true
+	return it
+}
+
+// planChangeDumps returns the document that names the packages of segments, the newest that
+// are there without a gap and at most so many; then those for the packages before,
+// oldest first. They have the numbers of so many segments in their path: a full one
+// never changes.
+func planChangeDumps(set event.Set, segments []event.Segment, made []*storedSnapshot, most int) (items []Item) {
 	run := 0 // made[:run] is that of the newest segments
-	for run < len(made) && run < most && (run == 0 || made[run].segment == made[run-1].segment-1) {
+	for run < len(made) && (run == 0 || made[run].segment == made[run-1].segment-1) {
+		if _, ok := numbered(segments, int64(made[run].segment)); !ok {
+			break
+		}
 		run++
 	}
 	if run == 0 {
-		return it, false
+		return nil
 	}
-	it = Item{Path: setPath(set.Name, "changedump.xml"), Kind: ChangeDump, Set: set, N: made[0].segment}
-	for i := run - 1; i >= 0; i-- {
-		g, ok := numbered(segments, int64(made[i].segment))
-		if !ok {
-			return it, false
+	document := func(path string, made []*storedSnapshot) Item {
+		it := Item{Path: path, Kind: ChangeDump, Set: set, N: made[0].segment}
+		for _, s := range slices.Backward(made) {
+			g, _ := numbered(segments, int64(s.segment))
+			it.packages = append(it.packages, packageItem{s.packages[0], changeDumpPath(set.Name, g.N), g.From, g.Until})
 		}
-		if len(it.packages) == 0 {
-			it.From = g.From
-		}
-		it.packages = append(it.packages, packageItem{made[i].packages[0], changeDumpPath(set.Name, g.N), g.From, g.Until})
+		it.From = it.packages[0].from
+		return it
 	}
-	return it, true
+	newest := min(run, most)
+	items = append(items, document(dumpPath(set.Name, resourcesync.ChangeDump), made[:newest]))
+	for past := made[newest:run]; len(past) > 0; {
+		k := (past[len(past)-1].segment - 1) / most
+		n := slices.IndexFunc(past, func(s *storedSnapshot) bool { return (s.segment-1)/most == k }) // newer ones come before
+		it := document(fmt.Sprintf("/sets/%s/changedump/%d-%d.xml", set.Name, k*most+1, (k+1)*most), past[n:])
+		if it.N == (k+1)*most {
+			it.Closed, it.Until = true, it.packages[len(it.packages)-1].until
+		}
+		items, past = append(items, it), past[:n]
+	}
+	return items
+}
+
+// archiveOf is the archive of dumps, which names them oldest first (see archive.go).
+func archiveOf(set event.Set, kind Kind, dumps []Item) Item {
+	return Item{Path: listArchivePath(set.Name, kind.archive()), Kind: kind, Set: set, archived: dumps}
+}
+
+// dumpArchive is an archive of Resource Dumps or of Change Dumps.
+func dumpArchive(base string, it *Item) *resourcesync.Document {
+	doc := &resourcesync.Document{Capability: it.Kind.archive(), Links: []resourcesync.Link{upLink(base, it.Set.Name)}}
+	for i := range it.archived {
+		dump := &it.archived[i]
+		if dump.Kind == ChangeDump {
+			doc.Entries = append(doc.Entries, intervalEntry(base+dump.Path, dump.From, dump.Until))
+			continue
+		}
+		doc.Entries = append(doc.Entries, resourcesync.Entry{Loc: base + dump.Path, LastMod: resourcesync.Seconds(dump.At.Time()),
+			Metadata: resourcesync.Metadata{At: datetime(dump.At)}})
+	}
+	return doc
 }
 
 // dumpDocument is a Resource Dump or a Change Dump (clauses 11.1 and 13.1).
@@ -98,6 +143,9 @@ func dumpDocument(base string, it *Item) *resourcesync.Document {
 		Entries: make([]resourcesync.Entry, 0, len(it.packages))}
 	if it.Kind == ChangeDump {
 		doc.Capability, doc.From = resourcesync.ChangeDump, datetime(it.From)
+		if it.Until != 0 {
+			doc.Until = datetime(it.Until)
+		}
 	} else {
 		doc.At = datetime(it.At)
 	}
@@ -121,30 +169,46 @@ func dumpDocument(base string, it *Item) *resourcesync.Document {
 
 const zipType = "application/zip"
 
-// dumps returns the documents of the set's dumps that there are.
+// dumps returns the documents that name dumps which there are: the dumps, the earlier ones,
+// and the archives that name those.
 func (p *Publisher) dumps(st *state, set event.Set, segments []event.Segment) (items []Item) {
 	if !set.Dumps || set.Partial {
 		return nil
 	}
-	if current := st.resourceDumps.current(); current != nil {
-		items = append(items, resourceDump(st.fixed, current))
+	if kept := st.resourceDumps.snapshots(); len(kept) > 0 {
+		var past []Item
+		for _, s := range slices.Backward(kept[1:]) {
+			past = append(past, pastResourceDump(st.fixed, s))
+		}
+		items = append(append(items, resourceDump(st.fixed, kept[0])), past...)
+		if len(past) > 0 {
+			items = append(items, archiveOf(st.fixed, ResourceDumpArchive, past))
+		}
 	}
-	if it, ok := changeDump(st.fixed, segments, st.changeDumps.snapshots(), p.limits.Entries); ok {
-		items = append(items, it)
+	changes := planChangeDumps(st.fixed, segments, st.changeDumps.snapshots(), p.limits.Entries)
+	if items = append(items, changes...); len(changes) > 1 {
+		items = append(items, archiveOf(st.fixed, ChangeDumpArchive, changes[1:]))
 	}
 	return items
 }
 
-// capabilitiesOf returns the capabilities of some dumps.
-func capabilitiesOf(dumps []Item) (c []resourcesync.Capability) {
+// capabilitiesOf returns the capabilities that a Capability List names because of some
+// documents of dumps.
+func capabilitiesOf(dumps []Item) (more []resourcesync.Capability) {
 	for i := range dumps {
-		if dumps[i].Kind == ResourceDump {
-			c = append(c, resourcesync.ResourceDump)
-		} else {
-			c = append(c, resourcesync.ChangeDump)
+		it := &dumps[i]
+		c := it.Kind.archive()
+		switch it.Kind {
+		case ResourceDump:
+			c = resourcesync.ResourceDump
+		case ChangeDump:
+			c = resourcesync.ChangeDump
+		}
+		if it.Path == dumpPath(it.Set.Name, c) { // else an archive names it
+			more = append(more, c)
 		}
 	}
-	return c
+	return more
 }
 
 // planPackages returns the packages of dumps and their manifests.
@@ -161,8 +225,9 @@ func planPackages(dumps []Item) (items []Item) {
 }
 
 // dumpFile returns a package or its manifest, by what follows the set in its path:
-// "resourcedump/{seq}/{part}.zip" or "changedump/{n}.zip", or the same with .xml.
-func (p *Publisher) dumpFile(ctx context.Context, name, rest string) (*Document, error) {
+// "resourcedump/{seq}/{part}.zip" or "changedump/{n}.zip", or the same with .xml; or the
+// document of an earlier dump.
+func (p *Publisher) dumpFile(ctx context.Context, name, rest string, gzip bool) (*Document, error) {
 	set, err := p.set(ctx, name)
 	if err != nil {
 		return nil, err
@@ -172,13 +237,32 @@ func (p *Publisher) dumpFile(ctx context.Context, name, rest string) (*Document,
 		return nil, err
 	}
 	se, part := &st.resourceDumps, int64(1)
+	if strings.HasPrefix(rest, "changedump/") {
+		se = &st.changeDumps
+	}
 	extension := filepath.Ext(rest)
 	numbers := strings.Split(strings.TrimSuffix(rest, extension), "/")
 	switch {
 	case !set.Dumps || extension != ".zip" && extension != ".xml":
 		return nil, ErrNotFound
+	case numbers[0] == "changedump" && len(numbers) == 2 && strings.Contains(numbers[1], "-"): // an earlier Change Dump
+		_, segments, err := p.segments(ctx, st)
+		if err != nil {
+			return nil, err
+		}
+		it, err := find(planChangeDumps(st.fixed, segments, se.snapshots(), p.limits.Entries), setPath(name, rest))
+		if err != nil {
+			return nil, err
+		}
+		return p.document(ctx, it, gzip), nil
 	case numbers[0] == "changedump" && len(numbers) == 2:
-		se = &st.changeDumps
+	case len(numbers) == 2 && extension == ".xml": // an earlier Resource Dump
+		for _, s := range se.snapshots() {
+			if strconv.FormatInt(int64(s.Seq), 10) == numbers[1] {
+				return p.document(ctx, pastResourceDump(st.fixed, s), gzip), nil
+			}
+		}
+		return nil, ErrNotFound
 	case numbers[0] == "resourcedump" && len(numbers) == 3:
 		part = number(numbers[2])
 	default:

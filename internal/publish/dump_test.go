@@ -285,6 +285,78 @@ func TestDumpSchedule(t *testing.T) {
 	}
 }
 
+// What a dump no longer names stands in an archive, oldest first, and what is full never
+// changes.
+func TestDumpArchives(t *testing.T) {
+	l, c := dumping(10, 25)
+	p := dumper(t, l, c, t.TempDir())
+	p.opts.DumpEvery, p.limits.Entries = 0, 3
+	full := map[string][]byte{}
+	for step := range 8 {
+		l.fill("main", 20)
+		c.take(l)
+		if err := runDumps(t, p); err != nil {
+			t.Fatal(err)
+		}
+		_, segments, err := p.Segments(t.Context(), "main")
+		if err != nil {
+			t.Fatal(err)
+		}
+		capabilities, _ := get(t, p, "/sets/main/capabilitylist.xml", false)
+		resources, changes := bytes.Contains(capabilities, []byte("/resourcedump-archive.xml<")), bytes.Contains(capabilities, []byte("/changedump-archive.xml<"))
+		if closed := len(segments) - 1; resources != (step > 0) || changes != (closed > 3) || bytes.Count(capabilities, []byte("<url>")) > 7 {
+			t.Errorf("step %d, %d closed segments:\n%s", step, closed, capabilities)
+		}
+		var listed []string // packages, oldest first
+		if changes {
+			archive, _ := get(t, p, "/sets/main/changedump-archive.xml", false)
+			until := ""
+			for _, e := range entriesOf(archive) {
+				if until != "" && between(e, ` from="`, `"`) != until {
+					t.Errorf("a gap in:\n%s", archive)
+				}
+				until = between(e, ` until="`, `"`)
+				path := strings.TrimPrefix(between(e, "<loc>", "</loc>"), base)
+				doc, meta := get(t, p, path, false)
+				if was := full[path]; was != nil && !bytes.Equal(was, doc) || meta.Immutable != (until != "") {
+					t.Errorf("%s was full and has changed, or is not: %+v", path, meta)
+				}
+				if until != "" {
+					full[path] = doc
+				}
+				if _, packages := packagesOf(t, p, path); len(packages) > 3 {
+					t.Errorf("%s names %d packages", path, len(packages))
+				}
+				for _, e := range entriesOf(doc) {
+					listed = append(listed, between(e, "<loc>", "</loc>"))
+				}
+			}
+		}
+		current, _ := get(t, p, "/sets/main/changedump.xml", false)
+		for _, e := range entriesOf(current) {
+			listed = append(listed, between(e, "<loc>", "</loc>"))
+		}
+		for n := range len(segments) - 1 {
+			if want := base + changeDumpPath("main", n+1) + ".zip"; n >= len(listed) || listed[n] != want {
+				t.Errorf("package %d of %d is not %s", n+1, len(listed), want)
+			}
+		}
+		if resources {
+			archive, _ := get(t, p, "/sets/main/resourcedump-archive.xml", false)
+			for _, e := range entriesOf(archive) {
+				path := strings.TrimPrefix(between(e, "<loc>", "</loc>"), base)
+				packagesOf(t, p, path)
+				if doc, meta := get(t, p, path, true); !meta.Immutable || between(e, ` at="`, `"`) == "" || len(doc) == 0 {
+					t.Errorf("%s: %+v", path, meta)
+				}
+			}
+		}
+	}
+	if len(full) < 2 {
+		t.Errorf("only %d archived dumps are full", len(full))
+	}
+}
+
 // Run does it too, beside the snapshots.
 func TestDumpRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -61,6 +61,8 @@ const (
 	ResourceDump
 	ChangeDump
 	Package // of a dump, or the copy of its manifest
+	ResourceDumpArchive
+	ChangeDumpArchive
 )
 
 // Item is one document of a plan: its path, and the values that determine its bytes. (The
@@ -101,6 +103,7 @@ type Item struct {
 	most     int64           // bytes of a complete feed, 0 for any number
 	perPart  int             // entries of a full part of an archive, in its index
 	packages []packageItem   // of a dump
+	archived []Item          // dumps that an archive names
 	// more are capabilities that a Capability List names besides the two that
 	// every set has. The document of a capability is named after it.
 	more []resourcesync.Capability
@@ -288,6 +291,9 @@ func (it *Item) key(base string, gzip bool) string {
 	}
 	if len(it.more) > 0 {
 		fmt.Fprintf(h, "%q\n", it.more)
+	}
+	for i := range it.archived {
+		fmt.Fprintf(h, "%q %d %d %d\n", it.archived[i].Path, it.archived[i].From, it.archived[i].Until, it.archived[i].At)
 	}
 	if n := len(it.packages); n > 0 {
 		fmt.Fprintf(h, "%d %q %q\n", n, it.packages[0].SHA256, it.packages[n-1].SHA256)

@@ -65,6 +65,8 @@ func smallDocument(base string, it *Item) *resourcesync.Document {
 		return resourceIndex(base, it)
 	case ResourceDump, ChangeDump:
 		return dumpDocument(base, it)
+	case ResourceDumpArchive, ChangeDumpArchive:
+		return dumpArchive(base, it)
 	case ChangeListIndex:
 		return changeIndex(base, it)
 	case ChangeListArchive, ChangeListArchiveIndex, ChangeListArchivePart, ResourceListArchive:

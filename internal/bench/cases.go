@@ -268,7 +268,7 @@ func dumpRow(n int) rowsOf {
 	return func(all []results) ([]row, error) {
 		r := last(all).jobs[0]
 		return []row{{name: "Resource Dump of " + thousands(n) + " records of 2 KB, durable", ours: fmt.Sprintf("%s (%s)", short(r.Took), perSecond(rate(int64(n), r.Took), "records")),
-			peak: r.Peak, cpu: r.CPU, bars: []bar{under(100, r.Peak)}}}, nil
+			peak: r.Peak, cpu: r.CPU, bars: []bar{under(128, r.Peak)}}}, nil
 	}
 }
 

@@ -346,9 +346,9 @@ func (p *Publisher) Dump(ctx context.Context, set string) error {
 		return l, err
 	})
 	if err != nil {
-		err = fmt.Errorf("dump of the resources of set %s at %d: %w", set, at.Seq, err)
+		return fmt.Errorf("dump of the resources of set %s at %d: %w", set, at.Seq, err)
 	}
-	return errors.Join(err, p.noteFault(se, err))
+	return nil
 }
 
 // ChangeDump makes the package of the Change Dump for a closed segment, unless it is
@@ -630,7 +630,8 @@ func (p *Publisher) makeResourceDump(ctx context.Context, st *state, set event.S
 	if current != nil && (current.Seq == set.Last || now.Sub(current.made) < p.opts.DumpEvery) || now.Before(plan.resources) {
 		return nil
 	}
-	if err := p.Dump(ctx, set.Name); err != nil {
+	err := p.Dump(ctx, set.Name)
+	if err = errors.Join(err, p.noteFault(&st.resourceDumps, err)); err != nil {
 		plan.resources = p.opts.Now().Add(dumpRetry)
 		return err
 	}
@@ -650,8 +651,8 @@ func (p *Publisher) makeChangeDumps(ctx context.Context, st *state, set event.Se
 	for _, s := range st.changeDumps.snapshots() {
 		made[s.segment] = true
 	}
-	var failed error
-	waiting := false
+	var failed error // of the first that failed
+	more, waiting := 0, false
 	for _, g := range ChangeListSegments(set, segments) {
 		now := p.opts.Now()
 		if g.Open() || made[g.N] {
@@ -666,7 +667,11 @@ func (p *Publisher) makeChangeDumps(ctx context.Context, st *state, set event.Se
 			return ctx.Err()
 		case err != nil:
 			plan.changes[g.N] = now.Add(dumpRetry)
-			failed = errors.Join(failed, err)
+			if failed == nil {
+				failed = err
+			} else {
+				more++
+			}
 		default:
 			delete(plan.changes, g.N)
 			p.logger.Info("Change Dump made", "set", set.Name, "segment", g.N, "took", p.opts.Now().Sub(now))
@@ -674,6 +679,9 @@ func (p *Publisher) makeChangeDumps(ctx context.Context, st *state, set event.Se
 	}
 	if failed == nil && waiting {
 		return nil
+	}
+	if more > 0 {
+		failed = fmt.Errorf("%w (and %d more segments)", failed, more)
 	}
 	return errors.Join(failed, p.noteFault(&st.changeDumps, failed))
 }

@@ -44,7 +44,8 @@ func Bases(cacheDir, snapshotDir string) []string {
 		}
 	}
 	lists, _ := filepath.Glob(filepath.Join(snapshotDir, "*", "*", manifestName))
-	for _, path := range lists {
+	dumps, _ := filepath.Glob(filepath.Join(snapshotDir, "*", "*", "*", manifestName))
+	for _, path := range append(lists, dumps...) {
 		var l manifest
 		if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &l) == nil && l.Base != "" {
 			found[l.Base] = true

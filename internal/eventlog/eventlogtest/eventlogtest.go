@@ -58,7 +58,7 @@ func Test(t *testing.T, light bool) {
 	}{
 		{"Events", testEvents}, {"Cursor", testCursor}, {"Lazy", testLazy}, {"Progress", testProgress}, {"Refused", testRefused},
 		{"State", testState}, {"Walk", testWalk}, {"Regressed", testRegressed}, {"Complete", testComplete}, {"Hold", testHold},
-		{"Pending", testPending}, {"NeedsContent", testNeedsContent}, {"ManyAtOneURI", testManyAtOneURI}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
+		{"Pending", testPending}, {"NeedsContent", testNeedsContent}, {"ManyAtOneURI", testManyAtOneURI}, {"Replay", testReplay}, {"Repair", testRepair}, {"Quarantine", testQuarantine},
 		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Loopback", testLoopback}, {"LoopbackOfFormer", testLoopbackOfFormer}, {"LoopbackOfOwn", testLoopbackOfOwn}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"SourcesOrderMet", testSourcesOrderMet}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},

@@ -240,6 +240,20 @@ func testReplay(t *testing.T) {
 	b.want("events", b.news(), "created a@5=x, created b@4=y, updated b@5=z, created c@1=x")
 }
 
+// Repair: what an audit has found applies whatever its order, and what the Source says
+// again afterwards is nothing new.
+func testRepair(t *testing.T) {
+	b := begin(t, set{content: event.Redirect})
+	b.walk("a@5=x b@5=x c@5=x -d@5")
+	b.end(0)
+	b.news()
+	b.want("outcomes", b.more(event.ModeRepair, "a@4=y -b@3 c@5=x d@1=z"), "logged logged unchanged logged")
+	b.want("events", b.news(), "updated a@4=y, deleted b@3, created d@1=z")
+	b.want("said again", b.walk("a@4=y -b@3 c@5=x d@1=z"), "unchanged unchanged unchanged unchanged")
+	b.end(0)
+	b.want("events", b.news(), "")
+}
+
 // I8: bad input is kept whole, the same input once.
 func testQuarantine(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})

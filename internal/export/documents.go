@@ -36,6 +36,10 @@ func rankOf(it *publish.Item) rank {
 	switch it.Kind {
 	case publish.CapabilityList, publish.SourceDescription:
 		return rankCapability
+	case publish.ResourceListIndex:
+		if it.Closed { // of the past: it leads to its parts, and the archive to it
+			return rankOpen
+		}
 	case publish.Archive: // of a closed segment, even while it lacks its link to the next
 		return rankClosed
 	case publish.ResourceList, publish.ChangeList, publish.ChangeListWindow, publish.ChangeListArchivePart,
@@ -78,6 +82,9 @@ func (x *exporter) plan(ctx context.Context, set *event.Set) ([]publish.Item, er
 		err = x.publisher.KeepLists(ctx, set.Name)
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := x.publisher.KeepLists(ctx, set.Name); err != nil {
 		return nil, err
 	}
 	items, err := x.publisher.Plan(ctx, set.Name)

@@ -53,7 +53,7 @@ var rules = map[string]rule{
 	"fixtures": {why: "the example providers are written by hand, so that what reads them is tested against something else"},
 
 	"internal/defect": {why: "defect knows panics and nothing else"},
-	"internal/patch": {third: []string{"github.com/evanphx/json-patch/v5"}, why: "patch knows bytes and what changes them, and no protocol"},
+	"internal/patch":  {third: []string{"github.com/evanphx/json-patch/v5"}, why: "patch knows bytes and what changes them, and no protocol"},
 	"internal/follow": {ours: []string{"internal/defect"}, why: "follow knows HTTP and where links may lead, and no protocol"},
 	"internal/limit":  {why: "limit knows connections, bytes and lines of a log, and no protocol"},
 	"internal/strictxml": {

@@ -138,7 +138,7 @@ func resourceSyncRequirements() []requirement {
 		{"13.1", Should, "the packages of a Change Dump have one format, and are in chronological order", "rs-packages rs-dump-order", "internal/publish.dumpDocument", ""},
 		{"13.1", Must, "a Change Dump has the capability changedump, from, and a link up", "rs-capability rs-from rs-up", "internal/publish.dumpDocument", ""},
 		{"13.1", Should, "it has a link index where there is an index", "rs-index-link", "", "A bridge has one Change Dump for a set, and so no index."},
-		{"13.1", Should, "it has an entry for each package", "", "internal/publish.changeDump", onlyTheSource},
+		{"13.1", Should, "it has an entry for each package", "", "internal/publish.planChangeDumps", onlyTheSource},
 		{"13.1", Must, "several Change Dumps have an index", "rs-capabilities", "internal/publish.PlanSet", ""},
 		{"13.2", Must, "a Change Dump Manifest is manifest.xml at the top level of its package", "rs-package-file", "resourcesync.DumpWriter", ""},
 		{"13.2", Must, "its entries are in chronological order", "rs-order", "internal/publish.Publisher.makeChangeDumps", ""},

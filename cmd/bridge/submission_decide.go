@@ -140,6 +140,9 @@ func withdrawCommand() *cobra.Command {
 			if done.Stays {
 				but = "; it stays published, since another Source of the set has it too"
 			}
+			if done.Packed {
+				but += "; packages of the set's dumps keep its content: see docs/operations.md#dumps"
+			}
 			fmt.Fprintf(w, "record %s of set %s is withdrawn%s\n", oneLine(args[i]), set, but)
 		})
 	}

@@ -62,6 +62,8 @@ type DecisionResult struct {
 	// Stays: the record that was withdrawn is still published, since another Source of
 	// the set has it.
 	Stays bool `json:"stays,omitempty"`
+	// Packed: the set publishes dumps, and packages that have the record keep it.
+	Packed bool `json:"packed,omitempty"`
 	// Left says of each record of a Repair why it is not repaired, "" if it is.
 	Left []string `json:"left,omitempty"`
 	// Error is why it was refused; "" when it is committed.
@@ -77,8 +79,7 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 	case d.Resend != "":
 		return DecisionResult{}, b.resend(ctx, d)
 	case d.Withdraw != "":
-		stays, err := b.withdraw(ctx, d)
-		return DecisionResult{Stays: stays}, err
+		return b.withdraw(ctx, d)
 	}
 	s, err := b.Submission(ctx, d.ID)
 	if err != nil {
@@ -137,33 +138,36 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 }
 
 // withdraw carries out the decision to withdraw a record. What it needs to know is
-// in the log, so that the set need not be configured here, or not any more. stays: the
-// record is published all the same, because another Source of the set has it too (A15).
-func (b *Bridge) withdraw(ctx context.Context, d Decision) (stays bool, err error) {
-	if _, err := b.Log.Set(ctx, d.Set); err != nil {
-		return false, err
+// in the log, so that the set need not be configured here, or not any more. Another
+// Source of the set may have the record too (A15).
+func (b *Bridge) withdraw(ctx context.Context, d Decision) (done DecisionResult, err error) {
+	set, err := b.Log.Set(ctx, d.Set)
+	if err != nil {
+		return done, err
 	}
 	all, err := b.Log.Sources(ctx, d.Set)
 	if err != nil {
-		return false, err
+		return done, err
 	}
 	i := slices.IndexFunc(all, func(s eventlog.Source) bool { return s.Kind == config.KindSIP })
 	if i < 0 {
-		return false, fmt.Errorf("set %s has no SIP Source: only what came by SIP can be withdrawn; what another Source has goes when that Source deletes it", d.Set)
+		return done, fmt.Errorf("set %s has no SIP Source: only what came by SIP can be withdrawn; what another Source has goes when that Source deletes it", d.Set)
 	}
 	server := ingest.Server{Set: d.Set, Source: all[i].ID, URL: all[i].URL, Store: b.SIP, Now: b.opt.Now, Log: b.opt.Logger}
 	if err := server.Withdraw(ctx, d.Withdraw, d.Reason); err != nil {
-		return false, err
+		return done, err
 	}
+	done.Packed = set.Dumps
 	ev, err := b.Log.Record(ctx, d.Set, event.Key(d.Withdraw))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, nil // its content has never come
+		return done, nil // its content has never come
 	case err != nil || !ev.Live():
-		return false, err
+		return done, err
 	}
 	holds, err := b.Log.Presence(ctx, all[i].ID, d.Withdraw)
-	return holds == event.Withdrawn, err // else it has been submitted again since
+	done.Stays = holds == event.Withdrawn // else it has been submitted again since
+	return done, err
 }
 
 // subject returns in words what a decision is about.

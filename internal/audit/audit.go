@@ -62,8 +62,9 @@ type Difference struct {
 type Page struct {
 	Source      event.SourceID
 	Differences []Difference
-	// Absent, Have and Active are those of harvest.Repairs.
+	// Absent, Have, Active and Began are those of harvest.Repairs.
 	Absent, Have, Active int64
+	Began                harvest.Began
 }
 
 // sourceAudit is the audit of one Source.
@@ -129,6 +130,7 @@ func (s *sourceAudit) readSource(ctx context.Context, dir string, progress func(
 	if err != nil {
 		return err
 	}
+	s.page.Began = harvest.BeganAt(s.now(), &known)
 	if s.there, err = eventlog.Open(ctx, dir, eventlog.Options{Holder: "bridge audit"}); err != nil {
 		return err
 	}
@@ -369,7 +371,8 @@ func presence(here *eventlog.Said) string {
 
 // repairOf returns what makes the log say what the Source says of a record.
 func (s *sourceAudit) repairOf(here, there *eventlog.Said) *harvest.Repair {
-	r := &harvest.Repair{Observation: there.Observation, Seq: here.Seq}
+	r := harvest.RepairOf(here)
+	r.Observation = there.Observation
 	if r.Observation.Deleted {
 		r.Observation.Modified = r.Observation.Order
 	}
@@ -437,7 +440,8 @@ func (s *sourceAudit) judgeAbsent(here *eventlog.Said) {
 		r.Extra++
 		d := Difference{Findings: []Finding{f}}
 		if s.survey.Complete {
-			d.Repair = &harvest.Repair{Observation: event.Observation{Record: here.Record}, Absent: true, Seq: here.Seq}
+			d.Repair = harvest.RepairOf(here)
+			d.Repair.Observation, d.Repair.Absent = event.Observation{Record: here.Record}, true
 		}
 		s.add(d)
 	}

@@ -71,7 +71,7 @@ func (s *sourceAudit) checkContents(ctx context.Context, all []eventlog.Said) er
 		if len(found) == 0 {
 			return
 		}
-		d := Difference{Findings: found, Content: true, Repair: &harvest.Repair{Seq: here.Seq}}
+		d := Difference{Findings: found, Content: true, Repair: harvest.RepairOf(here)}
 		for i := range found {
 			found[i].Record = here.Record
 			if kind := found[i].Kind; kind != ContentMissing && kind != ContentDamaged {

@@ -183,7 +183,7 @@ type repairs struct {
 // NewRepair returns the decision to repair what an audit has found, and of each of its
 // records the index in the page; nil when there is nothing that could be done.
 func NewRepair(p *audit.Page) (*Repair, []int, error) {
-	all := repairs{Repairs: harvest.Repairs{Absent: p.Absent, Have: p.Have, Active: p.Active}}
+	all := repairs{Repairs: harvest.Repairs{Absent: p.Absent, Have: p.Have, Active: p.Active, Began: p.Began}}
 	var of []int
 	r := &Repair{}
 	for i := range p.Differences {

@@ -460,6 +460,31 @@ func TestAuditBesideHarvest(t *testing.T) {
 	}
 }
 
+// What a harvest finds again unchanged between an audit and the repair logs no event, and
+// is left alone all the same.
+func TestAuditBesideUnchanged(t *testing.T) {
+	a := newAuditHarness(t, "a", "b", "c", "d")
+	before := a.last()
+	absent := func(is bool) func(*auditedResource) { return func(r *auditedResource) { r.absent = is } }
+	a.origin.set("b", absent(true))
+	found, _ := a.auditWith(func(p *audit.Page) error {
+		a.origin.set("b", absent(false))
+		a.full()
+		return a.repairPage(p)
+	})
+	a.want("of an absence it finds", found, "extra b the Source was harvested since the audit has read it: audit it again")
+
+	body := func(text string) func(*auditedResource) { return func(r *auditedResource) { r.body = text } }
+	a.origin.set("b", body("BODY OF b"))
+	found, _ = a.auditWith(func(p *audit.Page) error {
+		a.origin.set("b", body("body of b"))
+		a.full()
+		return a.repairPage(p)
+	})
+	a.want("of a hash it finds", found, "hash b the Source was harvested since the audit has read it: audit it again")
+	a.want("the log has", a.logged(before))
+}
+
 // What an archived feed does not name any more may have been deleted or not: it is found,
 // and left.
 func TestAuditOfFeed(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
@@ -65,9 +66,21 @@ type Repair struct {
 	// Seq was that of the record's last event when it was audited. A record that has
 	// another one by now is left alone.
 	Seq event.Seq
+	// Order, Place and Claim are what the log kept then of what the Source had said. A
+	// change that says the same again logs no event, but changes these.
+	Order event.Stamp
+	Place event.Place
+	Claim int64
 	// NeedsEvent: what the log says of the record is wrong, although it may be what the
 	// Source says: only another event repairs it.
 	NeedsEvent bool
+}
+
+// RepairOf returns a repair of what the log keeps of a record, without what is to become
+// of it.
+func RepairOf(here *eventlog.Said) *Repair {
+	o := &here.Observation
+	return &Repair{Seq: here.Seq, Order: o.Order, Place: o.Place, Claim: o.Claim}
 }
 
 // Repairs are records of one Source that are to be repaired.
@@ -77,6 +90,29 @@ type Repairs struct {
 	// not have any more, those that it had, and those that it has: the guard decides by
 	// these (A6).
 	Absent, Have, Active int64
+	// Began is how far the harvests were when the audit began to read the Source.
+	Began Began
+}
+
+// Began is a moment between the harvests of a Source.
+type Began struct {
+	At time.Time
+	// State is a digest of what the last walk has left. It tells of walks of another
+	// process, which At does not.
+	State [sha256.Size]byte
+}
+
+// BeganAt returns the moment at which the log keeps this progress of a Source.
+func BeganAt(at time.Time, p *event.Progress) Began {
+	return Began{At: at, State: sha256.Sum256(fmt.Appendf(nil, "%v|%q|%s", p.Mark, p.Gap, p.Memory))}
+}
+
+// walkedSince reports whether a walk of the Source may have ended since, and whether one
+// did that read all: that leaves no trace of a record that it finds unchanged.
+func (r *run) walkedSince(b *Began) (some, whole bool) {
+	since := func(ended any, ok bool) bool { return ok && ended.(time.Time).After(b.At) }
+	some = since(r.h.walked.Load(r.src.ID)) || BeganAt(b.At, &r.saved).State != b.State
+	return some, since(r.h.walkedWhole.Load(r.src.ID))
 }
 
 // Repair brings records to what their Source says now, with the events that follow, and
@@ -103,6 +139,7 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 		return nil, err
 	}
 	left := make([]string, len(ids))
+	walked, whole := r.walkedSince(&in.Began)
 	var absent []string
 	b := event.Batch{Mode: event.ModeRepair}
 	for i := range in.Records {
@@ -110,6 +147,10 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 		switch {
 		case now[i].Seq != x.Seq:
 			left[i] = "the record has changed since it was audited"
+		case !x.isSaid(&now[i].Observation):
+			left[i] = "the Source has spoken of the record since it was audited"
+		case whole, x.Absent && walked:
+			left[i] = "the Source was harvested since the audit has read it: audit it again"
 		case x.Absent:
 			absent = append(absent, ids[i])
 		default:
@@ -144,6 +185,11 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 		}
 	}
 	return left, nil
+}
+
+// isSaid reports whether the log still keeps what it kept when the record was audited.
+func (x *Repair) isSaid(o *event.Observation) bool {
+	return o.Order == x.Order && o.Place == x.Place && o.Claim == x.Claim
 }
 
 // left returns why a record is not repaired, "" if it is.

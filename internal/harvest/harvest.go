@@ -111,6 +111,9 @@ type Harvester struct {
 	Workers int
 	// patching is held while a description of changes is applied: each takes memory.
 	patching sync.Mutex
+	// walked is when the last walk of a Source has ended in this process, by SourceID, and
+	// walkedWhole when the last one that read all that the Source has.
+	walked, walkedWhole sync.Map
 }
 
 // Options are what a caller wants of one harvest.

@@ -218,6 +218,10 @@ func readDocument[T any](ctx context.Context, p *pipeline, d document[T], b *bac
 // end does what only a whole walk allows: records that have fallen back, deletions by
 // absence, and the new mark.
 func (r *run) end(ctx context.Context, o *walkResult) error {
+	r.h.walked.Store(r.src.ID, r.h.now())
+	if o.Whole {
+		r.h.walkedWhole.Store(r.src.ID, r.h.now())
+	}
 	r.warn(o.Warnings...)
 	r.updateReport(func(p *Report) {
 		for _, d := range o.Dialects {

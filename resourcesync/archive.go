@@ -24,14 +24,18 @@ func (k *walker) addArchived(stream int, since, covered, oldest time.Time, index
 	if url == "" {
 		return oldest, nil
 	}
-	a := archiveReader{walker: k, stream: stream, since: since, seen: map[string]bool{}}
+	most := k.most() - k.cur.Documents - len(indexed)
+	a := archiveReader{walker: k, stream: stream, since: since, most: most, seen: map[string]bool{}}
+	others := k.cur.Others
 	lists, err := a.read(url, 0)
-	if missing(err) {
+	if err != nil && (k.ctx.Err() != nil || k.w.Ends != nil && k.w.Ends(err)) {
+		return oldest, err
+	}
+	// Whatever else keeps it back may do so for good, and a baseline makes up for it.
+	if err != nil {
+		k.cur.Others = others // what was read in vain leaves room for the baseline
 		k.report(Problem{Rule: ruleMissing, URL: url, Found: err.Error(), Expected: "the archive that the Capability List names"}, false)
 		return oldest, nil
-	}
-	if err != nil {
-		return oldest, err
 	}
 	listed := map[string]bool{}
 	for i := range indexed {
@@ -57,7 +61,7 @@ func (k *walker) addArchived(stream int, since, covered, oldest time.Time, index
 	}
 	first := slices.IndexFunc(lists, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
 	wanted := lists[max(first, 0):]
-	if most := k.most(); k.cur.Documents+len(indexed)+len(wanted) > most {
+	if len(wanted) > most {
 		return oldest, nil
 	}
 	slices.Reverse(wanted)
@@ -70,6 +74,8 @@ type archiveReader struct {
 	walker *walker
 	stream int
 	since  time.Time // what reaches only to before it is not needed
+	needed int       // lists that were found and reach beyond it
+	most   int       // of those
 	seen   map[string]bool
 }
 
@@ -105,10 +111,23 @@ func (a *archiveReader) read(url string, depth int) ([]step, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := k.countOther(l.URL); err != nil || !index {
-		return named, err
+	if err := k.countOther(l.URL); err != nil {
+		return nil, err
 	}
-	return a.parts(named, depth)
+	if index {
+		return a.parts(named, depth)
+	}
+	named = chronological(named)
+	reach(named)
+	first := slices.IndexFunc(named, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(a.since) })
+	if first < 0 {
+		first = len(named)
+	}
+	if a.needed += len(named) - first; a.needed > a.most { // a baseline costs less
+		return nil, fmt.Errorf("%s: %w: %d are needed of the archive, and more", l.URL, ErrTooManyDocuments, a.needed)
+	}
+	// The last one that is not needed shows that the archive reaches far enough.
+	return slices.Clone(named[max(first-1, 0):]), nil
 }
 
 // parts returns the Change Lists of the parts that an index names, oldest first, or what
@@ -116,22 +135,23 @@ func (a *archiveReader) read(url string, depth int) ([]step, error) {
 func (a *archiveReader) parts(named []step, depth int) ([]step, error) {
 	sorted := chronological(named)
 	reach(sorted)
-	var lists []step
+	var found [][]step // newest first
 	for i := range slices.Backward(sorted) {
 		s := &sorted[i]
 		if !s.Until.IsZero() && s.Until.Before(a.since) {
 			// Where its lists begin shows how far the archive reaches.
-			lists = slices.Concat([]step{*s}, lists)
+			found = append(found, []step{*s})
 			break
 		}
-		found, err := a.read(s.URL, depth+1)
+		lists, err := a.read(s.URL, depth+1)
 		if errors.Is(err, errNoArchive) {
 			return named, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		lists = slices.Concat(found, lists)
+		found = append(found, lists)
 	}
-	return lists, nil
+	slices.Reverse(found)
+	return slices.Concat(found...), nil
 }

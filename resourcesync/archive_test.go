@@ -1,7 +1,9 @@
 package resourcesync
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -91,6 +93,83 @@ func TestArchiveIsRead(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An archive that cannot be had, perhaps for good, does not keep the walk from its end.
+func TestArchiveNotToBeHad(t *testing.T) {
+	for _, status := range []int{401, 403, 500, 503} {
+		s, g, w := archivedSite(t, "")
+		s.status("/cla", status)
+		s.again(w, g).expectLost(t, fmt.Sprint(status))
+	}
+	s, g, w := archivedSite(t, "")
+	s.handle("/cla", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://elsewhere.example/cla", http.StatusFound)
+	})
+	s.again(w, g).expectLost(t, "another host")
+
+	var parts []string
+	for i := range 20 {
+		s.put(fmt.Sprint("/p", i), urlset(attrs("capability", "changelist-archive")))
+		parts = append(parts, named(fmt.Sprint("/p", i), "from", 5, "until", 6))
+	}
+	s.put("/cla", sitemapindex(attrs("capability", "changelist-archive"), parts...))
+	s.put("/rl", sitemapindex(attrs("capability", "resourcelist", "at", 2), named("/rl1", "at", 2)))
+	s.put("/rl1", resources(2, res("a")))
+	w.MaxDocuments = 10
+	if got := s.again(w, g); got.Lost == "" || !got.Complete {
+		t.Errorf("too many parts: lost %q, error %v", got.Lost, got.err)
+	}
+
+	spent := errors.New("spent")
+	w.Client = &http.Client{Transport: failingFor{s, "/cla", spent}}
+	w.Ends = func(err error) bool { return errors.Is(err, spent) }
+	if got := s.again(w, g); !errors.Is(got.err, spent) {
+		t.Errorf("a limit of the caller: %v, error %v", got.lists, got.err)
+	}
+}
+
+// failingFor fails for one path.
+type failingFor struct {
+	http.RoundTripper
+	path string
+	err  error
+}
+
+func (f failingFor) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == f.path {
+		return nil, f.err
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
+
+func (w *walked) expectLost(t *testing.T, name string) {
+	t.Helper()
+	w.expect(t, "/cl7 /rl*")
+	if w.Lost == "" || !w.Complete {
+		t.Errorf("%s: lost %q, complete %t, error %v", name, w.Lost, w.Complete, w.err)
+	}
+}
+
+// No more of an archive is read once a walk may not read all the lists that it needs.
+func TestArchivePartsOfTooManyLists(t *testing.T) {
+	head := attrs("capability", "changelist-archive")
+	s, g, w := archivedSite(t, "")
+	var parts []string
+	for p := range 4 {
+		var lists []string
+		for i := range 5 {
+			lists = append(lists, entry(fmt.Sprintf("/x%d-%d", p, i), 6, 7))
+		}
+		s.put(fmt.Sprint("/p", p), urlset(head, lists...))
+		parts = append(parts, named(fmt.Sprint("/p", p), "from", 6, "until", 7))
+	}
+	s.put("/cla", sitemapindex(head, parts...))
+	w.MaxDocuments = 8
+	s.again(w, g).expectLost(t, "too many lists")
+	if asked := strings.Count(s.requests(), "/p"); asked != 2 {
+		t.Errorf("%d parts were read, want 2", asked)
 	}
 }
 

@@ -118,6 +118,9 @@ type Walk struct {
 	// system's folder for temporary files. MaxPackage caps the bytes of one; 0 is 16 GiB.
 	Folder     string
 	MaxPackage int64
+	// Ends reports whether an error of the Client ends the walk, as where that has a limit
+	// of its own, although the document is one that the walk could do without; nil is none.
+	Ends func(error) bool
 	// Limits cap each document, as it is once it was unpacked.
 	Limits Limits
 	// Report is called with each broken rule; nil is allowed. It is called from the

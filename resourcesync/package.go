@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -261,11 +262,17 @@ func (k *walker) openCopy(s step, p *Package) (*List, error) {
 		}
 		err = fmt.Errorf("%s is a %s, want a manifest", l.URL, l.Head().Capability)
 		l.close()
-	} else if !missing(err) && !errors.Is(err, ErrRefused) {
+	} else if !missing(err) && !errors.Is(err, ErrRefused) && !refusedOrFailed(err) {
 		return nil, err
 	}
 	k.report(Problem{Rule: ruleMissing, URL: p.ref.Copy, Found: err.Error(), Expected: "a copy of the manifest of " + p.ref.URL + "; the package itself is read"}, false)
 	return nil, nil
+}
+
+// refusedOrFailed reports whether a document is there, but may not be had for good.
+func refusedOrFailed(err error) bool {
+	s := follow.Status(err)
+	return s == http.StatusUnauthorized || s == http.StatusForbidden || s >= http.StatusInternalServerError
 }
 
 // newSummary returns a hash of what a manifest says.
@@ -300,7 +307,13 @@ func (k *walker) substitute(stream *stream, lists []step) error {
 	if oldest < 0 {
 		return nil
 	}
+	// Only these are kept, whatever else a dump names.
 	found := map[[2]int64]*packageRef{}
+	for i := range lists {
+		if s := &lists[i]; unread(s) {
+			found[interval(s.From, s.Until)] = nil
+		}
+	}
 	if err := k.findPackages(stream.ChangeDump, lists[oldest].From, 0, found); err != nil {
 		return err
 	}
@@ -316,7 +329,8 @@ func (k *walker) substitute(stream *stream, lists []step) error {
 func interval(from, until time.Time) [2]int64 { return [2]int64{from.UnixNano(), until.UnixNano()} }
 
 // findPackages finds the packages of a Change Dump, or of an index of some, that reach
-// beyond a time. It goes on without what is missing or fails.
+// beyond a time and have one of the intervals in found. It goes on without what is missing
+// or fails.
 func (k *walker) findPackages(at string, since time.Time, depth int, found map[[2]int64]*packageRef) error {
 	l, err := k.open(at, follow.Validators{})
 	var deeper []string
@@ -329,7 +343,9 @@ func (k *walker) findPackages(at string, since time.Time, depth int, found map[[
 			case index:
 				deeper = append(deeper, e.Loc)
 			case !from.IsZero() && !until.IsZero():
-				found[interval(from, until)] = packageOf(e)
+				if _, wanted := found[interval(from, until)]; wanted {
+					found[interval(from, until)] = packageOf(e)
+				}
 			}
 		})
 	}

@@ -143,6 +143,20 @@ func TestOnlyDumps(t *testing.T) {
 	}
 }
 
+// The package itself is read where its server does not give the copy of its manifest.
+func TestManifestCopyRefused(t *testing.T) {
+	for _, status := range []int{401, 403, 500, 503} {
+		s := newSite(t)
+		dumps(s)
+		s.put("/rd", dumpOf(5, inDump("/1.zip", "/1.xml", "at", 5), inDump("/2.zip", "", "at", 5)))
+		s.status("/1.xml", status)
+		got := s.run(s.walk("/cap"))
+		if got.expect(t, "/c2.zip /c1.zip /1.zip* /2.zip*"); !got.Complete {
+			t.Errorf("%d: error %v, gap %v", status, got.err, got.Gap)
+		}
+	}
+}
+
 // A walk that is broken off goes on at the package where it was.
 func TestDumpsResumed(t *testing.T) {
 	s := newSite(t)

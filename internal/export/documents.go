@@ -218,6 +218,10 @@ func (x *exporter) lacks(name string, old *document, err error) error {
 	case errors.Is(err, publish.ErrNotFound), errors.As(err, &tooMany):
 		return nil
 	case errors.As(err, &notReady):
+		if x.moved { // the former one is for another base URL
+			x.problem("%s: it is not ready yet, and is missing", name)
+			return nil
+		}
 		x.problem("%s: it is not ready yet, and is left as it was", name)
 		if old != nil {
 			x.add(name, old, true)
@@ -326,10 +330,7 @@ func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 // find an old one. What never changes is only stale, as is what belongs to a set that
 // the log does not have; a set that was not exported now stays as it was.
 func (x *exporter) unnamed() (remove []string) {
-	exported := map[string]bool{}
-	for i := range x.sets {
-		exported[x.sets[i].Name] = true
-	}
+	exported := x.exported()
 	for name, old := range x.old.Documents {
 		if x.new.Documents[name] != nil {
 			continue
@@ -350,6 +351,15 @@ func (x *exporter) unnamed() (remove []string) {
 	return remove
 }
 
+// exported has the names of the sets that are exported now.
+func (x *exporter) exported() map[string]bool {
+	names := map[string]bool{}
+	for i := range x.sets {
+		names[x.sets[i].Name] = true
+	}
+	return names
+}
+
 // setOf returns the set that a file belongs to.
 func setOf(name string) (set string, ok bool) {
 	rest, ok := strings.CutPrefix(name, "sets/")
@@ -361,19 +371,26 @@ func setOf(name string) (set string, ok bool) {
 }
 
 // prune removes the files below sets/ that are no part of the tree, and what is known of
-// them. Files beside sets/ may be anybody's.
+// them. Files beside sets/ may be anybody's. A set of the log that was not exported now
+// stays as it was: the state need not say what it has, for it may be damaged.
 func (x *exporter) prune() error {
+	exported := x.exported()
+	stays := func(set string) bool { return x.moment.byName[set] != nil && !exported[set] }
+	x.report.Stale = 0
 	for name, d := range x.new.Documents {
-		if d.Stale {
+		switch set, of := setOf(name); {
+		case !d.Stale:
+		case of && stays(set):
+			x.report.Stale++
+		default:
 			delete(x.new.Documents, name)
 		}
 	}
-	x.report.Stale = 0
-	records := func(name string) bool {
-		set, _ := setOf(name)
-		return name == "sets/"+set+"/records" && x.new.Sets[set] != nil && x.new.Sets[set].Content == event.Mirror.String()
+	skip := func(name string) bool {
+		set, _ := setOf(name + "/")
+		return stays(set) || name == "sets/"+set+"/records" && x.new.Sets[set] != nil && x.new.Sets[set].Content == event.Mirror.String()
 	}
-	err := x.files("sets", records, func(name string) error {
+	err := x.files("sets", skip, func(name string) error {
 		if x.new.Documents[name] != nil {
 			return nil
 		}
@@ -383,7 +400,7 @@ func (x *exporter) prune() error {
 		return x.remove(name)
 	})
 	if err == nil {
-		err = x.removeEmpty("sets", records)
+		err = x.removeEmpty("sets", skip)
 	}
 	if err != nil {
 		return err
@@ -393,7 +410,7 @@ func (x *exporter) prune() error {
 		return nil
 	}
 	for _, l := range lists {
-		if err == nil && x.new.Sets[l.Name()] == nil {
+		if err == nil && x.new.Sets[l.Name()] == nil && !stays(l.Name()) {
 			err = errors.Join(x.removeAll(listPath(l.Name())), x.removeAll(sumsPath(l.Name())))
 		}
 	}

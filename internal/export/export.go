@@ -104,14 +104,16 @@ type exporter struct {
 	// doubtful: the last export did not end, so documents are compared with what the
 	// tree has of them and not with the state.
 	doubtful bool
-	sets     []event.Set // those that are exported
-	drafts   []replacement
-	held     []recordMove    // changed records
-	gone     []string        // files of records that are to be removed
-	own      []replacement   // bridge's own files, with the state
-	renewed  map[string]bool // sets with another list of records
-	missing  int             // contents that could not be read
-	report   Report
+	// moved: the tree has documents for another base URL, all of which must go.
+	moved   bool
+	sets    []event.Set // those that are exported
+	drafts  []replacement
+	held    []recordMove    // changed records
+	gone    []string        // files of records that are to be removed
+	own     []replacement   // bridge's own files, with the state
+	renewed map[string]bool // sets with another list of records
+	missing int             // contents that could not be read
+	report  Report
 }
 
 // Run exports the sets of a log. Other processes may write the log meanwhile. After an
@@ -228,6 +230,9 @@ func (x *exporter) begin(ctx context.Context) (err error) {
 		return err
 	}
 	x.doubtful = unended != nil
+	if err := x.checkBase(unended); err != nil {
+		return err
+	}
 	if err := x.removeAll(stageFolder); err != nil {
 		return err
 	}
@@ -243,11 +248,33 @@ func (x *exporter) begin(ctx context.Context) (err error) {
 	return x.mark(ctx, unended)
 }
 
+// checkBase finds out whether the tree has documents for another base URL. Then the sets
+// that are left out now would keep them.
+func (x *exporter) checkBase(unended *state) error {
+	if unended == nil {
+		unended = newState(x.base)
+	}
+	if x.moved = x.old.BaseURL != x.base || unended.BaseURL != x.base; !x.moved || len(x.Sets) == 0 {
+		return nil
+	}
+	for _, sets := range []map[string]*setState{x.old.Sets, unended.Sets} {
+		for _, name := range slices.Sorted(maps.Keys(sets)) {
+			if x.moment.byName[name] != nil && !slices.Contains(x.Sets, name) {
+				return &InputError{"base URL " + x.BaseURL, fmt.Sprintf("the folder has set %s for another base URL: export all sets, without --set, or give another folder with --out", name)}
+			}
+		}
+	}
+	return nil
+}
+
 // chooseSets finds out which sets are exported: those that were asked for, or all.
 func (x *exporter) chooseSets() {
 	for _, set := range x.moment.sets {
 		switch {
 		case len(x.Sets) > 0 && !slices.Contains(x.Sets, set.Name):
+		case set.Partial && x.moved:
+			delete(x.new.Sets, set.Name)
+			x.problem("set %s: not all of its Sources have been harvested whole, and what the tree has of it is for another base URL: no list names it any more", set.Name)
 		case set.Partial:
 			x.problem("set %s: not all of its Sources have been harvested whole: it is left as it was", set.Name)
 		default:
@@ -285,7 +312,11 @@ func (x *exporter) mark(ctx context.Context, unended *state) error {
 			x.old.Sets = map[string]*setState{}
 		}
 	}
-	if err := x.save(markerFile, &state{BaseURL: x.base, Sets: x.new.Sets}); err != nil {
+	note := &state{BaseURL: x.base, Sets: x.new.Sets}
+	if x.moved {
+		note.BaseURL = "" // the tree may have documents of several
+	}
+	if err := x.save(markerFile, note); err != nil {
 		return err
 	}
 	return x.sync()

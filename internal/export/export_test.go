@@ -639,3 +639,116 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// young is a log with the same sets, of which one has not been harvested whole yet.
+func young(t *testing.T) *world {
+	w := newWorld(t)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror, SegmentEvents: 2})
+	w.set(eventlog.SetConfig{Name: "other", Content: event.Mirror, SegmentEvents: 2, Partial: true})
+	w.append("main", w.record("main1", "two", "text/xml"))
+	w.append("other", w.record("other1", "two", "text/xml"))
+	return w
+}
+
+// twoSets exports two sets.
+func twoSets(t *testing.T) (w *world, out string) {
+	w, out = newWorld(t), t.TempDir()
+	for _, set := range []string{"main", "other"} {
+		w.set(eventlog.SetConfig{Name: set, Content: event.Mirror, SegmentEvents: 2})
+		for i := range 5 {
+			w.append(set, w.record(fmt.Sprint(set, i), "one", "text/xml", "text/html"))
+		}
+	}
+	w.export(out)
+	return w, out
+}
+
+// What was exported before of a set that is left out now is never removed, also when the
+// state is lost that says what it is.
+func TestPruneLeavesOtherSets(t *testing.T) {
+	for name, lose := range map[string]func(file string) error{
+		"intact":  func(string) error { return nil },
+		"missing": os.Remove,
+		"damaged": func(file string) error { return os.WriteFile(file, []byte("{"), 0o600) },
+	} {
+		for _, partial := range []bool{false, true} {
+			w, out := twoSets(t)
+			before := files(t, out)
+			if err := lose(filepath.Join(out, stateFile)); err != nil {
+				t.Fatal(err)
+			}
+			only := []string{"main"}
+			if partial {
+				w, only = young(t), nil
+			}
+			o := w.options(out)
+			o.Prune, o.Sets = true, only
+			if _, err := Run(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			after := files(t, out)
+			for file, data := range before {
+				if strings.HasPrefix(file, "sets/other/") && after[file] != data {
+					t.Errorf("state %s, partial %v: %s has gone or is another", name, partial, file)
+				}
+			}
+		}
+	}
+}
+
+// A tree that moves to another base URL leads to no documents for the former one.
+func TestExportMoves(t *testing.T) {
+	const moved = "https://moved.example"
+	move := func(w *world, out string) Options {
+		o := w.options(out)
+		o.BaseURL = moved
+		o.Publisher = func(l publish.Log, folder string) (*publish.Publisher, error) {
+			return publish.New(publish.Options{Content: w.open, DumpEvery: time.Hour, Log: l, BaseURL: moved, CacheDir: filepath.Join(folder, "cache"), SnapshotDir: filepath.Join(folder, "snapshots"), CacheBytes: 1 << 30})
+		}
+		return o
+	}
+	w, out := twoSets(t)
+	before := files(t, out)
+	o := move(w, out)
+	o.Sets = []string{"main"}
+	var input *InputError
+	if _, err := Run(t.Context(), o); !errors.As(err, &input) || !strings.Contains(err.Error(), "without --set") {
+		t.Fatalf("one of two sets: %v", err)
+	}
+	sameFiles(t, files(t, out), before)
+
+	// An export that did not end has left documents of both.
+	o = move(w, out)
+	crashAt(60, true)(&o)
+	if _, err := Run(t.Context(), o); !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	for range 2 {
+		o = w.options(out)
+		o.Sets = []string{"main"}
+		if _, err := Run(t.Context(), o); !errors.As(err, &input) {
+			t.Fatalf("one of two sets, after a crash: %v", err)
+		}
+		o = w.options(out)
+		crashAt(60, true)(&o)
+		if _, err := Run(t.Context(), o); !errors.Is(err, errCrash) {
+			t.Fatal(err)
+		}
+	}
+
+	r, err := Run(t.Context(), move(young(t), out))
+	if err != nil || len(r.Problems) != 1 {
+		t.Fatalf("a set that cannot be exported: %v, %q", err, r.Problems)
+	}
+	if site := files(t, out)[".well-known/resourcesync"]; !strings.Contains(site, moved+"/sets/main/") || strings.Contains(site, "/sets/other/") {
+		t.Errorf("the Source Description is %s", site)
+	}
+	if _, err := Run(t.Context(), move(w, out)); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range files(t, out) {
+		if !strings.HasPrefix(name, own) && strings.Contains(data, testBase) {
+			t.Errorf("%s has the former base URL", name)
+		}
+	}
+}

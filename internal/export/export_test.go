@@ -613,6 +613,26 @@ func TestPlain(t *testing.T) {
 	}
 }
 
+// Each server's configuration has a limit, and what is above it is said.
+func TestMapsHaveALimit(t *testing.T) {
+	for _, c := range []struct {
+		targets, types, want int
+	}{{maxMappedCaddy, maxMappedCaddy, 0}, {maxMappedCaddy + 1, 0, 1}, {0, maxMappedCaddy + 1, 1}, {maxMapped + 1, 0, 2}, {0, maxMapped + 1, 2}} {
+		var m mapFiles
+		for i := range c.targets {
+			m.addTarget(fmt.Sprint(i), "https://source.example/")
+		}
+		for i := range c.types {
+			m.addType(fmt.Sprint(i), "a", "text/xml", map[string]string{"text/xml": "t1"})
+		}
+		var got []string
+		m.report(func(format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) })
+		if len(got) != c.want || c.want > 0 && !strings.Contains(got[len(got)-1], fmt.Sprint("of ", c.targets+c.types)) {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
 // A list of records reads as it was written; damage is an error.
 func TestRecordList(t *testing.T) {
 	for _, r := range []record{{key: "a", gone: true}, {key: "a"}, {key: "b", files: []recordFile{{"", "00", "text/xml"}, {"xml", "00", "text/xml"}, {"0a.gz", "", "https://a.example/"}}}} {

@@ -150,9 +150,7 @@ func (x *exporter) writeMaps(name string, set *setState) (*setSite, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.targets > maxMapped {
-		x.problem("set %s: the configuration of nginx redirects %d URLs of %d: use content = \"reference\" or bridge serve for a set of so many records", name, maxMapped, m.targets)
-	}
+	m.report(func(format string, args ...any) { x.problem("set "+name+": "+format, args...) })
 	for file, b := range map[string]*bytes.Buffer{
 		"/nginx/" + name + ".gone": &m.nginxGone, "/nginx/" + name + ".types": &m.nginxTypes, "/nginx/" + name + ".redirects": &m.nginxTargets,
 		"/caddy/" + name + ".gone": &m.caddyGone, "/caddy/" + name + ".types": &m.caddyTypes, "/caddy/" + name + ".redirects": &m.caddyTargets,
@@ -203,6 +201,22 @@ func plainType(t string) string {
 		return unknownType
 	}
 	return t
+}
+
+// report says what web servers lack because their maps would be too large. That a record
+// was deleted, and not that there was none, is no such thing.
+func (m *mapFiles) report(problem func(format string, args ...any)) {
+	for _, of := range []struct {
+		server string
+		most   int
+	}{{"nginx", maxMapped}, {"Caddy", maxMappedCaddy}} {
+		if m.targets > of.most {
+			problem("the configuration of %s redirects %d URLs of %d: use content = \"reference\" or bridge serve for a set of so many records", of.server, of.most, m.targets)
+		}
+		if m.types > of.most {
+			problem("the configuration of %s has the types of %d files of %d with an unusual one: it serves the others with the usual type of their extension", of.server, of.most, m.types)
+		}
+	}
 }
 
 func (m *mapFiles) addGone(digits string) {

@@ -217,6 +217,20 @@ func lines(t *testing.T, capability resourcesync.Capability, entries ...resource
 	return out.String()
 }
 
+// Our own name for content that came with an entry is nothing that another document can
+// state.
+func TestFromResourceWithAnInlineName(t *testing.T) {
+	name := event.InlineHref("urn:x:other")
+	e := &resourcesync.Entry{Loc: "https://h.example/a", Links: []resourcesync.Link{{Rel: resourcesync.RelAlternate, Href: name}}}
+	o, err := FromResource(e, &Selection{Inline: true})
+	if err != nil || len(o.Representations) != 1 || len(o.Links) != 0 {
+		t.Errorf("as an alternate: %+v, %v", o, err)
+	}
+	if o, err = FromResource(&resourcesync.Entry{Loc: name}, &Selection{Inline: true}); !errors.Is(err, ErrUnreachable) || len(o.Representations) != 0 {
+		t.Errorf("as a loc: %+v, %v", o, err)
+	}
+}
+
 func TestListerChangeEntries(t *testing.T) {
 	record := RecordURL(listerBase, "main", "urn:x:Record-1")
 	hash := "sha-256:" + strings.Repeat("ab", 32)

@@ -156,6 +156,10 @@ func (t *taking) take(r event.Representation) {
 		return
 	}
 	t.wanted++
+	if event.IsInline(r.Href) { // a name of our own, which says nothing in a document of others
+		t.unreachable++
+		return
+	}
 	if !event.OnTheWeb(r.Href) && event.Public(r.Href) {
 		t.unreachable++
 		t.o.Links = append(t.o.Links, event.Link{Rel: event.RelRelated, Href: r.Href, Type: r.Type, Length: r.Length, Hash: r.Hash})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"mime"
 	"net/http"
@@ -307,15 +308,23 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 // observation which the log has kept was stored when it came.
 func (r *run) takeInline(ctx context.Context, j contentJob, it *event.Item, keep *contentWriter) contentJob {
 	rep := &it.Representations[j.rep]
+	if own := cmp.Or(it.SourceIdentifier, it.Record); !r.src.Selection.Inline || rep.Href != event.InlineHref(own) && rep.Href != event.InlineHref(it.Record) {
+		// The store has the contents of all sets: who knows a hash does not get them so.
+		j.never, j.err = true, fmt.Errorf("%s is not fetched: the set takes no content of this entry", rep.Href)
+		return j
+	}
 	if sum, err := content.ParseSum(rep.SHA256()); err == nil && it.Inline == nil {
-		there, err := r.h.Contents.Has(ctx, sum)
+		blob, err := r.h.Contents.Open(ctx, sum)
 		switch {
-		case err != nil:
+		case err == nil:
+			j.sum, j.size = sum, blob.Size()
+			if j.err = blob.Close(); j.err != nil {
+				keep.fail(j.err)
+			}
+			return j
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, content.ErrDamaged):
 			keep.fail(err)
 			j.err = err
-		case there:
-			j.sum, j.size = sum, rep.Length
-			return j
 		}
 	}
 	if it.Inline == nil {

@@ -126,6 +126,9 @@ func NewHashCheck(stated string) *HashCheck {
 	return c
 }
 
+// Compares reports whether there is any hash of a known kind to compare with.
+func (c *HashCheck) Compares() bool { return len(c.sums) > 0 }
+
 // Write adds bytes. It never fails.
 func (c *HashCheck) Write(b []byte) (int, error) {
 	for _, s := range c.sums {

@@ -61,6 +61,10 @@ func TestHashCheck(t *testing.T) {
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
 			c := newHashCheck(&event.Representation{Hash: r.hash, Encoding: r.encoding})
+			_, digits, _ := strings.Cut(r.hash, ":")
+			if want := len(digits) >= 32 && r.encoding != "br"; c.compares() != want {
+				t.Errorf("it compares: %t", !want)
+			}
 			for _, b := range content { // in pieces
 				if _, err := c.Write([]byte{b}); err != nil {
 					t.Fatal(err)

@@ -121,7 +121,7 @@ func (r *run) applyPatch(ctx context.Context, l *event.Link, base []byte, sha256
 func (r *run) fetchMemento(ctx context.Context, j contentJob, it *event.Item, document string, first contentJob, keep *contentWriter) (out contentJob, ok bool) {
 	rep := &it.Representations[j.rep]
 	movedOn := strings.HasPrefix(first.err.Error(), mismatch) || first.status != 0 && fetch.Gone(first.status)
-	if j.rep != 0 || r.src.Kind != ResourceSync || !movedOn || rep.Hash == "" {
+	if j.rep != 0 || r.src.Kind != ResourceSync || !movedOn || !newHashCheck(rep).compares() {
 		return first, false
 	}
 	for i := range it.Links {

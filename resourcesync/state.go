@@ -253,13 +253,7 @@ func (c *cursor) enumerated(l *List) {
 		c.Incomplete, c.Moved = true, true
 		l.broken(ruleStable, "at "+head.At.String(), "at "+stamp(s.At)+" as its index says: it was changed while being read, so nothing counts as deleted")
 	}
-	at := head.At.Time()
-	for _, t := range []time.Time{s.At, s.IndexAt} {
-		if at.IsZero() {
-			at = t
-		}
-	}
-	c.moment(l, at)
+	c.moment(l, l.At().Time())
 }
 
 // moment takes in the at of a part of the baseline.

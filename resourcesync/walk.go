@@ -285,6 +285,18 @@ func newList(k *walker, a *follow.Answer, in io.Reader) (*List, error) {
 // identify sets Identity, once the head was read.
 func (l *List) identify(url string) { l.Identity = url + "|" + l.Head().From.String() }
 
+// At returns the moment that a baseline shows: its own at, else that which an index or
+// dump says of it, else that of the index itself; zero when none does.
+func (l *List) At() Datetime {
+	head := l.Head()
+	for _, t := range []Datetime{head.At, Exact(l.step.At), Exact(l.step.IndexAt)} {
+		if !t.Time().IsZero() {
+			return t
+		}
+	}
+	return Datetime{}
+}
+
 // Package returns the package that the list is the manifest of, nil for other lists.
 func (l *List) Package() *Package { return l.pack }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
@@ -140,6 +141,37 @@ func TestOnlyDumps(t *testing.T) {
 				t.Errorf("visited %q, want %q; error %v", last, tt.later, later.err)
 			}
 		})
+	}
+}
+
+// A manifest that says no at shows the moment that its dump says, of the package or of
+// itself; a change that is later than the package is not in it.
+func TestManifestWithoutAt(t *testing.T) {
+	s := newSite(t)
+	both(s, 1)
+	s.put("/rd", dumpOf(7, inDump("/1.zip", "", "at", 5), inDump("/2.zip", "")))
+	s.pack("/1.zip", dumpManifest(0, inPackage("a", "", 0), inPackage("b", "", 0)), bytesOf("a", "b")...)
+	s.pack("/2.zip", dumpManifest(0, inPackage("c", "", 0)), bytesOf("c")...)
+	w := s.walk("/cap")
+	w.Contents = true
+	at, changed := map[string]time.Time{}, ""
+	for l, err := range w.Documents(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e := range l.Entries() {
+			if name := strings.TrimPrefix(e.Loc, s.URL+"/r/"); l.Baseline {
+				at[name] = l.At().Time()
+			} else {
+				changed += name
+			}
+		}
+	}
+	if !at["a"].Equal(day(5)) || !at["c"].Equal(day(7)) {
+		t.Errorf("at %v", at)
+	}
+	if !strings.Contains(changed, "a") {
+		t.Errorf("changes of %q, want that of a on day 5.5, which its package of day 5 does not have", changed)
 	}
 }
 

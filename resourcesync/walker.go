@@ -402,6 +402,9 @@ func (k *walker) expand(l *List) error {
 			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: at}
 		if s.Dump && !head.Index {
 			next.Package = packageOf(e)
+			if t := next.At; s.Baseline && !t.IsZero() && !l.Late(t) { // what is later is not in the dump
+				k.stream(s.Stream).New.At = earliest(k.stream(s.Stream).New.At, t)
+			}
 		} else {
 			next.Dump = s.Dump
 		}

@@ -82,7 +82,7 @@ func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[event.Item]
 				return
 			}
 			l := &listDocument{r: w.r, doc: d, id: listID(d.Identity), wants: w.r.selection()}
-			if l.at = stampOf(d.Head().At); !d.Baseline {
+			if l.at = stampOf(d.At()); !d.Baseline {
 				l.from = stampOf(d.Head().From)
 			}
 			more := yield(l, nil)

@@ -83,10 +83,7 @@ func (u recordURL) linkVersions(h http.Header, v *event.Versions) {
 
 // historyOf splits the name in the path, {key} or {key}.{name}.
 func historyOf(c echo.Context) (set, key, name string, named bool, err error) {
-	key, name, named = strings.Cut(c.Param("name"), ".")
-	if !keyPattern.MatchString(key) {
-		err = publish.ErrNotFound
-	}
+	key, name, named, err = splitName(c.Param("name"))
 	return c.Param("set"), key, name, named, err
 }
 

@@ -317,3 +317,26 @@ func TestManyVersions(t *testing.T) {
 		}
 	}
 }
+
+// Only names of the form that the bridge gives have a history: others would stand in
+// links and redirects as they came.
+func TestHistoryOfOddNames(t *testing.T) {
+	h := newTestServer(t, "", nil)
+	const id = "urn:example:odd"
+	versions := h.five(id)
+	path := recordPath("main", id, "")
+	for _, name := range []string{".%3E%3B%20rel%3Dtimegate", ".x%0D%0AA%3A%20b", ".%22", ".xml%3Fa", ".XML", ".", ".a.b.c", ".a..b", ".%C3%BC"} {
+		for _, rest := range []string{"", "/timegate", "/timemap", "/timemap/1", fmt.Sprintf("/at/%d", versions[0].Seq)} {
+			r := h.get(path+name+rest).want(t, 404).field(t, "Location", "")
+			for _, link := range r.header.Values("Link") {
+				if !strings.Contains(link, `rel="resourcesync"`) {
+					t.Errorf("%s%s: Link: %s", name, rest, link)
+				}
+			}
+		}
+	}
+	for _, name := range []string{".html", ".0a1b2c3d.xml", ".0a1b2c3d-2.xml"} {
+		h.get(path+name+"/timegate").want(t, 302)
+		h.get(path+name+"/timemap").want(t, 200)
+	}
+}

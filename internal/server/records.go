@@ -19,13 +19,25 @@ import (
 // keyPattern matches the keys of event.Key. The log compares only the last digits.
 var keyPattern = regexp.MustCompile(`^[a-z0-9_-]{0,61}[a-z2-7]{26}$`)
 
+// namePattern matches the names that event.NameRepresentations gives. The history of a
+// record quotes the name in links and redirects, also one that the record never had.
+var namePattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9]+)?$`)
+
+// splitName splits the name in a path, {key} or {key}.{name}.
+func splitName(path string) (key, name string, named bool, err error) {
+	key, name, named = strings.Cut(path, ".")
+	if !keyPattern.MatchString(key) || named && !namePattern.MatchString(name) {
+		err = publish.ErrNotFound
+	}
+	return key, name, named, err
+}
+
 // record answers with a record, or one representation of it. It reads the event once,
 // and the content by the hash in the event: so a concurrent change cannot mix two
 // states of the record.
 func (s *Server) record(c echo.Context) error {
 	r, w := c.Request(), c.Response().Writer
 	set := c.Param("set")
-	key, name, named := strings.Cut(c.Param("name"), ".")
 	mode, history, err := s.mode(r.Context(), set)
 	if err != nil {
 		return notFound(err)
@@ -34,8 +46,9 @@ func (s *Server) record(c echo.Context) error {
 		writeText(w, http.StatusNotFound, "This set serves no records: its lists name the originals themselves.\n")
 		return nil
 	}
-	if !keyPattern.MatchString(key) {
-		return publish.ErrNotFound
+	key, name, named, err := splitName(c.Param("name"))
+	if err != nil {
+		return err
 	}
 	e, err := s.opt.Log.Record(r.Context(), set, key)
 	if err != nil {

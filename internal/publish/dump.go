@@ -418,9 +418,11 @@ func (p *Publisher) dumped(ctx context.Context, name string) (*state, event.Set,
 	case err != nil:
 	case !set.Dumps || set.Content != event.Mirror || p.opts.Content == nil:
 		err = fmt.Errorf("set %s: %w: it has no dumps", name, ErrNotFound)
-	case p.opts.Full != nil && p.opts.Full() != nil:
-		err = fmt.Errorf("set %s: no dump is made: %w", name, p.opts.Full())
 	default:
+		if err = p.full(); err != nil {
+			err = fmt.Errorf("set %s: no dump is made: %w", name, err)
+			break
+		}
 		err = requireComplete(&set, setPath(name, "resourcedump.xml"))
 	}
 	return st, set, err
@@ -459,7 +461,7 @@ func (w *packages) write(entries iter.Seq2[*resourcesync.Entry, error]) ([]packe
 	err := w.begin()
 	for e, readErr := range entries {
 		if err == nil {
-			err = errors.Join(readErr, w.ctx.Err())
+			err = errors.Join(readErr, w.ctx.Err(), w.p.full()) // one package may fill a disk
 		}
 		if err != nil {
 			break
@@ -496,10 +498,8 @@ func (w *packages) content(m *resourcesync.Metadata) (io.ReadCloser, error) {
 }
 
 func (w *packages) begin() (err error) {
-	if full := w.p.opts.Full; full != nil {
-		if err := full(); err != nil {
-			return err
-		}
+	if err := w.p.full(); err != nil {
+		return err
 	}
 	n := len(w.made) + 1
 	if w.zip, err = w.p.disk.create(filepath.Join(w.dir, fmt.Sprintf(packagePattern, n))); err != nil {
@@ -666,7 +666,7 @@ func (p *Publisher) makeChangeDumps(ctx context.Context, st *state, set event.Se
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			plan.changes[g.N] = now.Add(dumpRetry)
+			plan.changes[g.N] = p.opts.Now().Add(dumpRetry) // the attempt may have taken longer than that
 			if failed == nil {
 				failed = err
 			} else {

@@ -285,6 +285,64 @@ func TestDumpSchedule(t *testing.T) {
 	}
 }
 
+// A package is given up as soon as the disk is nearly full.
+func TestDumpOnAFullDisk(t *testing.T) {
+	l, c := dumping(20, 25)
+	p := dumper(t, l, c, t.TempDir())
+	asked := 0
+	p.opts.Full = func() error {
+		if asked++; asked > 10 {
+			return errFull
+		}
+		return nil
+	}
+	if err := p.ChangeDump(t.Context(), "main", l.sets["main"].segments[0]); !errors.Is(err, errFull) {
+		t.Errorf("it was made: %v", err)
+	}
+	if left, err := snapshotNumbers(filepath.Join(p.setDir("main"), "changedump")); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// Between two attempts that fail there is time, however long each takes.
+func TestDumpRetryAfterALongAttempt(t *testing.T) {
+	l, c := dumping(10, 15)
+	p := dumper(t, l, c, t.TempDir())
+	now, opened := time.Now(), 0
+	p.opts.Now = func() time.Time { return now }
+	p.opts.Content = func(context.Context, [32]byte) (io.ReadSeekCloser, int64, error) {
+		if opened++; opened == 1 {
+			now = now.Add(time.Hour)
+		}
+		return nil, 0, os.ErrNotExist
+	}
+	plans := map[string]*dumpPlan{}
+	if err := p.checkDumps(t.Context(), plans); err == nil || opened == 0 {
+		t.Fatalf("%v, after %d contents", err, opened)
+	}
+	first := opened
+	if err := p.checkDumps(t.Context(), plans); err != nil || opened != first {
+		t.Errorf("it was tried again at once: %v", err)
+	}
+	now = now.Add(dumpRetry + time.Second)
+	if err := p.checkDumps(t.Context(), plans); err == nil || opened == first {
+		t.Errorf("it was not tried again: %v", err)
+	}
+}
+
+// The tag of a dump is that of all its packages.
+func TestDumpTag(t *testing.T) {
+	it := Item{Kind: ResourceDump, Path: "/sets/main/resourcedump.xml"}
+	tags := map[string]bool{}
+	for _, middle := range []packedPart{{SHA256: "b", ContentsSHA256: "1"}, {SHA256: "c", ContentsSHA256: "1"}, {SHA256: "b", ContentsSHA256: "2"}} {
+		it.packages = []packageItem{{packedPart: packedPart{SHA256: "a"}}, {packedPart: middle}, {packedPart: packedPart{SHA256: "z"}}}
+		tags[it.Tag(base, false)] = true
+	}
+	if len(tags) != 3 {
+		t.Errorf("three dumps have %d tags", len(tags))
+	}
+}
+
 // What a dump no longer names stands in an archive, oldest first, and what is full never
 // changes.
 func TestDumpArchives(t *testing.T) {

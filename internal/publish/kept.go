@@ -157,61 +157,82 @@ func (p *Publisher) storedList(st *state, segment *event.Segment) *storedSnapsho
 // KeepLists makes the lists that a set keeps and that are not there, the newest first,
 // and removes those that it keeps no longer.
 func (p *Publisher) KeepLists(ctx context.Context, name string) error {
+	_, err := p.keepLists(ctx, name, resourcesync.MaxEntries)
+	return err
+}
+
+// keepLists is KeepLists, but makes at most so many. more: others may be missing.
+func (p *Publisher) keepLists(ctx context.Context, name string, most int) (more bool, err error) {
 	st, err := p.state(ctx, name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	st.past.making.Lock()
 	defer st.past.making.Unlock()
 	set, segments, err := p.segments(ctx, st)
 	if err != nil || set.Partial {
-		return err
+		return false, err
 	}
 	kept, dropped := keptLists(set, segments)
 	if err := p.removeLists(&st.past, kept, dropped); err != nil {
-		return err
+		return false, err
 	}
 	for i := range slices.Backward(kept) {
-		if err := p.makeList(ctx, st, set, &kept[i]); err != nil {
-			return fmt.Errorf("keep the Resource List of set %s at %d: %w", name, kept[i].Last, err)
+		if most == 0 {
+			return true, nil
+		}
+		made, err := p.makeList(ctx, st, set, &kept[i])
+		if err != nil {
+			return false, fmt.Errorf("keep the Resource List of set %s at %d: %w", name, kept[i].Last, err)
+		}
+		if made {
+			most--
 		}
 	}
-	return nil
+	return false, nil
 }
 
-// checkLists is KeepLists, unless that has just failed or the disk is nearly full.
-func (p *Publisher) checkLists(ctx context.Context, again map[string]time.Time, set string) (err error) {
-	now := p.opts.Now()
-	if now.Before(again[set]) || p.opts.Full != nil && p.opts.Full() != nil {
-		return nil
+// checkLists removes the lists that a set keeps no longer, and makes one that is missing
+// unless the disk is nearly full; nothing if that has just failed. more: others may be
+// missing.
+func (p *Publisher) checkLists(ctx context.Context, again map[string]time.Time, set string) (more bool, err error) {
+	if p.opts.Now().Before(again[set]) {
+		return false, nil
 	}
 	defer func() {
 		if err != nil {
-			again[set] = now.Add(retryAfter)
+			again[set] = p.opts.Now().Add(retryAfter)
 		}
 	}()
 	defer defect.Recover(&err)
-	return p.KeepLists(ctx, set)
+	if p.full() != nil {
+		_, err := p.keepLists(ctx, set, 0)
+		return false, err
+	}
+	return p.keepLists(ctx, set, 1)
 }
 
 // makeList makes a kept list, unless it is there.
-func (p *Publisher) makeList(ctx context.Context, st *state, set event.Set, segment *event.Segment) error {
+func (p *Publisher) makeList(ctx context.Context, st *state, set event.Set, segment *event.Segment) (made bool, err error) {
 	at := keptList(segment)
 	if s := p.storedList(st, segment); s != nil {
 		if _, err := os.Stat(filepath.Join(s.Dir, manifestName)); err == nil && isWhole(s) {
-			return nil
+			return false, nil
 		}
 		st.past.drop(func(other *storedSnapshot) bool { return other == s })
+	}
+	if err := p.full(); err != nil {
+		return false, err
 	}
 	set.Last, set.LastObserved, set.Live = at.Seq, at.At, -1 // how many lived then is not counted
 	if _, err := p.makeSnapshot(&st.past, set, p.idOf(&st.past, set, at), func(dir string) (l manifest, err error) {
 		l.Parts, err = p.writeParts(ctx, set, at, dir)
 		return l, err
 	}); err != nil {
-		return err
+		return false, err
 	}
 	p.logger.Info("Resource List kept", "set", set.Name, "seq", at.Seq, "at", at.At.Time())
-	return nil
+	return true, nil
 }
 
 // drop forgets some snapshots.

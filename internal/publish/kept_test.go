@@ -233,6 +233,99 @@ func TestKeptLists(t *testing.T) {
 	}
 }
 
+// keptFolders returns the lists of the past that a set has, oldest first.
+func keptFolders(t testing.TB, p *Publisher) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(p.setDir("main"), pastFolder))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// Lists of the past wait for the Resource Lists of all sets; one at a time is made.
+func TestKeptListsComeLast(t *testing.T) {
+	l := overDays(20, 7*hour, event.Mirror)
+	l.keep(3, 0)
+	l.make("zoo", event.Mirror, 100).many("zoo", 9)
+	p := small(t, l, t.TempDir())
+	var made []string
+	p.setFault(func(op, path string, step func() error) error {
+		if op == "rename" && strings.HasPrefix(path, p.opts.SnapshotDir) {
+			rel, _ := filepath.Rel(p.opts.SnapshotDir, path)
+			made = append(made, filepath.Dir(rel))
+		}
+		return step()
+	})
+	plans, again := map[string]*schedule{}, map[string]time.Time{}
+	for i, want := range [][]string{{"main", "zoo", "main/past"}, {"main/past"}, {"main/past"}, nil} {
+		made = nil
+		if err := p.checkSets(t.Context(), plans, again); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Sort(made[:max(len(made)-1, 0)]); !slices.Equal(made, want) {
+			t.Errorf("pass %d made %q, want %q", i+1, made, want)
+		}
+		if due := len(p.wakeups) == 1; due != (i < 2) {
+			t.Errorf("pass %d: another one is due: %v", i+1, due)
+		}
+		for len(p.wakeups) > 0 {
+			<-p.wakeups
+		}
+	}
+}
+
+// On a full disk no list is made, also none after the first, and those that are not kept
+// any more go.
+func TestKeptListsOnAFullDisk(t *testing.T) {
+	l, dir := overDays(20, 7*hour, event.Mirror), t.TempDir()
+	l.keep(3, 0)
+	p := publisherIn(t, l, dir)
+	p.opts.Full = func() error {
+		if len(keptFolders(t, p)) > 0 {
+			return errFull
+		}
+		return nil
+	}
+	if err := p.KeepLists(t.Context(), "main"); !errors.Is(err, errFull) || len(keptFolders(t, p)) != 1 {
+		t.Fatalf("%v; made %v", err, keptFolders(t, p))
+	}
+	p.opts.Full = nil
+	if err := p.KeepLists(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	all := keptFolders(t, p)
+	l.keep(1, 0)
+	p = publisherIn(t, l, dir)
+	p.opts.Full = func() error { return errFull }
+	if err := p.checkSets(t.Context(), map[string]*schedule{}, map[string]time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := keptFolders(t, p); len(all) != 3 || !slices.Equal(left, all[1:]) { // the last and the one before
+		t.Errorf("left %v of %v", left, all)
+	}
+}
+
+var errFull = errors.New("the disk is full")
+
+// A snapshot that two have read at the same time is there once.
+func TestSnapshotIsThereOnce(t *testing.T) {
+	var se series
+	for _, seq := range []event.Seq{3, 5, 4, 5, 3} {
+		se.add(&storedSnapshot{Snapshot: Snapshot{Seq: seq}})
+	}
+	var have []int64
+	for _, s := range se.snapshots() {
+		have = append(have, s.number())
+	}
+	if !slices.Equal(have, []int64{5, 4, 3}) {
+		t.Errorf("have %v", have)
+	}
+}
+
 // The rule against a model of it: of each day the first border, as many as are to be
 // kept, none older than allowed, without gaps.
 func TestKeptListsLaw(t *testing.T) {

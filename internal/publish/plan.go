@@ -295,8 +295,8 @@ func (it *Item) key(base string, gzip bool) string {
 	for i := range it.archived {
 		fmt.Fprintf(h, "%q %d %d %d\n", it.archived[i].Path, it.archived[i].From, it.archived[i].Until, it.archived[i].At)
 	}
-	if n := len(it.packages); n > 0 {
-		fmt.Fprintf(h, "%d %q %q\n", n, it.packages[0].SHA256, it.packages[n-1].SHA256)
+	for i := range it.packages {
+		fmt.Fprintf(h, "%q %q\n", it.packages[i].SHA256, it.packages[i].ContentsSHA256)
 	}
 	// Borders never move, so the open segment stands for all before it.
 	if n := len(it.segments); n > 0 {

@@ -107,7 +107,8 @@ func (p *Publisher) makeSnapshot(se *series, set event.Set, id snapshotID, write
 	return made, nil
 }
 
-// add puts a snapshot among the others, the newest first.
+// add puts a snapshot among the others, the newest first. It replaces one of the same
+// number.
 func (se *series) add(made *storedSnapshot) {
 	se.mu.Lock()
 	defer se.mu.Unlock()
@@ -115,7 +116,11 @@ func (se *series) add(made *storedSnapshot) {
 	if i < 0 {
 		i = len(se.kept)
 	}
-	se.kept = slices.Concat(se.kept[:i], []*storedSnapshot{made}, se.kept[i:])
+	rest := se.kept[i:]
+	if len(rest) > 0 && rest[0].number() == made.number() {
+		rest = rest[1:]
+	}
+	se.kept = slices.Concat(se.kept[:i], []*storedSnapshot{made}, rest)
 }
 
 // writeSnapshot writes the folder final, and replaces an unfinished one there.
@@ -388,7 +393,7 @@ func (p *Publisher) prune(se *series) {
 	if se.dump != "" {
 		limits = Retention{} // the newest two
 	}
-	if p.opts.Full != nil && p.opts.Full() != nil {
+	if p.full() != nil {
 		limits.Count = 2
 	}
 	now := p.opts.Now()
@@ -731,12 +736,23 @@ func (p *Publisher) repeat(ctx context.Context, what string, wakeups <-chan stru
 
 // wake makes Run check all sets at once.
 func (p *Publisher) wake() {
-	for _, c := range []chan struct{}{p.wakeups, p.dumpWakeups} {
-		select {
-		case c <- struct{}{}:
-		default: // a check is due already
-		}
+	wakeUp(p.wakeups)
+	wakeUp(p.dumpWakeups)
+}
+
+func wakeUp(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // a check is due already
 	}
+}
+
+// full returns why the disk should not be written to, nil while it may be.
+func (p *Publisher) full() error {
+	if p.opts.Full == nil {
+		return nil
+	}
+	return p.opts.Full()
 }
 
 // schedule says when Run makes the next snapshot of a set.
@@ -746,7 +762,8 @@ type schedule struct {
 	due   time.Time // zero: nothing to do
 }
 
-// checkSets checks each set once and makes the snapshots that are due.
+// checkSets checks each set once and makes the snapshots that are due, and then at most
+// one kept list of each set.
 func (p *Publisher) checkSets(ctx context.Context, plans map[string]*schedule, again map[string]time.Time) error {
 	sets, err := p.log.Sets(ctx)
 	if err != nil {
@@ -757,9 +774,18 @@ func (p *Publisher) checkSets(ctx context.Context, plans map[string]*schedule, a
 		if err := p.checkSet(ctx, plans, set); err != nil {
 			errs = append(errs, fmt.Errorf("set %s: %w", set.Name, err))
 		}
-		if err := p.checkLists(ctx, again, set.Name); err != nil {
+	}
+	// Lists of the past wait for the present ones of all sets, one after the other.
+	unmade := false
+	for _, set := range sets {
+		more, err := p.checkLists(ctx, again, set.Name)
+		if err != nil {
 			errs = append(errs, err)
 		}
+		unmade = unmade || more
+	}
+	if unmade {
+		wakeUp(p.wakeups)
 	}
 	return errors.Join(errs...)
 }

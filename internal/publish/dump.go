@@ -270,7 +270,7 @@ func (p *Publisher) dumpFile(ctx context.Context, name, rest string, gzip bool) 
 	}
 	for _, s := range se.snapshots() {
 		if strconv.FormatInt(s.number(), 10) == numbers[1] && part >= 1 && part <= int64(len(s.packages)) {
-			return p.packageFile(se, s, int(part), extension == ".zip")
+			return p.packageFile(ctx, se, s, int(part), extension == ".zip")
 		}
 	}
 	return nil, ErrNotFound
@@ -278,7 +278,7 @@ func (p *Publisher) dumpFile(ctx context.Context, name, rest string, gzip bool) 
 
 // packageFile returns a package or its manifest. If the file is damaged the dump is
 // discarded and made again.
-func (p *Publisher) packageFile(se *series, s *storedSnapshot, part int, zip bool) (*Document, error) {
+func (p *Publisher) packageFile(ctx context.Context, se *series, s *storedSnapshot, part int, zip bool) (*Document, error) {
 	packed := &s.packages[part-1]
 	name, want := fmt.Sprintf(contentsPattern, part), sum{packed.ContentsLength, packed.ContentsSHA256}
 	meta := Meta{ContentType: "application/xml", Immutable: true, LastModified: s.At.Time().Truncate(time.Second)}
@@ -287,7 +287,7 @@ func (p *Publisher) packageFile(se *series, s *storedSnapshot, part int, zip boo
 		meta.ContentType = zipType
 	}
 	meta.ETag = `"` + want.sha256 + `"`
-	f, err := s.openFile(name, want.sha256)
+	f, err := s.openFile(ctx, name, want.sha256)
 	if errors.Is(err, errDamaged) {
 		p.discard(se, s, err)
 		return nil, &NotReadyError{setPath(se.set, string(se.dump)+".xml"), snapshotWait, ""}
@@ -297,7 +297,7 @@ func (p *Publisher) packageFile(se *series, s *storedSnapshot, part int, zip boo
 	}
 	f.Close()
 	return &Document{Meta: meta, open: func() (io.ReadSeekCloser, int64, error) {
-		f, err := s.openFile(name, want.sha256)
+		f, err := s.openFile(ctx, name, want.sha256)
 		return f, want.length, err
 	}}, nil
 }

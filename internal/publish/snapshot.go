@@ -98,6 +98,9 @@ func (p *Publisher) makeSnapshot(se *series, set event.Set, id snapshotID, write
 		if made = p.loadSnapshot(se, set, id.number()); made == nil {
 			return nil, fmt.Errorf("%s is not what was written", final)
 		}
+		if err := made.noteAll(); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.disk.syncDir(se.dir); err != nil {
 		return nil, err
@@ -319,6 +322,8 @@ type storedSnapshot struct {
 
 	mu      sync.Mutex
 	checked map[string]cachedFile // files whose hash has been compared since they last changed
+	// checking has the files whose hash is being computed; the channel is closed after that.
+	checking map[string]chan struct{}
 }
 
 // number is the name of its folder.
@@ -464,7 +469,7 @@ func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *store
 		return nil
 	}
 	s := &storedSnapshot{Snapshot: Snapshot{Seq: l.Seq, At: l.At, Parts: len(l.Parts) + len(l.Packages), past: se.past}, Dir: dir, Files: l.Parts, packages: l.Packages,
-		segment: l.Segment, made: at.ModTime(), checked: map[string]cachedFile{}}
+		segment: l.Segment, made: at.ModTime(), checked: map[string]cachedFile{}, checking: map[string]chan struct{}{}}
 	for name, f := range s.files() {
 		s.bytes += f.length
 		st, err := os.Stat(filepath.Join(dir, name))
@@ -504,34 +509,63 @@ func (s *storedSnapshot) partPath(n int) string {
 }
 
 // openPart opens a part's file, after its hash has been compared once.
-func (s *storedSnapshot) openPart(n int) (*os.File, error) {
-	return s.openFile(fmt.Sprintf(partPattern, n), s.Files[n-1].SHA256)
+func (s *storedSnapshot) openPart(ctx context.Context, n int) (*os.File, error) {
+	return s.openFile(ctx, fmt.Sprintf(partPattern, n), s.Files[n-1].SHA256)
 }
 
-// openFile opens a file of the snapshot, after its hash has been compared once.
-func (s *storedSnapshot) openFile(name, sha256 string) (*os.File, error) {
+// openFile opens a file of the snapshot, after its hash has been compared once. The error
+// is errDamaged only if the file has gone or has other bytes: whatever else fails, for
+// instance because too many files are open, says nothing about it.
+func (s *storedSnapshot) openFile(ctx context.Context, name, sha256 string) (*os.File, error) {
 	f, err := os.Open(filepath.Join(s.Dir, name))
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	if err := s.check(name, sha256, f); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	if err := s.check(ctx, name, sha256, f); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (s *storedSnapshot) check(name, sha256 string, f *os.File) error {
+// check compares the hash of a file unless that has been done since it last changed. A
+// package may have gigabytes: nobody waits for another file's hash, and one computes it.
+func (s *storedSnapshot) check(ctx context.Context, name, sha256 string, f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if k, ok := s.checked[name]; ok && k.size == st.Size() && k.time.Equal(st.ModTime()) {
-		return nil
+	done := make(chan struct{})
+	for {
+		s.mu.Lock()
+		k, ok := s.checked[name]
+		if ok && k.size == st.Size() && k.time.Equal(st.ModTime()) {
+			s.mu.Unlock()
+			return nil
+		}
+		other := s.checking[name]
+		if other == nil {
+			s.checking[name] = done
+			s.mu.Unlock()
+			break
+		}
+		s.mu.Unlock()
+		select {
+		case <-other: // it may have been cancelled
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	got, err := sumOf(f, false)
+	defer func() {
+		s.mu.Lock()
+		delete(s.checking, name)
+		s.mu.Unlock()
+		close(done)
+	}()
+	got, err := sumOf(untilDone{ctx, f}, false)
 	if err != nil {
 		return err
 	}
@@ -541,15 +575,47 @@ func (s *storedSnapshot) check(name, sha256 string, f *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	s.checked[name] = cachedFile{size: st.Size(), time: st.ModTime()}
+	s.note(name, st)
 	return nil
+}
+
+// note says that a file is what was written.
+func (s *storedSnapshot) note(name string, st fs.FileInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checked[name] = cachedFile{size: st.Size(), time: st.ModTime()}
+}
+
+// noteAll is note for all files: their hashes are those of what has just been written.
+func (s *storedSnapshot) noteAll() error {
+	for name := range s.files() {
+		st, err := os.Stat(filepath.Join(s.Dir, name))
+		if err != nil {
+			return err
+		}
+		s.note(name, st)
+	}
+	return nil
+}
+
+// untilDone reads until a context is done.
+type untilDone struct {
+	ctx context.Context //nolint:containedctx // that of one call
+	r   io.Reader
+}
+
+func (u untilDone) Read(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(b)
 }
 
 // storedPart returns one part of a snapshot. If its file is damaged the snapshot is
 // discarded and made again: it is a function of the log.
 func (p *Publisher) storedPart(ctx context.Context, st *state, se *series, s *storedSnapshot, n int, gzip bool) (*Document, error) {
 	it := resourceListPart(st.fixed, s.Snapshot, n)
-	f, err := s.openPart(n)
+	f, err := s.openPart(ctx, n)
 	if errors.Is(err, errDamaged) {
 		p.discard(se, s, err)
 		return nil, &NotReadyError{it.Path, snapshotWait, ""}
@@ -561,7 +627,7 @@ func (p *Publisher) storedPart(ctx context.Context, st *state, se *series, s *st
 	doc := &Document{Meta: p.meta(&it, gzip)}
 	if gzip {
 		doc.open = func() (io.ReadSeekCloser, int64, error) {
-			f, err := s.openPart(n)
+			f, err := s.openPart(ctx, n)
 			if err != nil {
 				return nil, 0, fmt.Errorf("%s: %w", it.Path, err)
 			}
@@ -588,7 +654,7 @@ func partFolder(set string, s Snapshot) string {
 
 // unpack writes a part as it was before it was compressed.
 func (s *storedSnapshot) unpack(ctx context.Context, n int, w io.Writer) error {
-	f, err := s.openPart(n)
+	f, err := s.openPart(ctx, n)
 	if err != nil {
 		return err
 	}
@@ -619,7 +685,7 @@ func (s *storedSnapshot) writePart(ctx context.Context, n int, plain, packed io.
 	if err := s.unpack(ctx, n, plain); err != nil || packed == nil {
 		return err
 	}
-	f, err := s.openPart(n)
+	f, err := s.openPart(ctx, n)
 	if err != nil {
 		return err
 	}

@@ -2,12 +2,14 @@ package publish
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -279,6 +281,82 @@ func TestSnapshotDamage(t *testing.T) {
 				t.Errorf("%s %s: made again with other bytes", name, when)
 			}
 		}
+	}
+}
+
+// A file that cannot be opened now need not be damaged: nothing is given up.
+func TestUnreadableIsNotDamaged(t *testing.T) {
+	l, dir := history(100, event.Mirror).many("main", 10), t.TempDir()
+	p := small(t, l, dir)
+	if err := p.Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	at := Snapshot{Seq: mustSet(t, l).Last}
+	file := filepath.Join(dir, "snapshots", "main", fmt.Sprint(at.Seq), "2.xml.gz")
+	if err := errors.Join(os.Rename(file, file+".aside"), os.Symlink(file, file)); err != nil { // ELOOP
+		t.Fatal(err)
+	}
+	var notReady *NotReadyError
+	if _, err := p.Document(t.Context(), partPath("main", at, 2), true); err == nil || errors.As(err, &notReady) || errors.Is(err, ErrNotFound) {
+		t.Errorf("while it cannot be opened: %v", err)
+	}
+	if err := os.Rename(file+".aside", file); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := resources(t, p, "main"); len(got) != 10 {
+		t.Errorf("afterwards the list has %d resources", len(got))
+	}
+}
+
+// What has just been written is not read again; else one computes the hash of a file, who
+// waits for it may give up, and nobody waits for another file's.
+func TestHashesOfOneFileEach(t *testing.T) {
+	l, dir := history(100, event.Mirror).many("main", 10), t.TempDir()
+	p := small(t, l, dir)
+	if err := p.Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	st, err := p.state(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := st.current(); len(s.checked) != len(s.Files) {
+		t.Errorf("%d files of %d are known to be whole", len(s.checked), len(s.Files))
+	}
+
+	if st, err = small(t, l, dir).state(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	s := st.current()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	open := func(ctx context.Context, n int, want error) {
+		t.Helper()
+		f, err := s.openPart(ctx, n)
+		if !errors.Is(err, want) {
+			t.Errorf("part %d: %v, want %v", n, err, want)
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+	open(cancelled, 1, context.Canceled)
+	busy := make(chan struct{})
+	s.checking["1.xml.gz"] = busy
+	open(cancelled, 1, context.Canceled)
+	open(t.Context(), 2, nil)
+	var waiting sync.WaitGroup
+	for range 3 {
+		waiting.Go(func() { open(t.Context(), 1, nil) })
+	}
+	s.mu.Lock()
+	delete(s.checking, "1.xml.gz")
+	s.mu.Unlock()
+	close(busy)
+	waiting.Wait()
+	open(cancelled, 1, nil) // known to be whole
+	if len(s.checking) > 0 {
+		t.Errorf("still being read: %v", s.checking)
 	}
 }
 

@@ -30,6 +30,27 @@ func (s State) Unfinished() bool { return s.m != nil && s.m.Walk != nil }
 // IsZero reports whether this is the State of a Source of which nothing was read.
 func (s State) IsZero() bool { return s.m == nil }
 
+// Numbered returns a State that keeps the sets of resources and their numbers (List.Set),
+// and nothing else: nothing of them was read. The Walk with it has to be Full.
+func (s State) Numbered() State {
+	if s.m == nil {
+		return s
+	}
+	m := &memory{URL: s.m.URL, Numbers: s.m.Numbers}
+	for i := range s.m.Streams {
+		m.Streams = append(m.Streams, stream{Lists: s.m.Streams[i].Lists, Number: s.m.Streams[i].Number})
+	}
+	return State{m}
+}
+
+// Numbers counts the numbers that sets of resources have had.
+func (s State) Numbers() int {
+	if s.m == nil {
+		return 0
+	}
+	return s.m.Numbers
+}
+
 // MarshalText returns the form in which a State is stored.
 func (s State) MarshalText() ([]byte, error) {
 	if s.m == nil {

@@ -29,13 +29,14 @@ type Survey struct {
 // Survey reads all that a Source says into the Harvester's log, which is empty but for
 // the Source. It asks for documents alone: what they state of contents is taken for the
 // contents. known is what the log that is audited keeps of the Source: another feed at
-// its URL is an error (A7), and documents whose absence was accepted are not missed.
+// its URL is an error (A7), documents whose absence was accepted are not missed, and sets
+// of resources have the numbers that they have there.
 func (h *Harvester) Survey(ctx context.Context, src *Source, known event.Progress, o Options) (Survey, error) {
 	var was memory
 	if err := unmarshal(known.Memory, &was); err != nil {
 		return Survey{}, fmt.Errorf("the state of the last harvest cannot be read (%w): run bridge source reset %s", err, src.Set)
 	}
-	data, err := json.Marshal(memory{walkMemory: walkMemory{FeedID: was.FeedID}, Accepted: was.Accepted})
+	data, err := json.Marshal(memory{walkMemory: walkMemory{FeedID: was.FeedID, Lists: was.Lists.Numbered()}, Accepted: was.Accepted})
 	if err != nil {
 		return Survey{}, err
 	}
@@ -151,6 +152,8 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 			left[i] = "the Source has spoken of the record since it was audited"
 		case whole, x.Absent && walked:
 			left[i] = "the Source was harvested since the audit has read it: audit it again"
+		case x.Observation.Place.Part > 0 && x.Observation.Place.Part >= r.memory.Lists.Numbers():
+			left[i] = "it is in a set of resources of the Source that no harvest has met: harvest the Source"
 		case x.Absent:
 			absent = append(absent, ids[i])
 		default:

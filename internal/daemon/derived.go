@@ -14,6 +14,10 @@ import (
 // Sets of a Source, each of which becomes a set of ours (sets = "each"). The log keeps which
 // there are, so that a set stays configured while the Source cannot be asked.
 
+// maxDerived is how many sets are made of one template. Sets are never taken back, so a
+// Source that names ever more of them could fill the disk.
+const maxDerived = 1000
+
 // template is a configured set that stands for all sets of its Source.
 type template struct {
 	set    config.Set
@@ -88,10 +92,15 @@ func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err 
 		if slices.ContainsFunc(known, func(d eventlog.DerivedSet) bool { return d.URL == list }) {
 			continue
 		}
+		if len(known) >= maxDerived {
+			b.opt.Logger.Warn(fmt.Sprintf("the Source lists more sets than are made of one template, %d: the others are not harvested; configure those that you want by their URLs", maxDerived), "template", t.set.Name, "listed", len(listed), "first_left_out", Redact(list))
+			return found, nil
+		}
 		name, err := b.Log.DeriveSet(ctx, t.set.Name, list, t.set.DerivedNames(list), others)
 		if err != nil {
 			return found, err
 		}
+		known = append(known, eventlog.DerivedSet{Name: name, URL: list})
 		set := t.set.Derive(name, list)
 		more, err := b.openNewSet(ctx, &set)
 		found = append(found, more...)

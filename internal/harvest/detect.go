@@ -55,14 +55,17 @@ func detect(ctx context.Context, src *Source) (kind string, err error) {
 }
 
 // SetsOf asks a ResourceSync Source for its sets of resources, and returns the URL that
-// each can be harvested by alone: its Capability List or, where there is none, its list.
+// each can be harvested by alone: its Capability List or, where there is none, its list
+// or dump.
 func (h *Harvester) SetsOf(ctx context.Context, src *Source) (urls []string, err error) {
 	found, err := src.lists().Discover(ctx)
 	if err != nil {
 		return nil, src.explainRefusal(err)
 	}
 	for _, s := range found.Sets {
-		urls = append(urls, cmp.Or(s.CapabilityList, s.ResourceList, s.ChangeList))
+		if at := cmp.Or(s.CapabilityList, s.ResourceList, s.ChangeList, s.ResourceDump, s.ChangeDump); at != "" {
+			urls = append(urls, at)
+		}
 	}
 	return urls, nil
 }

@@ -55,3 +55,21 @@ func TestDetect(t *testing.T) {
 		})
 	}
 }
+
+// A set that has nothing but dumps, and no Capability List, is harvested by its dump.
+func TestSetsOfDumps(t *testing.T) {
+	for _, capability := range []string{"resourcedump", "changedump"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/dump" {
+				http.NotFound(w, r)
+				return
+			}
+			fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s" at="2026-01-01T00:00:00Z" from="2026-01-01T00:00:00Z"/></urlset>`, capability)
+		}))
+		defer s.Close()
+		urls, err := new(Harvester).SetsOf(context.Background(), &Source{URL: s.URL + "/dump", Client: s.Client()})
+		if err != nil || len(urls) != 1 || urls[0] != s.URL+"/dump" {
+			t.Errorf("%s: %q, %v", capability, urls, err)
+		}
+	}
+}

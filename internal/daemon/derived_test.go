@@ -1,0 +1,58 @@
+package daemon_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// A Source that names ever more sets gets no more than so many made of it.
+func TestDerivedSetsAreLimited(t *testing.T) {
+	const most = 1000
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		write := func(capability, entries string) {
+			fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s"/>%s</urlset>`, capability, entries)
+		}
+		if r.URL.Path == "/sd" {
+			var all strings.Builder
+			for i := range 4 {
+				fmt.Fprintf(&all, `<url><loc>http://%s/new-%d/cap</loc><rs:md capability="capabilitylist"/></url>`, r.Host, i)
+			}
+			write("description", all.String())
+			return
+		}
+		write("capabilitylist", fmt.Sprintf(`<url><loc>http://%s%s/../rl</loc><rs:md capability="resourcelist"/></url>`, r.Host, r.URL.Path))
+	}
+	warned := &logBuffer{}
+	b := newHarnessWith(t, daemon.Options{Logger: slog.New(slog.NewTextHandler(warned, nil))}, http.HandlerFunc(serve), resourceSync, entry("/sd"))
+	b.close()
+	log, err := eventlog.Open(t.Context(), b.config.Data, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range most - 2 {
+		if _, err := log.DeriveSet(t.Context(), "many", fmt.Sprintf("%s/%d/cap", b.server.URL, i), []string{fmt.Sprintf("many-%d", i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.config.Sets[0].Name, b.config.Sets[0].Sources[0].Sets = "many", config.EachSet
+	b.open()
+	for _, want := range []int{2, 0} {
+		found, err := b.bridge.DeriveSets(t.Context())
+		if err != nil || len(found) != want {
+			t.Errorf("%d sets were made, want %d: %v", len(found), want, err)
+		}
+	}
+	if !strings.Contains(warned.String(), "more sets than are made of one template, 1000") {
+		t.Errorf("it says %s", warned)
+	}
+}

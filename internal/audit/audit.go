@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -42,6 +41,9 @@ type Auditor struct {
 	// Origin asks for the originals of records whose via leads to another server than
 	// their Source; nil does not ask.
 	Origin *http.Client
+	// Folder is where what the Source says is kept meanwhile, if it can be written; else, and
+	// where it is "", that is the system's folder for temporary files.
+	Folder string
 	// Workers is how many originals are asked for at once; 0 is 8.
 	Workers int
 	// Now is the clock; nil is time.Now.
@@ -107,7 +109,7 @@ func (a *Auditor) Source(ctx context.Context, src *harvest.Source, progress func
 	if src.Kind == harvest.SIP { // it calls us: there is nothing to read
 		return s.report, s.compareHere(ctx)
 	}
-	dir, err := os.MkdirTemp("", "bridge-audit-")
+	dir, done, err := makeFolder(a.Folder)
 	if err != nil {
 		return s.report, fmt.Errorf("an audit needs disk space for what the Source says: %w", err)
 	}
@@ -121,7 +123,7 @@ func (a *Auditor) Source(ctx context.Context, src *harvest.Source, progress func
 	if s.there != nil {
 		err = errors.Join(err, s.there.Close())
 	}
-	return s.report, errors.Join(err, os.RemoveAll(dir))
+	return s.report, errors.Join(err, done())
 }
 
 // readSource has the Source read into an empty log in a folder.

@@ -109,7 +109,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 }
 
 func (b *Bridge) auditSource(ctx context.Context, src *Source, o AuditOptions) (*audit.Report, error) {
-	a := audit.Auditor{Log: b.Log, Contents: b.Contents, Now: b.opt.Now}
+	a := audit.Auditor{Log: b.Log, Contents: b.Contents, Folder: b.Config.Data, Now: b.opt.Now}
 	if o.Origin {
 		a.Origin = b.originClient(src)
 	}

@@ -485,6 +485,20 @@ func TestAuditBesideUnchanged(t *testing.T) {
 	a.want("the log has", a.logged(before))
 }
 
+// The limits of a harvest hold for an audit too, four times as wide.
+func TestAuditIsLimited(t *testing.T) {
+	a := newAuditHarness(t, "a", "b", "c")
+	for _, c := range []struct {
+		size  int64
+		whole bool
+	}{{20, false}, {1000, true}} { // its documents have about 1,500 bytes
+		a.config.Limits.HarvestSize = c.size
+		if found, r := a.audit(false); len(found) > 0 || r.Whole() != c.whole {
+			t.Errorf("%d bytes: it finds %q, not checked: %q", c.size, found, r.Unchecked)
+		}
+	}
+}
+
 // What an archived feed does not name any more may have been deleted or not: it is found,
 // and left.
 func TestAuditOfFeed(t *testing.T) {

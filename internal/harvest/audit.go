@@ -14,6 +14,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
+// surveyTimes is how many times the time and the bytes of one harvest a survey may take: it
+// cannot go on where it was left, as harvests do.
+const surveyTimes = 4
+
 // Survey is what a harvest into an empty log has found that a Source says.
 type Survey struct {
 	Report
@@ -44,7 +48,9 @@ func (h *Harvester) Survey(ctx context.Context, src *Source, known event.Progres
 		return Survey{}, err
 	}
 	survey := *src
-	survey.statedOnly, survey.Limits.Time, survey.Limits.Bytes = true, 0, 0
+	survey.statedOnly = true
+	survey.Limits.Time *= surveyTimes
+	survey.Limits.Bytes *= surveyTimes
 	survey.Found = func(ctx context.Context, kind string) error {
 		_, err := h.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
 		return err

@@ -159,7 +159,10 @@ func TestManifestWithoutAt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for e := range l.Entries() {
+		for e, bad := range l.Entries() {
+			if bad != nil {
+				t.Fatal(bad)
+			}
 			if name := strings.TrimPrefix(e.Loc, s.URL+"/r/"); l.Baseline {
 				at[name] = l.At().Time()
 			} else {

@@ -2,6 +2,7 @@ package strictxml
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"unicode"
 	"unicode/utf8"
@@ -13,7 +14,7 @@ import (
 // every such element. Elements that are nested deeper than most are an error.
 func (s *Scanner) Element(most int, own ...string) (doc []byte, added bool, err error) {
 	from, kept := s.Start, s.src.keep
-	need := needed(s.Inherited(), own)
+	need := s.needed(own)
 	if kept < 0 {
 		s.Keep(from)
 	}
@@ -21,15 +22,15 @@ func (s *Scanner) Element(most int, own ...string) (doc []byte, added bool, err 
 		if s.Kind == StartTag && s.Depth()-outside > most {
 			return nil, false, s.Fail("the record's elements are nested deeper than %d", most)
 		}
-		if len(need.inherited) > 0 {
-			need.element(s)
-		}
+		need.element()
 		if err := s.Next(); err != nil {
 			return nil, false, err
 		}
 	}
 	element := s.Slice(from, s.Offset())
-	Prefixes(element, need.value)
+	if need.values() {
+		Prefixes(element, need.value)
+	}
 	doc = need.declaredOn(element)
 	added = len(doc) != len(element)
 	s.Keep(kept)
@@ -43,37 +44,80 @@ func (s *Scanner) Element(most int, own ...string) (doc []byte, added bool, err 
 // whoever sends it. That is why the namespaces that surround every one (own) count in
 // names only, and why nothing is declared for a word without a colon: it may be prose
 // about xsd or soap.
+//
+// An element may have a few bytes, and inherit a thousand namespaces: only those are
+// looked at whose prefix it has.
 type need struct {
-	own       []string
-	inherited []Binding
-	declare   []bool         // of inherited
-	at        map[string]int // in inherited, by prefix
+	s   *Scanner
+	own []string
+	// settled are those of Scanner.ns outside of the element that are declared on it: by
+	// itself, or as declare says.
+	settled []bool
+	declare []Binding
 }
 
-func needed(inherited []Binding, own []string) *need {
-	n := &need{own: own, inherited: inherited, declare: make([]bool, len(inherited)), at: make(map[string]int, len(inherited))}
-	for i, b := range inherited {
-		n.at[b.Prefix] = i
+// needed begins at the start tag of the element.
+func (s *Scanner) needed(own []string) *need {
+	outer := s.stack[len(s.stack)-1].ns
+	n := &need{s: s, own: own, settled: append(s.settled[:0], make([]bool, outer)...)}
+	s.settled = n.settled
+	for _, b := range s.ns[outer:] {
+		if b.outer >= 0 {
+			n.settled[b.outer] = true
+		}
 	}
 	return n
 }
 
-// name is called with the prefix of a name; "" is the default one.
+// inherits reports whether the namespace at an index of Scanner.ns can be declared.
+func (n *need) inherits(at int) bool {
+	return !n.settled[at] && n.s.ns[at].Space != "" && n.s.ns[at].Prefix != "xml"
+}
+
+// find returns the namespace outside of the element that a prefix stands for there; "" is
+// the default one.
+func (n *need) find(prefix []byte) (at int, ok bool) {
+	at, ok = n.s.innermost[string(prefix)]
+	for ok && at >= len(n.settled) {
+		at = n.s.ns[at].outer
+		ok = at >= 0
+	}
+	return at, ok && n.inherits(at)
+}
+
+func (n *need) add(at int) {
+	n.settled[at] = true
+	n.declare = append(n.declare, n.s.ns[at].Binding)
+}
+
+// name is called with the prefix of a name of the current start tag. One that is declared
+// inside of the element does not count.
 func (n *need) name(prefix []byte) {
-	if i, ok := n.at[string(prefix)]; ok {
-		n.declare[i] = true
+	if at, ok := n.s.innermost[string(prefix)]; ok && at < len(n.settled) && n.inherits(at) {
+		n.add(at)
 	}
 }
 
 // value is called with what stands in front of a colon, anywhere.
 func (n *need) value(prefix []byte) {
-	if i, ok := n.at[string(prefix)]; ok && !slices.Contains(n.own, n.inherited[i].Space) {
-		n.declare[i] = true
+	if at, ok := n.find(prefix); ok && !slices.Contains(n.own, n.s.ns[at].Space) {
+		n.add(at)
 	}
 }
 
+// values reports whether it matters what stands in front of colons.
+func (n *need) values() bool {
+	for at := range n.settled {
+		if n.inherits(at) && !slices.Contains(n.own, n.s.ns[at].Space) {
+			return true
+		}
+	}
+	return false
+}
+
 // element is called with each token.
-func (n *need) element(s *Scanner) {
+func (n *need) element() {
+	s := n.s
 	if s.Kind != StartTag {
 		return
 	}
@@ -97,16 +141,15 @@ func (n *need) element(s *Scanner) {
 // declaredOn returns a copy of the element with what it needs declared on it, in
 // the order of the prefixes. What is there stays as it is.
 func (n *need) declaredOn(element []byte) []byte {
+	slices.SortFunc(n.declare, func(a, b Binding) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	name := bytes.IndexAny(element, " \t\r\n/>")
 	doc := append(make([]byte, 0, len(element)+64), element[:name]...)
-	for i, b := range n.inherited {
+	for _, b := range n.declare {
 		open := " xmlns"
 		if b.Prefix != "" {
 			open += ":" + b.Prefix
 		}
-		if n.declare[i] {
-			doc = AppendAttr(doc, open+`="`, b.Space)
-		}
+		doc = AppendAttr(doc, open+`="`, b.Space)
 	}
 	return append(doc, element[name:]...)
 }

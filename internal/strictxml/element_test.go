@@ -25,3 +25,31 @@ func TestBeginningsOfNames(t *testing.T) {
 		t.Errorf("encoding/xml allows %d characters at the beginning of names", begin)
 	}
 }
+
+// What an element inherits is declared on it, where its names and values have the prefix.
+func TestElementInherits(t *testing.T) {
+	for _, c := range []struct{ doc, want string }{
+		{`<X>p:1</X>`, `<X>p:1</X>`},
+		{`<X xmlns="u" xmlns:p="v">p:1</X>`, `<X xmlns="u" xmlns:p="v">p:1</X>`},
+		{`<a xmlns="u"><X/></a>`, `<X xmlns="u"/>`},
+		{`<a xmlns:q="v" xmlns="u" xmlns:p="w" xml:lang="en"><X q:a="p:1" xml:lang="de">q:1</X></a>`, `<X xmlns="u" xmlns:p="w" xmlns:q="v" q:a="p:1" xml:lang="de">q:1</X>`},
+		{`<a xmlns="u" xmlns:p="w" xmlns:q="v"><X>p</X></a>`, `<X xmlns="u">p</X>`},
+		{`<a xmlns="u" xmlns:p="w"><b xmlns="" xmlns:p="v"><X>p:1</X></b></a>`, `<X xmlns:p="v">p:1</X>`},
+		{`<a xmlns="u" xmlns:p="w" xmlns:q="v"><X xmlns="" p:b="" xmlns:q="v">q:1</X></a>`, `<X xmlns:p="w" xmlns="" p:b="" xmlns:q="v">q:1</X>`},
+		{`<a xmlns:p="w"><b xmlns:q="v"/><X>p:1 q:1</X></a>`, `<X xmlns:p="w">p:1 q:1</X>`},
+		{`<a xmlns:p="w"><X><p:b xmlns:p="v"><p:c xmlns:p="u"/></p:b></X></a>`, `<X xmlns:p="w"><p:b xmlns:p="v"><p:c xmlns:p="u"/></p:b></X>`},
+		{`<a xmlns:p="own"><X>p:1</X></a>`, `<X>p:1</X>`},
+		{`<a xmlns:p="own"><X><p:b/></X></a>`, `<X xmlns:p="own"><p:b/></X>`},
+		{`<a xmlns:xml="http://www.w3.org/XML/1998/namespace"><X>xml:1</X></a>`, `<X>xml:1</X>`},
+	} {
+		s := New(strings.NewReader(c.doc), Options{})
+		for s.Local != "X" {
+			if err := s.Next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, _, err := s.Element(100, "own"); err != nil || string(got) != c.want {
+			t.Errorf("%s: %s, %v; want %s", c.doc, got, err, c.want)
+		}
+	}
+}

@@ -99,7 +99,7 @@ func (s *Scanner) instruction() error {
 	}
 	isXML := strings.EqualFold(target.raw, "xml")
 	if isXML && s.Start != 0 {
-		if !s.o.Lenient || s.rooted {
+		if !s.o.Lenient && !s.o.Mend || s.rooted {
 			return s.Fail("the XML declaration is not at the start of the document, where alone it may be")
 		}
 		s.mended(AboutMarkup, s.Line, s.Column, "white space before the XML declaration")
@@ -135,7 +135,11 @@ func (s *Scanner) checkDeclaration(written []byte) error {
 	if m == nil {
 		return s.Fail(`broken XML declaration; want <?xml version="1.0" encoding="..."?>`)
 	}
-	if version := string(m[1]) + string(m[2]); version != "1.0" {
+	switch version := string(m[1]) + string(m[2]); {
+	case version == "1.0":
+	case version == "1.1" && s.o.Mend:
+		s.mended(AboutMarkup, s.Line, s.Column, "XML 1.1, read as XML 1.0")
+	default:
 		return s.Fail("XML version %q is not supported; want 1.0", Clip(version))
 	}
 	// The document was read as UTF-8 until here, and bytes that are none as windows-1252.
@@ -225,8 +229,9 @@ func (s *Scanner) orBroken(err error, reason string) error {
 // doctype refuses a document type declaration, when it was read: a document that
 // is cut off or too long is said to be that.
 func (s *Scanner) doctype() error {
-	for n, depth := 0, 0; n == 0 || depth > 0; n++ {
-		c, err := s.src.ahead(n)
+	length := 0
+	for depth := 0; length == 0 || depth > 0; length++ {
+		c, err := s.src.ahead(length)
 		switch {
 		case err != nil:
 			return err
@@ -239,6 +244,11 @@ func (s *Scanner) doctype() error {
 	const page = "<!DOCTYPE html"
 	if written := s.src.buf[s.src.pos:]; len(written) >= len(page) && bytes.EqualFold(written[:len(page)], []byte(page)) {
 		return s.Fail("an HTML page%s (DOCTYPE is refused)", s.not())
+	}
+	if written := s.src.buf[s.src.pos : s.src.pos+length]; s.o.Mend && !s.rooted && bytes.HasPrefix(written, []byte("<!DOCTYPE")) && bytes.IndexByte(written, '[') < 0 {
+		s.mended(AboutMarkup, s.Line, s.Column, "a DOCTYPE, which is passed over")
+		s.src.pos += length
+		return nil
 	}
 	return s.Fail("DOCTYPE is refused, since it can define entities; remove it")
 }
@@ -294,6 +304,11 @@ func (s *Scanner) content(end int, in setting) (raw []byte, changes bool, err er
 		}
 		i += n
 		if reason != "" {
+			if mended, err := s.mend(start, end, in); mended > 0 {
+				return s.content(mended, in)
+			} else if err != nil {
+				return nil, false, err
+			}
 			s.src.pos = start + i
 			return nil, false, s.broken(reason)
 		}

@@ -1,7 +1,6 @@
 package strictxml
 
 import (
-	"cmp"
 	"encoding/xml"
 	"fmt"
 	"slices"
@@ -120,21 +119,6 @@ func (s *Scanner) lookup(n *name) (space string, ok bool) {
 	}
 	n.space, n.scope = space, s.scope
 	return space, true
-}
-
-// Inherited returns the namespaces that are in scope at the current start tag
-// without being declared in it, by prefix, the default namespace first; "xml" is
-// not among them.
-func (s *Scanner) Inherited() []Binding {
-	outer := s.stack[len(s.stack)-1].ns
-	var in []Binding
-	for prefix, at := range s.innermost {
-		if b := s.ns[at]; at < outer && prefix != "xml" && b.Space != "" {
-			in = append(in, b.Binding)
-		}
-	}
-	slices.SortFunc(in, func(a, b Binding) int { return cmp.Compare(a.Prefix, b.Prefix) })
-	return in
 }
 
 // manyAttributes is from how many on a map finds those that are there twice.

@@ -56,6 +56,17 @@ type Options struct {
 	// windows-1254. For a strict Scanner they are what their names say (RFC 7303, 3),
 	// and a byte beyond ASCII is a fault in us-ascii.
 	Lenient bool
+	// Mend makes a document well-formed that is not, and reports each kind of defect once:
+	// what is no character of XML, raw or as a reference, and bytes that are not of the
+	// charset become U+FFFD, entities of HTML what they stand for, and an "&" or "]]>"
+	// that may not be there is escaped. A DOCTYPE that defines nothing is passed over.
+	// What Slice and Element return is mended too. What is well-formed is read in the same
+	// way with it and without it. It does not go with Lenient.
+	Mend bool
+	// UTF8: the document ought to be in UTF-8. One that says that it is in a charset of
+	// single bytes is read as that only where its bytes are not UTF-8. What the XML
+	// declaration says counts before the Content-Type.
+	UTF8 bool
 	// Prefixes has the namespaces of prefixes that a lenient Scanner meets undeclared.
 	// Others are of the namespace "urn:undeclared:" and the prefix.
 	Prefixes map[string]string
@@ -101,9 +112,10 @@ type Scanner struct {
 	err       error // what Next has ended with
 
 	// Scratch: what resolve has made of a text, the text of Characters, a tag's
-	// attributes and their values.
+	// attributes and their values, need.settled.
 	resolved, text, values []byte
 	written                []written
+	settled                []bool
 
 	stack []frame
 	ns    []binding
@@ -119,8 +131,12 @@ type Scanner struct {
 	stated   bool // the charset was stated before the first token was read
 	rooted   bool // the root has been seen
 	empty    bool // the current start tag is its end tag as well
-	// reported are the kinds of defects that a lenient Scanner has reported.
+	// reported are the kinds of defects that were reported by a Scanner that is lenient
+	// or mends.
 	reported map[string]bool
+	// places counts the texts, values and so on that were mended, and mending is where one is.
+	places  int
+	mending []byte
 }
 
 // New returns a scanner of the document in r. Nothing is read before Next is
@@ -148,7 +164,11 @@ func (s *Scanner) begin() {
 	s.src.r, s.stated = in, stated
 	s.Line = 1
 	if note != "" {
-		s.report(Notice{About: AboutCharset, Line: 1, Column: 1, Found: note, Expected: "one charset; that of Content-Type is used"})
+		expected := "one charset; that of Content-Type is used"
+		if s.o.UTF8 {
+			expected = "UTF-8"
+		}
+		s.report(Notice{About: AboutCharset, Line: 1, Column: 1, Found: note, Expected: expected})
 	}
 }
 
@@ -342,6 +362,37 @@ func (s *Scanner) Skip() error {
 		}
 	}
 	return nil
+}
+
+// Recover goes on behind an element that could not be read, after Next has returned a
+// *DocumentError inside of it: to the next end tag that is written as that of the
+// innermost element but depth. That becomes the current token. It reports whether there
+// was one. What stands in between is not looked at; it may be part of a comment or CDATA
+// section, which what follows then shows.
+func (s *Scanner) Recover(depth int) bool {
+	var fault *DocumentError
+	if len(s.stack) < depth || depth < 1 || !errors.As(s.err, &fault) || s.src.err != nil && s.src.err != io.EOF {
+		return false
+	}
+	mark := "</" + s.stack[depth-1].name.raw
+	for s.src.pos = s.src.token; ; {
+		at, err := s.src.find(mark)
+		if err != nil {
+			return false
+		}
+		s.src.pos = at + len(mark)
+		switch c, _, err := s.space(); {
+		case err != nil:
+			return false
+		case c == '>':
+			s.src.pos++
+			for len(s.stack) >= depth {
+				s.pop()
+			}
+			s.err, s.empty = nil, false
+			return true
+		}
+	}
 }
 
 // Keep makes the bytes of the document from an offset on available to Slice,

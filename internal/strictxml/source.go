@@ -160,7 +160,7 @@ func decoded(r *bufio.Reader, o *Options) (out io.Reader, stated bool, note stri
 			return nil, false, "", err
 		}
 	}
-	if o.Lenient {
+	if o.Lenient || o.Mend {
 		if label == "" && bytes.IndexByte(first[:min(4, len(first))], 0) >= 0 {
 			return nil, false, "", &fault{reason: "zero bytes at the start; want UTF-8, or UTF-16 with a byte order mark"}
 		}
@@ -168,6 +168,9 @@ func decoded(r *bufio.Reader, o *Options) (out io.Reader, stated bool, note stri
 	}
 	if label == "" {
 		label, note = named(first, o.ContentType)
+		if declared, _ := named(first, ""); o.UTF8 && declared != "" {
+			label = declared
+		}
 	}
 	label = strings.ToLower(Trim(label))
 	stated = label != ""
@@ -175,35 +178,45 @@ func decoded(r *bufio.Reader, o *Options) (out io.Reader, stated bool, note stri
 		return r, stated, note, nil
 	}
 	enc, name := charset.Lookup(label)
+	if o.UTF8 && (enc != nil && singleByte.MatchString(name) || enc == nil && o.Mend) {
+		if isASCII(label) {
+			enc = nil
+		}
+		return transform.NewReader(r, newEither(enc)), true, fmt.Sprintf("charset %q", Clip(label)), nil
+	}
 	switch {
 	case enc == nil, name == "replacement":
 		return nil, false, "", &fault{reason: fmt.Sprintf("unknown charset %q; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard", Clip(label))}
 	case name == "utf-8":
 		return r, true, note, nil
 	}
-	return transform.NewReader(r, decoder(label, name, enc, o.Lenient)), true, note, nil
+	return transform.NewReader(r, decoder(label, name, enc, o)), true, note, nil
 }
 
 // decoder returns what makes UTF-8 of a charset. label is what the document calls
 // it, name and enc are what that is in the WHATWG Encoding Standard. This takes
-// some names for Windows code pages that share most of their characters: unless
-// web says so, they are what they are called.
-func decoder(label, name string, enc encoding.Encoding, web bool) transform.Transformer {
+// some names for Windows code pages that share most of their characters: they are what
+// they are called, but for a lenient Scanner.
+func decoder(label, name string, enc encoding.Encoding, o *Options) transform.Transformer {
 	codePage, windows := strings.CutPrefix(name, "windows-")
 	switch {
 	case name == "utf-16le":
 		return utf16Text{order: binary.LittleEndian, charset: name}
 	case name == "utf-16be":
 		return utf16Text{order: binary.BigEndian, charset: name}
-	case web || !windows || strings.HasSuffix(label, codePage):
-	case strings.HasSuffix(label, "ascii"), label == "ansi_x3.4-1968":
+	case o.Lenient || !windows || strings.HasSuffix(label, codePage):
+	case isASCII(label):
 		return ascii{}
 	case codePage == "1252":
 		name, enc = "iso-8859-1", charmap.ISO8859_1
 	case codePage == "1254":
 		name, enc = "iso-8859-9", charmap.ISO8859_9
 	}
-	return sound{Transformer: enc.NewDecoder(), charset: name}
+	return sound{Transformer: enc.NewDecoder(), charset: name, mend: o.Mend}
+}
+
+func isASCII(label string) bool {
+	return strings.HasSuffix(label, "ascii") || label == "ansi_x3.4-1968"
 }
 
 // marks looks at the first bytes: a byte order mark, or UTF-16 without one.
@@ -257,14 +270,63 @@ func foreign(name string) error {
 type sound struct {
 	transform.Transformer
 	charset string
+	mend    bool // leave it to the Scanner, as a byte that is not UTF-8
 }
 
 func (s sound) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
 	nDst, nSrc, err = s.Transformer.Transform(dst, src, atEOF)
-	if bytes.Contains(dst[:nDst], []byte("\uFFFD")) {
+	if bad := []byte("\uFFFD"); bytes.Contains(dst[:nDst], bad) {
+		if s.mend {
+			return copy(dst, bytes.ReplaceAll(dst[:nDst], bad, []byte{0xFF})), nSrc, err
+		}
 		return 0, nSrc, foreign(s.charset)
 	}
 	return nDst, nSrc, err
+}
+
+// singleByte matches the names of charsets whose characters are single bytes.
+var singleByte = regexp.MustCompile(`^(windows|iso-8859|koi8|x-mac)-|^(macintosh|ibm866)$`)
+
+// either passes on UTF-8, and takes a byte that is none for one of a charset of single
+// bytes. What that does not have, utf8.RuneError, it leaves to the Scanner to refuse.
+type either struct {
+	transform.NopResetter
+	upper [128]rune // of the bytes that are not ASCII
+}
+
+// newEither returns what takes bytes for enc; nil is no charset.
+func newEither(enc encoding.Encoding) *either {
+	e := new(either)
+	for i := range e.upper {
+		e.upper[i] = utf8.RuneError
+		if enc != nil {
+			b, _ := enc.NewDecoder().Bytes([]byte{byte(i + 128)}) // a single byte cannot be cut off
+			e.upper[i], _ = utf8.DecodeRune(b)
+		}
+	}
+	return e
+}
+
+func (e *either) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
+	for nSrc < len(src) {
+		r, n := utf8.DecodeRune(src[nSrc:])
+		switch {
+		case r == utf8.RuneError && n == 1 && !atEOF && !utf8.FullRune(src[nSrc:]):
+			return nDst, nSrc, transform.ErrShortSrc
+		case nDst+utf8.UTFMax > len(dst):
+			return nDst, nSrc, transform.ErrShortDst
+		case r == utf8.RuneError && n == 1:
+			if r = e.upper[src[nSrc]-128]; r == utf8.RuneError {
+				dst[nDst] = 0xFF
+				nDst++
+				nSrc++
+				continue
+			}
+		}
+		nDst += utf8.EncodeRune(dst[nDst:], r)
+		nSrc += n
+	}
+	return nDst, nSrc, nil
 }
 
 // ascii passes on US-ASCII and nothing else.

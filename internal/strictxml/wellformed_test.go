@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -262,29 +261,6 @@ func TestXMLDeclaration(t *testing.T) {
 	} {
 		if _, err := trace(doc, Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", doc, err, want)
-		}
-	}
-}
-
-func TestInherited(t *testing.T) {
-	for _, c := range []struct{ doc, want string }{
-		{`<X/>`, "[]"},
-		{`<X xmlns="u" xmlns:p="v"/>`, "[]"},
-		{`<a xmlns="u"><X/></a>`, "[{ u}]"},
-		{`<a xmlns:q="v" xmlns="u" xmlns:p="w" xml:lang="en"><X/></a>`, "[{ u} {p w} {q v}]"},
-		{`<a xmlns="u" xmlns:p="w"><b xmlns="" xmlns:p="v"><X/></b></a>`, "[{p v}]"},
-		{`<a xmlns="u" xmlns:p="w" xmlns:q="v"><X xmlns="" p:b="" xmlns:q="v"/></a>`, "[{p w}]"},
-		{`<a xmlns:p="w"><b xmlns:q="v"/><X/></a>`, "[{p w}]"},
-		{`<a xmlns:xml="http://www.w3.org/XML/1998/namespace"><X/></a>`, "[]"},
-	} {
-		s := New(strings.NewReader(c.doc), Options{})
-		for s.Local != "X" {
-			if err := s.Next(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := fmt.Sprint(s.Inherited()); got != c.want {
-			t.Errorf("%s: %s, want %s", c.doc, got, c.want)
 		}
 	}
 }

@@ -56,6 +56,12 @@ type Options struct {
 	// port) other than that of Start; nil allows none. It may be called from two
 	// goroutines at once.
 	AllowHost func(host string) bool
+	// Queries: the requests are Start with queries of their own, and all of them are what
+	// the operator typed.
+	Queries bool
+	// Documents reports whether the answer of another status than 200 is a document all
+	// the same; nil: none is.
+	Documents func(status int) bool
 	// Led are hosts that Start has led to in an earlier walk: see Client.Led.
 	Led []string
 	// Accept is the header field of that name.
@@ -138,7 +144,8 @@ func (c *Client) redirected(asked, to *url.URL) error {
 	}
 	err := c.check(to)
 	// Is it what the operator typed, or a well-known address of its host?
-	typed := Key(asked.String()) == Key(c.start.String()) || asked.Scheme == c.start.Scheme && asked.Host == c.start.Host &&
+	typed := Key(asked.String()) == Key(c.start.String()) ||
+		c.o.Queries && asked.Scheme == c.start.Scheme && asked.Host == c.start.Host && asked.Path == c.start.Path || asked.Scheme == c.start.Scheme && asked.Host == c.start.Host &&
 		(asked.Path == "/.well-known/resourcesync" || asked.Path == "/robots.txt")
 	if err == nil || !typed || to.Scheme != "http" && to.Scheme != "https" || len(to.String()) > maxURL {
 		return err
@@ -296,14 +303,15 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusPartialContent || file.Get("Range") == "") {
+	document := c.o.Documents != nil && c.o.Documents(resp.StatusCode)
+	if resp.StatusCode != http.StatusOK && !document && (resp.StatusCode != http.StatusPartialContent || file.Get("Range") == "") {
 		// The answer is of no use; closing it cannot make that worse.
 		_ = resp.Body.Close()
 		return nil, &StatusError{URL: to, Status: resp.StatusCode, Partial: resp.Header.Get(PartialHeader)}
 	}
 	answered = true
 	a := &Answer{
-		Requested: to, URL: resp.Request.URL.String(), Header: resp.Header, Body: resp.Body, body: resp.Body, cancel: cancel,
+		Requested: to, URL: resp.Request.URL.String(), Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, body: resp.Body, cancel: cancel,
 		Validators: Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")},
 	}
 	t, err := http.ParseTime(resp.Header.Get("Date"))
@@ -350,11 +358,13 @@ type Validators struct {
 	LastModified string `json:"last_modified,omitempty"`
 }
 
-// Answer is an answer of status 200, or 206 to GetFile. It holds its connection until it is closed.
+// Answer is an answer with a document. It holds its connection until it is closed.
 type Answer struct {
 	// Requested is the URL that was asked for, URL the one that answered after
 	// redirects; links are resolved against the latter.
 	Requested, URL string
+	// Status is 200, 206 to GetFile, or one of Options.Documents.
+	Status int
 	// Header and Body are the answer's.
 	Header http.Header
 	Body   io.Reader

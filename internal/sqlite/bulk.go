@@ -18,19 +18,17 @@ const rowsAtOnce = 50
 // driver itself: what database/sql does for each of some million arguments takes as
 // long as hashing the records.
 type Bulk struct {
-	tx        *Tx
-	ctx       context.Context
-	one, many string
-	width     int
-	args      []driver.NamedValue
+	tx    *Tx
+	ctx   context.Context
+	one   string // the INSERT of one row
+	width int
+	args  []driver.NamedValue
 }
 
 // Bulk returns one for an INSERT that ends in "VALUES ", of rows with width columns.
 // ctx holds for all that is done with it.
 func (tx *Tx) Bulk(ctx context.Context, text string, width int) *Bulk {
-	row := "(" + Params(width) + ")"
-	return &Bulk{tx: tx, ctx: ctx, one: text + row, many: text + row + strings.Repeat(", "+row, rowsAtOnce-1), width: width,
-		args: make([]driver.NamedValue, 0, width*rowsAtOnce)}
+	return &Bulk{tx: tx, ctx: ctx, one: text + "(" + Params(width) + ")", width: width}
 }
 
 // Params returns n parameters. They are plain question marks: the driver asks for
@@ -46,9 +44,19 @@ func (b *Bulk) Add(values ...any) error {
 	if len(b.args) < b.width*rowsAtOnce {
 		return nil
 	}
-	err := b.exec(b.many, b.args)
+	err := b.exec(b.tx.w.manyRows(b.one, b.width), b.args)
 	b.args = b.args[:0]
 	return err
+}
+
+// manyRows returns the INSERT of rowsAtOnce rows.
+func (w *Writer) manyRows(one string, width int) string {
+	many := w.many[one]
+	if many == "" {
+		many = one + strings.Repeat(", ("+Params(width)+")", rowsAtOnce-1)
+		w.many[one] = many
+	}
+	return many
 }
 
 // Flush writes what is left, a row at a time.

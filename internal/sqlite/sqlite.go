@@ -5,7 +5,7 @@
 //
 // A database is created completely or not at all, so an empty file is never a new one.
 // Its header identifies its kind. Its write-ahead log is checkpointed at a few
-// megabytes and whenever nothing is being written, so that the file alone has nearly
+// megabytes, after large commits at a few dozen, and whenever nothing is being written, so that the file alone has nearly
 // all data.
 package sqlite
 
@@ -45,8 +45,11 @@ const (
 	// commit writes a whole page for each key: with 16 KiB it takes half as long again.
 	pageSize = 8 << 10
 	// walBytes is how long the write-ahead log may be before a commit checkpoints it,
-	// and what is left of it on the disk.
-	walBytes = 4 << 20
+	// and what is left of it on the disk. A commit of more than manyRows lets it become
+	// walBytesOfMany: the commits of a harvest write many pages again and again.
+	walBytes       = 4 << 20
+	walBytesOfMany = 64 << 20
+	manyRows       = 10_000
 	// IdleTime is how long nothing is written before a checkpoint.
 	IdleTime = time.Second
 )
@@ -156,7 +159,7 @@ func SyncDir(path string) error {
 
 func (k *Kind) openWriter(ctx context.Context, path string, pragmas []string) (*sql.DB, *sql.Conn, error) {
 	db, err := sql.Open("sqlite", dsn(path, "rw", append(pragmas, "journal_mode(wal)", "synchronous(full)", "busy_timeout(10000)", "cell_size_check(1)",
-		fmt.Sprintf("wal_autocheckpoint(%d)", walBytes/pageSize), fmt.Sprintf("journal_size_limit(%d)", walBytes))...))
+		fmt.Sprintf("journal_size_limit(%d)", walBytes))...))
 	if err != nil {
 		return nil, nil, err
 	}

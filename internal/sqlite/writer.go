@@ -49,9 +49,12 @@ type Writer struct {
 	conn   *sql.Conn
 	stmts  map[string]*sql.Stmt
 	raws   map[string]rawStmt
-	group  *group // has work that is not committed yet; nil when there is none
-	failed error  // why nothing can be written any more
-	idle   *time.Timer
+	many   map[string]string // INSERTs of many rows, by those of one
+	walMax int               // bytes of the write-ahead log after which a commit checkpoints it
+	group  *group            // has work that is not committed yet; nil when there is none
+	failed error             // why nothing can be written any more
+	idle   *time.Timer       // runs while no transaction is under way and something is to be checkpointed; nil in a dry run
+	due    bool              // it has to run after the transaction
 }
 
 // WriterOptions say how a Writer works. The zero value is ready to use.
@@ -100,7 +103,7 @@ const savepoint, savepointUndo, savepointRelease = "SAVEPOINT caller", "ROLLBACK
 // OpenWriter opens the connection that writes, of which there is one, and brings
 // the database up to date. Its file exists; "" is a new database in memory.
 func (k *Kind) OpenWriter(ctx context.Context, path string, opt WriterOptions) (*Writer, error) {
-	w := &Writer{kind: k, path: path, opt: opt, turn: make(chan struct{}, 1)}
+	w := &Writer{kind: k, path: path, opt: opt, turn: make(chan struct{}, 1), many: map[string]string{}}
 	if err := w.connect(ctx); err != nil {
 		return nil, errors.Join(err, w.disconnect())
 	}
@@ -115,7 +118,7 @@ func (w *Writer) connect(ctx context.Context) (err error) {
 	if w.db, w.conn, err = w.kind.openWriter(ctx, w.path, w.opt.Pragmas); err != nil {
 		return err
 	}
-	w.stmts, w.raws = map[string]*sql.Stmt{}, map[string]rawStmt{}
+	w.stmts, w.raws, w.walMax = map[string]*sql.Stmt{}, map[string]rawStmt{}, 0
 	if w.opt.DryRun {
 		_, err = w.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
 	}
@@ -126,6 +129,18 @@ func (w *Writer) connect(ctx context.Context) (err error) {
 // none of it when Do returns an error, unless that is one of AfterCommit. The context
 // of the work does not end. The work must not call the Writer's methods.
 func (w *Writer) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
+	return w.do(ctx, false, work)
+}
+
+// DoFirst is Do for work that takes long, or changes many rows. It commits what others
+// have done before, so that they need not wait for it, and begins a transaction, which
+// others may share. The first caller of a transaction needs no savepoint: SQLite keeps
+// each page that is changed after one in memory, which are all pages of a large table.
+func (w *Writer) DoFirst(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
+	return w.do(ctx, true, work)
+}
+
+func (w *Writer) do(ctx context.Context, first bool, work func(ctx context.Context, tx *Tx) error) error {
 	if err := w.acquire(ctx); err != nil {
 		return err
 	}
@@ -136,6 +151,9 @@ func (w *Writer) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) 
 		}
 	}()
 	ctx = context.WithoutCancel(ctx)
+	if first && w.group != nil {
+		w.commit(ctx)
+	}
 	g, err := w.join(ctx, work)
 	if err != nil {
 		return w.fail(err)
@@ -296,6 +314,7 @@ func (w *Writer) begin(ctx context.Context) error {
 		}
 	}
 	if err == nil {
+		w.due = w.idle != nil && w.idle.Stop() || w.due
 		w.group = &group{before: before, done: make(chan struct{})}
 	} else if errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) {
 		err = errors.Join(err, w.disconnect())
@@ -358,6 +377,9 @@ func (w *Writer) commit(ctx context.Context) {
 		err = w.opt.BeforeCommit(ctx, tx)
 	}
 	if err == nil && !w.opt.DryRun {
+		err = w.limitLog(ctx, after-g.before)
+	}
+	if err == nil && !w.opt.DryRun {
 		_, err = w.conn.ExecContext(ctx, "COMMIT")
 	}
 	if err != nil {
@@ -375,12 +397,25 @@ func (w *Writer) commit(ctx context.Context) {
 	if outcome = nil; !changed {
 		return
 	}
-	if w.idle != nil {
-		w.idle.Reset(IdleTime)
-	}
+	w.due = true
 	if w.opt.AfterCommit != nil {
 		outcome = w.opt.AfterCommit(ctx, tx)
 	}
+}
+
+// limitLog sets at which length of the write-ahead log a COMMIT of so many rows
+// checkpoints it.
+func (w *Writer) limitLog(ctx context.Context, rows int64) error {
+	most := walBytes
+	if rows > manyRows {
+		most = walBytesOfMany
+	}
+	if most == w.walMax {
+		return nil
+	}
+	w.walMax = most
+	_, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", most/pageSize))
+	return err
 }
 
 // end lets the group go, with what its callers are told. Members that are left were
@@ -393,6 +428,10 @@ func (w *Writer) end(err error) {
 		for _, f := range m.undone {
 			f()
 		}
+	}
+	if w.due && w.idle != nil {
+		w.due = false
+		w.idle.Reset(IdleTime)
 	}
 	close(g.done)
 }
@@ -486,6 +525,12 @@ func (tx *Tx) Each(ctx context.Context, text string, args []any, scan func(*sql.
 
 // Changes counts the rows that were ever changed on the connection.
 func (tx *Tx) Changes(ctx context.Context) (int64, error) { return tx.w.changes(ctx) }
+
+// Awaited reports whether other callers wait for the connection, or for the COMMIT of what
+// they have done. Work that could go on should end then.
+func (tx *Tx) Awaited() bool {
+	return tx.w.waiting.Load() > 0 || tx.w.group != nil && len(tx.w.group.members) > 0
+}
 
 // OnCommit has f called after the COMMIT, before the next transaction begins.
 func (tx *Tx) OnCommit(f func()) { tx.committed = append(tx.committed, f) }

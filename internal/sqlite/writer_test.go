@@ -118,9 +118,13 @@ func TestWriterLaw(t *testing.T) {
 				}
 				var ran, committed, undone int
 				err := errors.New("it panicked")
+				do := m.Do
+				if r.IntN(4) == 0 {
+					do = m.DoFirst
+				}
 				func() {
 					defer func() { _ = recover() }()
-					err = m.Do(ctx, func(ctx context.Context, tx *Tx) error {
+					err = do(ctx, func(ctx context.Context, tx *Tx) error {
 						ran++
 						tx.OnCommit(func() { committed++ })
 						tx.OnUndo(func() { undone++ })
@@ -455,5 +459,65 @@ func TestWriterHooks(t *testing.T) {
 	var anchors int
 	if err := m.readers.QueryRowContext(t.Context(), "SELECT count(*) FROM anchor").Scan(&anchors); err != nil || anchors != 2 || m.commits.Load() != 2 {
 		t.Errorf("%d hooks before, %d after a commit, %v; want 2 of each", anchors, m.commits.Load(), err)
+	}
+}
+
+// A transaction is awaited by those who wait for their turn, and by those who have done
+// their work and wait for the COMMIT.
+func TestWriterAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newWriter(t, WriterOptions{})
+		var got []bool
+		ask := func(caller int) func(context.Context, *Tx) error {
+			return func(ctx context.Context, tx *Tx) error {
+				got = append(got, tx.Awaited())
+				return insert(ctx, tx, caller, 0)
+			}
+		}
+		if err := errors.Join(m.Do(t.Context(), ask(0)), errors.Join(together(m, ask(1), ask(2))...)); err != nil {
+			t.Fatal(err)
+		}
+		if want := []bool{false, true, true}; !slices.Equal(got, want) {
+			t.Errorf("alone, with one that waits, with one that is done: %v, want %v", got, want)
+		}
+	})
+}
+
+// DoFirst has what others have done committed before its work begins. What becomes of
+// either is nothing to the other.
+func TestWriterDoFirst(t *testing.T) {
+	for name, end := range map[string]error{"done": nil, "failed": errWork} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newWriter(t, WriterOptions{})
+				var before, after error
+				begin := make(chan struct{})
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					before = m.Do(t.Context(), func(ctx context.Context, tx *Tx) error {
+						<-begin
+						return insert(ctx, tx, 0, 0)
+					})
+				})
+				synctest.Wait()
+				wg.Go(func() {
+					after = m.DoFirst(t.Context(), func(ctx context.Context, tx *Tx) error {
+						m.want(t, "0/0")
+						return errors.Join(insert(ctx, tx, 1, 0), end)
+					})
+				})
+				synctest.Wait()
+				close(begin)
+				wg.Wait()
+				if before != nil || !errors.Is(after, end) {
+					t.Errorf("before: %v, then: %v", before, after)
+				}
+				want := []string{"0/0", "1/0"}
+				if end != nil {
+					want = want[:1]
+				}
+				m.want(t, want...)
+			})
+		})
 	}
 }

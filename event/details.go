@@ -136,6 +136,20 @@ func IsInline(href string) bool { return strings.HasPrefix(href, inline) }
 // OnTheWeb reports whether a URL can be asked for with HTTP.
 func OnTheWeb(href string) bool { return hasScheme(href, "http") || hasScheme(href, "https") }
 
+// Original returns what tells one original from another. A record of an OAI-PMH
+// repository has a GetRecord URL in each format: it is returned without the
+// metadataPrefix. Other URLs are returned as they are.
+func Original(href string) string {
+	rest, value, ok := strings.Cut(href, "&metadataPrefix=")
+	if !ok || !strings.Contains(href, "verb=GetRecord&") {
+		return href
+	}
+	if _, more, ok := strings.Cut(value, "&"); ok {
+		return rest + "&" + more
+	}
+	return rest
+}
+
 // Public reports whether a URL may stand in a published document: there is one,
 // and it names no file of the machine that the Source was read on.
 func Public(href string) bool { return href != "" && !hasScheme(href, "file") }

@@ -12,7 +12,8 @@ import (
 // language, profile, hash and length; categories; the links that are published;
 // the via's href. The href of a representation counts where others are sent to
 // it, and in a mirror where there is no hash. Where there is none, the stamp
-// counts too: nothing else tells that the content has changed. The order of
+// counts too: nothing else tells that the content has changed, but for ContentBits of
+// the only representation. The order of
 // representations, categories and links does not count. Two states are the same
 // when their digests are.
 func (o *Observation) Digest(content Content) int64 {
@@ -40,9 +41,12 @@ func (o *Observation) Digest(content Content) int64 {
 		if r.Hash == "" || content != Mirror {
 			b = appendField(b, r.Href)
 		}
-		if r.Hash == "" {
+		if r.Hash == "" && (o.ContentBits == 0 || len(reps) > 1) {
 			b = binary.LittleEndian.AppendUint64(b, uint64(o.Modified.Nanos()))
 		}
+	}
+	if o.ContentBits != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(o.ContentBits))
 	}
 	b = appendCategories(b, o.Categories)
 	b = appendPublished(b, o.Links, content)
@@ -130,6 +134,9 @@ func (o *Observation) ClaimOf() int64 {
 	}
 	for i := range o.Links {
 		b = appendPri(b, i, o.Links[i].Pri)
+	}
+	if o.ContentBits != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(o.ContentBits))
 	}
 	return bits(b)
 }

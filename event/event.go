@@ -6,6 +6,7 @@
 package event
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -109,9 +110,14 @@ func (m Micros) Append(b []byte) []byte {
 // Stamp is a time of a Source's clock, with nanoseconds, or unknown. The zero
 // Stamp is unknown.
 type Stamp struct {
-	ns    int64
-	known bool
+	// since counts nanoseconds from the earliest time that has a stamp, and one more:
+	// an observation has five stamps, so they are kept small.
+	since uint64
 }
+
+// before1678 is one nanosecond before the earliest time that a stamp can be: so many
+// before 1970.
+const before1678 = 1 << 63
 
 // StampOf returns the stamp of t. Times before 1678 do not fit and have the
 // earliest stamp. Later ones than 2261, and the zero time, have none: ok is false
@@ -123,32 +129,38 @@ func StampOf(t time.Time) (s Stamp, ok bool) {
 	case y < 1678:
 		t = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	return Stamp{ns: t.UnixNano(), known: true}, true
+	return StampFromNanos(t.UnixNano()), true
 }
 
-// StampFromNanos returns the stamp of ns nanoseconds since 1970 in UTC.
-func StampFromNanos(ns int64) Stamp { return Stamp{ns: ns, known: true} }
+// StampFromNanos returns the stamp of ns nanoseconds since 1970 in UTC; that of the least
+// number there is, which no time of StampOf has, is unknown.
+func StampFromNanos(ns int64) Stamp { return Stamp{uint64(ns) + before1678} }
 
 // Known reports whether the stamp is a time at all.
-func (s Stamp) Known() bool { return s.known }
+func (s Stamp) Known() bool { return s.since != 0 }
 
 // Nanos returns nanoseconds since 1970 in UTC; 0 when unknown.
-func (s Stamp) Nanos() int64 { return s.ns }
+func (s Stamp) Nanos() int64 {
+	if !s.Known() {
+		return 0
+	}
+	return int64(s.since - before1678)
+}
 
 // Time returns the stamp in UTC; the zero time when unknown.
 func (s Stamp) Time() time.Time {
-	if !s.known {
+	if !s.Known() {
 		return time.Time{}
 	}
-	return time.Unix(0, s.ns).UTC()
+	return time.Unix(0, s.Nanos()).UTC()
 }
 
 // GobEncode writes a stamp for GobDecode.
 func (s Stamp) GobEncode() ([]byte, error) {
-	if !s.known {
+	if !s.Known() {
 		return nil, nil
 	}
-	return binary.AppendVarint(nil, s.ns), nil
+	return binary.AppendVarint(nil, s.Nanos()), nil
 }
 
 // GobDecode reads what GobEncode has written.
@@ -179,20 +191,7 @@ func (s *Stamp) UnmarshalText(b []byte) error {
 }
 
 // Compare orders stamps; an unknown stamp is earlier than every known one.
-func (s Stamp) Compare(o Stamp) int {
-	switch {
-	case s.known != o.known:
-		if o.known {
-			return -1
-		}
-		return 1
-	case s.ns < o.ns:
-		return -1
-	case s.ns > o.ns:
-		return 1
-	}
-	return 0
-}
+func (s Stamp) Compare(o Stamp) int { return cmp.Compare(s.since, o.since) }
 
 // Before and After are strict.
 func (s Stamp) Before(o Stamp) bool { return s.Compare(o) < 0 }
@@ -202,8 +201,8 @@ func (s Stamp) After(o Stamp) bool { return s.Compare(o) > 0 }
 
 // Add moves a known stamp by d; an unknown one stays unknown.
 func (s Stamp) Add(d time.Duration) Stamp {
-	if s.known {
-		s.ns += int64(d)
+	if s.Known() {
+		return StampFromNanos(s.Nanos() + int64(d))
 	}
 	return s
 }
@@ -214,7 +213,7 @@ func (s Stamp) String() string { return string(s.Append(nil)) }
 
 // Append appends String's form to b without allocating.
 func (s Stamp) Append(b []byte) []byte {
-	if !s.known {
+	if !s.Known() {
 		return b
 	}
 	return s.Time().AppendFormat(b, "2006-01-02T15:04:05.999999999Z")
@@ -274,7 +273,7 @@ type Link struct {
 
 // Origin says where the observation behind an event came from.
 type Origin struct {
-	Protocol string // atom-pmh, resourcesync, sip or feed
+	Protocol string // atom-pmh, resourcesync, oai-pmh, sip or feed
 	Source   string // URL of the Source as configured
 	Document string // URL of the document that said it
 	// FeedID, FeedTitle and FeedUpdated are what atom:source carries (RFC 4287
@@ -309,7 +308,8 @@ type Event struct {
 	// known and the original is elsewhere.
 	CopyModified Stamp
 	Title        string
-	Categories   []Category
+	// Categories of a deletion are those that the record had.
+	Categories []Category
 	// Details is nil when there are none.
 	Details *Details
 	// Representations in the Source's order; none on deletions.
@@ -340,6 +340,8 @@ type Event struct {
 	// History: the set served earlier versions when the event was logged, so lists
 	// name this one as a memento (ResourceSync 14.6).
 	History bool
+	// Again: the record had an event before this one.
+	Again bool `json:"-"`
 	// Gone is the Loc that the record owned before this event and has moved away
 	// from; Change Lists name it as deleted, before the event itself.
 	Gone string

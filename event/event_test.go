@@ -209,3 +209,17 @@ func TestStamps(t *testing.T) {
 		t.Error(s)
 	}
 }
+
+func TestOriginal(t *testing.T) {
+	for href, want := range map[string]string{
+		"":                                     "",
+		"https://a.example/1?metadataPrefix=x": "https://a.example/1?metadataPrefix=x",
+		"https://a.example/oai?verb=GetRecord&identifier=oai:a:1&metadataPrefix=mods":     "https://a.example/oai?verb=GetRecord&identifier=oai:a:1",
+		"https://a.example/oai?x=y&verb=GetRecord&metadataPrefix=mods&identifier=oai:a:1": "https://a.example/oai?x=y&verb=GetRecord&identifier=oai:a:1",
+		"https://a.example/oai?verb=ListRecords&metadataPrefix=mods":                      "https://a.example/oai?verb=ListRecords&metadataPrefix=mods",
+	} {
+		if got := event.Original(href); got != want {
+			t.Errorf("%q becomes %q, want %q", href, got, want)
+		}
+	}
+}

@@ -10,6 +10,9 @@ type SourceID int64
 type Observation struct {
 	Record  string // identifier, byte for byte
 	Deleted bool
+	// Fetched: the contents are in the store, and the representations' Hash and
+	// Length are theirs.
+	Fetched bool
 	// Order is the Source's stamp that orders what it says of one record:
 	// atom:updated, the datetime of a change, the moment that a list of all
 	// records shows. Where it is unknown, what differs at the first meeting
@@ -40,12 +43,13 @@ type Observation struct {
 	// Loc overrides the URI under which a set in mode reference publishes the
 	// record; "" is the preferred representation's Href.
 	Loc string
-	// Fetched: the contents are in the store, and the representations' Hash and
-	// Length are theirs.
-	Fetched bool
-	// Inline is the content of the only representation, where it came with what was
+	// Inline is the content of the first representation, where it came with what was
 	// said and is not known to be in the store. The log does not keep it.
 	Inline []byte
+	// ContentBits are 64 bits of a hash of content that came with what was said, and
+	// that no representation states: a set that keeps no contents sends others to
+	// different bytes. 0 is none.
+	ContentBits int64
 	// Claim is the digest of what the document said, before anything was
 	// fetched: equal claims need no fetching. 0 lets the log take ClaimOf.
 	Claim int64
@@ -147,27 +151,35 @@ type Item struct {
 	// none. The log does not keep them.
 	Paths []string
 	// Pending is why content could not be fetched; "" when it was, or need not
-	// be. With Partial some representations were fetched: they are logged, and
-	// the others asked again.
+	// be.
 	Pending string
-	Partial bool
+	// Reason is why somebody has decided on a deletion; the event keeps it. ""
+	// is a deletion that the Source has told of.
+	Reason string
 	// After is when it may be asked for again at the earliest, as its server wants
 	// it; 0 leaves that to the log.
 	After Micros
 	// Asked is the observation with all its representations, where Partial has
 	// left some out.
 	Asked *Observation
+	// Partial: not all of its content is Pending. The representations that were
+	// fetched are logged, and the others asked again.
+	Partial bool
 	// Baseline: the document lists all records as they were at Order (a
 	// Resource List), and says nothing of what has changed since.
 	Baseline bool
 	// Complete: the document is a complete enumeration, so presence revives
 	// what is deleted and a deletion does not count as met alive (A5).
 	Complete bool
+	// Current: the document says what the Source has now (a list of OAI-PMH). So an
+	// earlier stamp than the stored one applies, and of several items of a record with
+	// one stamp the last.
+	Current bool
+	// Present: the document says no more than that the record is there, as the log
+	// knows it: it is met, and nothing changes.
+	Present bool
 	// Late: the stamp is later than the answer's own date (A3).
 	Late bool
-	// Reason is why somebody has decided on a deletion; the event keeps it. ""
-	// is a deletion that the Source has told of.
-	Reason string
 	// Answer is what the record's own URL said, where nothing else shows whether
 	// the item is newer than what is known.
 	Answer Answer
@@ -184,6 +196,8 @@ type Item struct {
 func (it *Item) Outdates(later *Item) bool {
 	switch {
 	case later.Baseline || later.Complete, it.Place.Part != later.Place.Part: // it tells that the record is there
+		return false
+	case later.Current && later.Order == it.Order:
 		return false
 	case it.Place.IsZero() && later.Place.IsZero():
 		return !later.Order.After(it.Order)

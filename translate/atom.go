@@ -3,14 +3,16 @@
 //
 // Functions return an event.Observation for what a Source reports about a record:
 // [FromEntry] for an Atom-PMH entry, [FromResource] for an entry of a ResourceSync
-// list, [FromRecord] and [FromDisposition] for SIP. A [Selection] states which records
-// and representations a set harvests, and under which identifiers.
+// list, [FromOAI] for a record of an OAI-PMH repository, [FromRecord] and
+// [FromDisposition] for SIP. A [Selection] states which records and representations a
+// set harvests, and under which identifiers.
 //
 // An event of the log becomes entries of a published document:
 // [ListEncoder.ChangeEntries] makes those of a Change List, [ListEncoder.ResourceEntry]
-// that of a Resource List, and [FeedEncoder.Entry] that of an Atom-PMH feed. Data
-// without a place in the protocols is in attributes of CarriedNamespace, so that
-// another bridge reads the same observation.
+// that of a Resource List, [FeedEncoder.Entry] that of an Atom-PMH feed, and
+// [OAIEncoder.Encode] the record of an OAI-PMH repository. Data without a place in
+// ResourceSync and Atom is in attributes of CarriedNamespace, so that another bridge
+// reads the same observation.
 package translate
 
 import (
@@ -58,7 +60,7 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 	}
 	o.Categories = categoriesOf(e.Categories)
 	t := taking{sel: sel, o: &o}
-	o.Representations = make([]event.Representation, 0, 2)
+	o.Representations = make([]event.Representation, 0, 1)
 	content := sel.Inline && e.Content.Taken()
 	if content {
 		t.takeContent(e)
@@ -140,7 +142,10 @@ func linkOfEntry(l *atompmh.Link) event.Link {
 
 // priOf returns the priority that another bridge carries, 0 if there is none.
 func priOf(l *atompmh.Link) int {
-	stated, _ := l.Attr(atompmh.CarriedNamespace, "pri")
+	stated, ok := l.Attr(atompmh.CarriedNamespace, "pri")
+	if !ok {
+		return 0
+	}
 	if n, err := strconv.Atoi(stated); err == nil && n >= 1 && n <= 999_999 {
 		return n
 	}
@@ -149,7 +154,10 @@ func priOf(l *atompmh.Link) int {
 
 // carriedLength returns the length that another bridge carries.
 func carriedLength(l *atompmh.Link) int64 {
-	stated, _ := l.Attr(atompmh.CarriedNamespace, "length")
+	stated, ok := l.Attr(atompmh.CarriedNamespace, "length")
+	if !ok {
+		return event.NoLength
+	}
 	if n, err := strconv.ParseInt(strings.TrimSpace(stated), 10, 64); err == nil && n >= 0 {
 		return n
 	}
@@ -461,7 +469,7 @@ func categoriesOf(categories []atompmh.Category) (out []event.Category) {
 	for _, c := range categories {
 		out = append(out, event.Category(c))
 	}
-	return out
+	return distinctCategories(out)
 }
 
 // detailsOf returns what an entry says besides what decides; nil when that is
@@ -482,7 +490,8 @@ func detailsOf(e *atompmh.Entry) *event.Details {
 	if d.IsZero() {
 		return nil
 	}
-	return &d
+	out := d // of most entries nothing is said: only this is allocated
+	return &out
 }
 
 // metadata returns what of a record goes into its entry. What RFC 4287 does not

@@ -21,7 +21,7 @@ func TestDetailsPassThrough(t *testing.T) {
 		e := listed(rapid.SampledFrom([]event.Kind{event.Created, event.Deleted}).Draw(t, "kind"), content)
 		e.Details = drawDetails(t, e.Live())
 		if e.Live() {
-			e.Categories = rapid.SliceOfN(rapid.Custom(drawCategory), 0, 3).Draw(t, "categories")
+			e.Categories = rapid.SliceOfNDistinct(rapid.Custom(drawCategory), 0, 3, rapid.ID[event.Category]).Draw(t, "categories")
 			e.Links = rapid.SliceOfN(rapid.Custom(drawLink), 0, 4).Draw(t, "links")
 			e.Representations[0].Pri = rapid.IntRange(0, 2).Draw(t, "pri")
 			e.Representations[2].Profile = rapid.SampledFrom([]string{"", "urn:p"}).Draw(t, "profile")

@@ -1,10 +1,8 @@
 package translate
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/xml"
 	"fmt"
 	"net/url"
 	"slices"
@@ -158,51 +156,4 @@ func FillRecordURL(template, assigned string) (string, error) {
 		return "", fmt.Errorf("the identifier %q cannot stand in the record_url %q: it would lead out of its folder", assigned, template)
 	}
 	return built, nil
-}
-
-// maxRecordTitle is how many bytes of a title are kept: it stands in every document
-// that names the record, and comes from outside.
-const maxRecordTitle = 1000
-
-// RecordTitle returns the text of the first Dublin Core title in a record, on one
-// line and cut after 1000 bytes, or "".
-func RecordTitle(record []byte) string {
-	if !bytes.Contains(record, []byte("http://purl.org/dc/")) || !bytes.Contains(record, []byte("title")) {
-		return "" // most records need not be read for it
-	}
-	d := xml.NewDecoder(bytes.NewReader(record))
-	for {
-		token, err := d.Token()
-		if err != nil {
-			return ""
-		}
-		start, ok := token.(xml.StartElement)
-		if !ok || start.Name.Local != "title" || start.Name.Space != "http://purl.org/dc/elements/1.1/" && start.Name.Space != "http://purl.org/dc/terms/" {
-			continue
-		}
-		if title := strings.Join(strings.Fields(innerText(d)), " "); title != "" {
-			return strings.TrimSpace(cut(title, maxRecordTitle))
-		}
-	}
-}
-
-// innerText returns the text of the element that was opened last, with that of
-// the elements in it.
-func innerText(d *xml.Decoder) string {
-	var text strings.Builder
-	for depth := 1; depth > 0; {
-		token, err := d.Token()
-		if err != nil {
-			return ""
-		}
-		switch t := token.(type) {
-		case xml.StartElement:
-			depth++
-		case xml.EndElement:
-			depth--
-		case xml.CharData:
-			text.Write(t)
-		}
-	}
-	return text.String()
 }

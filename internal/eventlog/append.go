@@ -2,14 +2,12 @@ package eventlog
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
@@ -42,6 +40,7 @@ type batch struct {
 	weights   map[int64]int64          // of what documents give as atom:source
 	has       map[hasPage]*page        // that it has changed
 	locs      *locs
+	late      *lateKeys // of the transaction; nil where nothing is written
 	targets   targets
 	relations relations
 	closed    []segmentRow
@@ -300,7 +299,7 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 			}
 		}
 	}
-	return b.locs.load(ctx, q, keys)
+	return b.locs.load(ctx, q, keys, b.late)
 }
 
 // hashes are what is hashed of an item.
@@ -505,7 +504,7 @@ func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind e
 // blob returns what fill appends to nothing, in memory that rows share.
 func (b *batch) blob(fill func(b []byte) []byte) []byte {
 	if cap(b.bytes)-len(b.bytes) < 1<<10 {
-		b.bytes = make([]byte, 0, 1<<16)
+		b.bytes = make([]byte, 0, min(1<<16, 2<<10*(len(b.in.Items)+1)))
 	}
 	from := len(b.bytes)
 	b.bytes = fill(b.bytes)
@@ -542,9 +541,7 @@ func (b *batch) save(ctx context.Context) error {
 		return err
 	}
 	if b.locs != nil {
-		if err := b.locs.save(ctx, b.tx); err != nil {
-			return err
-		}
+		b.late.addLocs(b.locs.changed())
 	}
 	if err := b.saveLinks(ctx); err != nil {
 		return err
@@ -631,25 +628,16 @@ func (b *batch) addRow(rows *sqlite.Bulk, r *record) error {
 	return rows.Add(r.id, r.identifier, int64(r.seq), digest, state)
 }
 
-// saveFresh writes the new records in the order of their numbers, and their keys in
-// the order of these.
+// saveFresh writes the new records, in the order of their numbers. Their keys follow.
 func (b *batch) saveFresh(ctx context.Context) error {
-	rows, keys := b.tx.Bulk(ctx, insertRecords, 5), b.tx.Bulk(ctx, insertKeys, 2)
+	rows := b.tx.Bulk(ctx, insertRecords, 5)
 	for _, r := range b.fresh {
 		if err := b.addRow(rows, r); err != nil {
 			return err
 		}
 	}
-	slices.SortFunc(b.fresh, func(x, y *record) int { return cmp.Compare(x.key, y.key) })
-	for _, r := range b.fresh {
-		if err := keys.Add(r.key, r.id); err != nil {
-			return err
-		}
-	}
-	if err := rows.Flush(); err != nil {
-		return err
-	}
-	return keys.Flush()
+	b.late.addRecords(b.fresh)
+	return rows.Flush()
 }
 
 func (b *batch) saveProgress(ctx context.Context) error {

@@ -4,6 +4,7 @@ package eventlog
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -92,4 +93,66 @@ func (l *Log) now() (event.Micros, error) {
 	defer l.mu.Unlock()
 	wall, err := l.guard.now()
 	return event.MicrosOf(wall), err
+}
+
+// observing is which times events may still get.
+type observing struct {
+	mu sync.Mutex
+	// settled is what Settled has returned last: no event gets an earlier time any more.
+	settled event.Micros
+	begun   map[event.Micros]int // of transactions that are not committed yet, how many at each time
+}
+
+// beginObserving returns the time of a transaction whose events are to be observed, as
+// now does, and no earlier than what is settled. observing.end must follow, when they can
+// be read.
+func (l *Log) beginObserving() (event.Micros, error) {
+	o := &l.observing
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, err := l.now()
+	if err != nil {
+		return 0, err
+	}
+	now = max(now, o.settled)
+	if o.begun == nil {
+		o.begun = map[event.Micros]int{}
+	}
+	o.begun[now]++
+	return now, nil
+}
+
+// end takes note that a transaction is committed, or has failed; 0 is none.
+func (o *observing) end(began event.Micros) {
+	if began == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.begun[began]--; o.begun[began] <= 0 {
+		delete(o.begun, began)
+	}
+}
+
+// Settled returns a time that is over for the log: every event that was observed before
+// it can be read, and no later one will be observed before it, whatever becomes of the
+// clock while this process runs. It is now, or when the oldest transaction under way
+// began. A log that another process writes knows of no such time, and returns 0; there,
+// what is newer than the newest event of a set is not settled.
+func (l *Log) Settled() event.Micros {
+	if l.writer == nil {
+		return 0
+	}
+	o := &l.observing
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now, err := l.now()
+	if err != nil { // the clock is not believed
+		return o.settled
+	}
+	for began := range o.begun {
+		now = min(now, began)
+	}
+	o.settled = max(o.settled, now)
+	return o.settled
 }

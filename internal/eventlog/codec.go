@@ -51,6 +51,7 @@ const (
 	flagPri        // some representation or link has a priority
 	flagMore       // more details
 	flagHistory    // it was logged while the set served earlier versions
+	flagContent    // the bits of content that no representation states
 )
 
 // body is what an event or observation row holds besides its columns.
@@ -116,7 +117,7 @@ func appendBody(b []byte, v *body) []byte {
 		flag(flagPri, slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Pri != 0 }) ||
 			slices.ContainsFunc(o.Links, func(l event.Link) bool { return l.Pri != 0 })) |
 		flag(flagMore, o.Details != nil && hasMore(o.Details)) |
-		flag(flagHistory, v.history)
+		flag(flagHistory, v.history) | flag(flagContent, o.ContentBits != 0)
 	b = append(b, bodyVersion)
 	b = binary.AppendUvarint(b, flags)
 	b = appendString(b, o.Record)
@@ -198,6 +199,9 @@ func appendBody(b []byte, v *body) []byte {
 	}
 	if flags&flagMore != 0 {
 		b = appendMore(b, o.Details)
+	}
+	if flags&flagContent != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(o.ContentBits))
 	}
 	return b
 }
@@ -578,6 +582,9 @@ func readBody(b []byte, v *body) error {
 	}
 	if flags&flagMore != 0 && o.Details != nil {
 		r.more(o.Details)
+	}
+	if flags&flagContent != 0 {
+		o.ContentBits = r.fixed()
 	}
 	if r.bad || len(r.b) != 0 {
 		return errDamaged

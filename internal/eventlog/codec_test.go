@@ -8,7 +8,7 @@ import (
 )
 
 // detailed has everything that few records have.
-var detailed = event.Observation{Record: "urn:x:1", CopyModified: event.StampFromNanos(8), Categories: []event.Category{{Term: "maps", Scheme: "urn:s", Label: "Maps"}, {Term: "b"}},
+var detailed = event.Observation{Record: "urn:x:1", CopyModified: event.StampFromNanos(8), ContentBits: -9, Categories: []event.Category{{Term: "maps", Scheme: "urn:s", Label: "Maps"}, {Term: "b"}},
 	Representations: []event.Representation{{Href: "https://a.example/1", Hreflang: "de", Profile: "urn:p"}, {Href: "https://a.example/2", Pri: 7}},
 	Links:           []event.Link{{Rel: "describes", Href: "urn:2", Record: "urn:2", InSet: true}, {Rel: "related", Href: "urn:3"}, {Rel: "duplicate", Href: "urn:4", Pri: 999_999}},
 	Details: &event.Details{Language: "de", EntryLanguage: "en", Published: event.StampFromNanos(5), Edited: event.StampFromNanos(-6),

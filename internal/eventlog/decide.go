@@ -82,6 +82,9 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 	if a.mode == event.ModeLeft {
 		return a.leavePart(r, it), nil
 	}
+	if it.Present {
+		return decision{outcome: event.Unchanged, seen: true, present: true, held: remove}, nil
+	}
 	v, broken := a.compare(r, it)
 	d.broken, d.late = broken, a.wasLate(r, it)
 	stateless := it.Quarantine || it.Unselected || it.Complete && it.Deleted // it mentions the record, without a state that could apply
@@ -386,15 +389,15 @@ func (a *decider) logState(r *record, v *body, d *decision) {
 	r.last = v
 }
 
-// logDeletion decides on deleted: with the last title, and the via of the state
-// that has gone.
+// logDeletion decides on deleted: with the last title, the categories and the via of the
+// state that has gone. Who harvests one category alone has to be told of the deletion.
 func (a *decider) logDeletion(r *record, it *event.Item, d *decision) error {
 	last := r.last
 	if last == nil {
 		return r.missingEvent()
 	}
 	v := &body{document: documentOf(it), reason: it.Reason, obs: event.Observation{Record: r.identifier, Deleted: true, Modified: it.Modified,
-		Title: last.obs.Title, SourceIdentifier: last.obs.SourceIdentifier, Loc: last.obs.Loc}}
+		Title: last.obs.Title, Categories: last.obs.Categories, SourceIdentifier: last.obs.SourceIdentifier, Loc: last.obs.Loc}}
 	for _, rep := range last.obs.Representations { // a name, once given, stays, also when the record comes back
 		v.obs.Representations = append(v.obs.Representations, event.Representation{Href: rep.Href, Name: rep.Name, Length: event.NoLength})
 	}

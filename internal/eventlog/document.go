@@ -124,11 +124,8 @@ type servedBy struct {
 	document event.Document
 }
 
-// remember keeps the numbers of a batch's documents, now that it has committed.
+// remember keeps the numbers of the documents of submissions, now that these have committed.
 func (b *batch) remember() {
-	if b.in.Mode != event.ModeSubmission {
-		return
-	}
 	if len(b.l.services) > 1000 {
 		clear(b.l.services)
 	}

@@ -88,7 +88,7 @@ func (b *batch) living(ctx context.Context, q preparer, identifiers map[string]b
 	for id := range identifiers {
 		keys = append(keys, event.KeyBits(id))
 	}
-	return recordRows(ctx, q, b.set.id, keys, func(row *recordRow) error {
+	return b.recordRows(ctx, q, keys, func(row *recordRow) error {
 		if _, ok := identifiers[string(row.identifier)]; ok {
 			identifiers[string(row.identifier)] = row.digest.Valid
 		}
@@ -229,7 +229,7 @@ func (b *batch) recordsByID(ctx context.Context, q preparer, ids []int64) ([]*re
 	}); err != nil {
 		return nil, err
 	}
-	look := &batch{l: b.l, in: &event.Batch{Source: b.in.Source, Items: items}, set: b.set, source: b.source}
+	look := &batch{l: b.l, in: &event.Batch{Source: b.in.Source, Items: items}, set: b.set, source: b.source, late: b.late}
 	return look.find(ctx, q)
 }
 

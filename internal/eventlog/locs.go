@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/sqlite"
@@ -16,7 +15,7 @@ import (
 type locs struct {
 	set  int64
 	uses map[int64]use // by the key of the URI
-	was  map[int64]use // as stored, for save
+	was  map[int64]use // as stored, or about to be
 }
 
 // use is who is at a URI: nobody when it is zero.
@@ -36,8 +35,8 @@ func (l *locs) key(uri string) int64 { return locKey(l.set, uri) }
 // locKey is 64 bits of a hash of set and URI.
 func locKey(set int64, uri string) int64 { return event.KeyBits(uri) ^ set*0x1e3779b97f4a7c15 }
 
-func (l *locs) load(ctx context.Context, q preparer, keys []int64) error {
-	return each(ctx, q, "SELECT key, owner, others FROM loc WHERE key IN ("+sqlite.Params(lookup)+")", keys, func(rows *sql.Rows) error {
+func (l *locs) load(ctx context.Context, q preparer, keys []int64, late *lateKeys) error {
+	err := each(ctx, q, "SELECT key, owner, others FROM loc WHERE key IN ("+sqlite.Params(lookup)+")", keys, func(rows *sql.Rows) error {
 		var key int64
 		var u use
 		if err := rows.Scan(&key, &u.owner, &u.others); err != nil {
@@ -46,29 +45,18 @@ func (l *locs) load(ctx context.Context, q preparer, keys []int64) error {
 		l.uses[key], l.was[key] = u, u
 		return nil
 	})
+	late.usesOf(keys, func(key int64, u use) { l.uses[key], l.was[key] = u, u })
+	return err
 }
 
-// save writes what differs, in the order of the keys: it is the order of the
-// table.
-func (l *locs) save(ctx context.Context, tx *sqlite.Tx) error {
-	keys := make([]int64, 0, len(l.uses))
+// changed returns what differs from what is stored.
+func (l *locs) changed() (out []locUse) {
 	for k, u := range l.uses {
 		if u != l.was[k] {
-			keys = append(keys, k)
+			out = append(out, locUse{key: k, use: u})
 		}
 	}
-	slices.Sort(keys)
-	rows := tx.Bulk(ctx, replaceLocs, 3)
-	for _, k := range keys {
-		if u := l.uses[k]; u.owner != 0 {
-			if err := rows.Add(k, u.owner, u.others); err != nil {
-				return err
-			}
-		} else if err := tx.Exec(ctx, "DELETE FROM loc WHERE key = $1", k); err != nil {
-			return err
-		}
-	}
-	return rows.Flush()
+	return out
 }
 
 // locate sets in the event of a decision whether lists have it, and stores where the

@@ -91,6 +91,7 @@ type Log struct {
 
 	schedules schedules
 	unsaved   unsavedCursors
+	observing observing
 
 	signal  sync.Mutex    // guards changed
 	changed chan struct{} // closed and replaced by every commit that appended
@@ -419,6 +420,14 @@ func (l *Log) write(ctx context.Context, do func(ctx context.Context, tx *sqlite
 		return errClosed
 	}
 	return l.explain(l.writer.Do(ctx, do))
+}
+
+// writeFirst is write for work that takes long, or changes many rows.
+func (l *Log) writeFirst(ctx context.Context, do func(ctx context.Context, tx *sqlite.Tx) error) error {
+	if l.writer == nil {
+		return errClosed
+	}
+	return l.explain(l.writer.DoFirst(ctx, do))
 }
 
 // use runs do on the connection that writes, when everything before is committed. do

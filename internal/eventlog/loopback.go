@@ -34,16 +34,19 @@ func (r *record) hasOriginal(via string, except event.SourceID) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if obs != nil && obs.ViaHref() == via || r.sources[i].hadVia(via) {
+		if obs != nil && sameOriginal(obs.ViaHref(), via) || r.sources[i].hadVia(via) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
+// sameOriginal reports whether two URLs are of one original, in whatever format.
+func sameOriginal(a, b string) bool { return a == b || event.Original(a) == event.Original(b) }
+
 // hadVia reports whether the Source has said before that via is the original.
 func (s *sourceState) hadVia(via string) bool {
-	return len(s.vias) > 0 && slices.Contains(s.vias, event.KeyBits(via))
+	return len(s.vias) > 0 && slices.Contains(s.vias, event.KeyBits(event.Original(via)))
 }
 
 // rememberVia keeps where the original was, when an item says that it is elsewhere.
@@ -55,8 +58,8 @@ func (r *record) rememberVia(s *sourceState, it *event.Item) error {
 	if err != nil || obs == nil {
 		return err
 	}
-	if via := obs.ViaHref(); via != "" && via != it.ViaHref() && !s.hadVia(via) {
-		s.vias = append(s.vias[max(0, len(s.vias)-maxVias+1):len(s.vias):len(s.vias)], event.KeyBits(via))
+	if via := obs.ViaHref(); via != "" && !sameOriginal(via, it.ViaHref()) && !s.hadVia(via) {
+		s.vias = append(s.vias[max(0, len(s.vias)-maxVias+1):len(s.vias):len(s.vias)], event.KeyBits(event.Original(via)))
 	}
 	return nil
 }
@@ -77,7 +80,7 @@ func (a *decider) dropLoopback(r *record, it *event.Item) error {
 		if err != nil {
 			return err
 		}
-		if obs != nil && obs.Via.Href != "" && (obs.Via.Href == via || own.hadVia(obs.Via.Href)) {
+		if obs != nil && obs.Via.Href != "" && (sameOriginal(obs.Via.Href, via) || own.hadVia(obs.Via.Href)) {
 			s.alive, s.suppressed, s.unsaved, s.dirty = false, nil, nil, true
 		}
 	}
@@ -143,7 +146,7 @@ func (b *batch) loadOwnIDs(ctx context.Context, q preparer) error {
 	if len(names) == 0 || !b.source.others {
 		return nil
 	}
-	look := &batch{l: b.l, in: &event.Batch{Source: b.in.Source, Items: names}, set: b.set, source: b.source}
+	look := &batch{l: b.l, in: &event.Batch{Source: b.in.Source, Items: names}, set: b.set, source: b.source, late: b.late}
 	var err error
 	if look.records, err = look.find(ctx, q); err != nil {
 		return err

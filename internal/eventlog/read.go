@@ -19,6 +19,8 @@ func protocolOf(kind string) string {
 	switch kind {
 	case "atompmh":
 		return "atom-pmh"
+	case "oaipmh":
+		return "oai-pmh"
 	case Target:
 		return "sip"
 	}
@@ -229,20 +231,24 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 	}
 	s.ev = event.Event{
 		Seq: event.Seq(c.seq), Set: s.sets[c.set].Name, Record: o.Record, Kind: event.Kind(c.kind), Observed: event.Micros(c.observed),
-		Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o), Links: o.Links,
-		Loc: o.Loc, Gone: s.v.gone, Arrived: s.v.arrived, Unlisted: s.v.unlisted, History: s.v.history,
+		Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o, origin.Protocol), Links: o.Links,
+		Loc: o.Loc, Gone: s.v.gone, Arrived: s.v.arrived, Unlisted: s.v.unlisted, History: s.v.history, Again: s.v.before != 0,
 		Origin: origin,
 	}
 	return nil
 }
 
 // viaOf names the original: the inherited via, else the preferred
-// representation at the Source.
-func viaOf(o *event.Observation) event.Link {
+// representation at the Source. In OAI-PMH that is inside of what its URL answers, so
+// hash and length are not of that.
+func viaOf(o *event.Observation, protocol string) event.Link {
 	if o.Via.Href != "" || o.Preferred < 0 || o.Preferred >= len(o.Representations) {
 		return o.Via
 	}
 	r := &o.Representations[o.Preferred]
+	if protocol == protocolOf("oaipmh") {
+		return event.Link{Href: r.Href, Type: r.Type, Length: event.NoLength, Modified: o.Modified}
+	}
 	return event.Link{Href: r.Href, Type: r.Type, Length: r.Length, Hash: r.Hash, Modified: o.Modified}
 }
 
@@ -468,6 +474,9 @@ func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier st
 
 // Presence is that of the Log, with what the transaction has changed.
 func (tx *Tx) Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error) {
+	if err := tx.late.save(ctx, tx.Tx); err != nil {
+		return 0, err
+	}
 	return presenceOf(ctx, tx.Tx, source, identifier)
 }
 

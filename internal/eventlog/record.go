@@ -290,7 +290,7 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 
 // loadStates fills in what table record holds. all is sorted by key.
 func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys []int64) error {
-	return recordRows(ctx, q, b.set.id, keys, func(row *recordRow) error {
+	return b.recordRows(ctx, q, keys, func(row *recordRow) error {
 		at, _ := slices.BinarySearchFunc(all, row.key, func(r *record, key int64) int { return cmp.Compare(r.key, key) })
 		for ; at < len(all) && all[at].key == row.key; at++ {
 			if r := all[at]; r.identifier == string(row.identifier) {
@@ -319,25 +319,25 @@ type recordRow struct {
 	digest            sql.NullInt64 // not valid when the record is not live
 }
 
-// recordRows calls scan for each record of a set that has one of the keys. The rows are
+// recordRows calls scan for each record of the set that has one of the keys. The rows are
 // looked up in the order of their numbers and not of their keys: what a document names
 // together mostly became known together, and stands together. In a join each row was on
 // another page.
-func recordRows(ctx context.Context, q preparer, set int64, keys []int64, scan func(*recordRow) error) error {
-	type pair struct{ id, key int64 }
-	var found []pair
-	if err := each(ctx, ofSet(q, set), selectKeys, keys, func(rows *sql.Rows) error {
-		var p pair
-		err := rows.Scan(&p.key, &p.id)
-		found = append(found, p)
+func (b *batch) recordRows(ctx context.Context, q preparer, keys []int64, scan func(*recordRow) error) error {
+	var found []recordKey
+	if err := each(ctx, ofSet(q, b.set.id), selectKeys, keys, func(rows *sql.Rows) error {
+		var k recordKey
+		err := rows.Scan(&k.key, &k.record)
+		found = append(found, k)
 		return err
 	}); err != nil {
 		return err
 	}
-	slices.SortFunc(found, func(a, b pair) int { return cmp.Compare(a.id, b.id) })
+	b.late.recordsOf(b.set.id, keys, func(k recordKey) { found = append(found, k) })
+	slices.SortFunc(found, func(a, b recordKey) int { return cmp.Compare(a.record, b.record) })
 	ids := make([]int64, len(found))
 	for i := range found {
-		ids[i] = found[i].id
+		ids[i] = found[i].record
 	}
 	var row recordRow
 	return each(ctx, q, selectRecords, ids, func(rows *sql.Rows) error {

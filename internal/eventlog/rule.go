@@ -134,10 +134,10 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 		return a.comparePlaces(r, it, &w)
 	}
 	if a.mode == event.ModeWalk && r.seen {
-		if seen, _ := r.seenOrder(&w); a.ordering == unordered || r.order != nil && !seen.Known() || !it.Order.After(seen) {
+		if seen, _ := r.seenOrder(&w); a.ordering == unordered || r.order != nil && !seen.Known() || !it.Order.After(seen) && (!it.Current || it.Order != seen) {
 			return historical, false
 		}
-		broken = true // it wins over what was seen first, so it is judged as the first
+		broken = !it.Current // it wins over what was seen first, so it is judged as the first
 	}
 	if a.ordering == unordered {
 		if w.known && w.same {
@@ -154,6 +154,8 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 		return apply, broken
 	case a.mode == event.ModeReplay:
 		return historical, false
+	case it.Current:
+		return apply, broken
 	}
 	return regressed, broken
 }

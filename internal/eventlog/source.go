@@ -20,7 +20,7 @@ type Source struct {
 	ID   event.SourceID
 	Set  string
 	Name string // in the configuration, "" when it has none there
-	Kind string // atompmh, resourcesync, sip or feed; Target
+	Kind string // atompmh, resourcesync, oaipmh, sip or feed; Target
 	URL  string
 	Rank int
 	// Former: it is not configured any more. Nothing new is asked of it, and what

@@ -18,6 +18,7 @@ type Tx struct {
 	Now event.Micros
 
 	l        *Log
+	late     lateKeys
 	appended bool
 }
 
@@ -38,14 +39,31 @@ func (l *Log) Append(ctx context.Context, in *event.Batch) (out event.Appended, 
 // happened when Do returns an error. The work must not call methods of the Log that
 // write. An error of the clock is ErrClock.
 func (l *Log) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
+	return l.join(ctx, l.write, work)
+}
+
+// DoFirst is Do for work that takes long, or appends many events: see
+// sqlite.Writer.DoFirst.
+func (l *Log) DoFirst(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
+	return l.join(ctx, l.writeFirst, work)
+}
+
+func (l *Log) join(ctx context.Context, write func(context.Context, func(context.Context, *sqlite.Tx) error) error, work func(ctx context.Context, tx *Tx) error) error {
 	var joined *Tx
-	err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
-		now, err := l.now()
+	var began event.Micros
+	defer func() { l.observing.end(began) }()
+	err := write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		l.observing.end(began) // work that runs a second time
+		now, err := l.beginObserving()
 		if err != nil {
 			return err
 		}
+		began = now
 		joined = &Tx{Tx: tx, Now: now, l: l}
-		return work(ctx, joined)
+		if err := work(ctx, joined); err != nil {
+			return err
+		}
+		return joined.late.save(ctx, tx)
 	})
 	if err == nil && joined.appended {
 		l.announce()
@@ -57,21 +75,23 @@ func (l *Log) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) err
 // what it means for its record (I5, A1, A15), appends the events, and writes
 // them with the state they change and the walk's cursor. When the stored cursor
 // is not the one the batch names the error is event.ErrConflict. After any error the
-// work of the transaction has to fail.
+// work of the transaction has to fail. A transaction may have many batches, of one walk
+// too.
 func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, error) {
 	if err := check(in); err != nil {
 		return event.Appended{}, err
 	}
-	l, b := tx.l, &batch{l: tx.l, tx: tx.Tx, now: tx.Now, in: in}
-	tx.OnCommit(func() {
-		b.remember()
-		l.appended = l.appended || b.out.Last != 0
-		if in.Mode != event.ModeSubmission && !b.deferred {
-			l.unsaved.forget(in.Source)
-		}
-	})
+	l, b := tx.l, &batch{l: tx.l, tx: tx.Tx, now: tx.Now, in: in, late: &tx.late}
 	if err := b.run(ctx); err != nil {
 		return event.Appended{}, err
+	}
+	// What is done after the COMMIT keeps no batch of a walk in memory: that is large.
+	logged := b.out.Last != 0
+	tx.OnCommit(func() { l.appended = l.appended || logged })
+	if source, version := in.Source, b.out.Cursor; in.Mode == event.ModeSubmission {
+		tx.OnCommit(b.remember)
+	} else if !b.deferred {
+		tx.OnCommit(func() { l.unsaved.forget(source, version) })
 	}
 	tx.appended = tx.appended || b.out.Last != 0
 	return b.out, nil

@@ -71,11 +71,14 @@ func (a *unsavedCursors) put(source event.SourceID, c unsavedCursor) {
 	a.of[source] = c
 }
 
-// forget is called when what is stored is the newest.
-func (a *unsavedCursors) forget(source event.SourceID) {
+// forget is called when a version is stored. Another batch of the same transaction may
+// have made a newer one.
+func (a *unsavedCursors) forget(source event.SourceID, stored int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.of, source)
+	if a.of[source].Version <= stored {
+		delete(a.of, source)
+	}
 }
 
 // drop forgets a walk that is ahead: the one that is stored counts. Versions that

@@ -80,7 +80,7 @@ func TestWeightLaw(t *testing.T) {
 		}
 		e := &event.Event{Seq: 1, Set: "main", Record: o.Record, Kind: kind, Observed: event.MicrosOf(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)),
 			Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred,
-			Via: viaOf(o), Links: o.Links, Loc: o.Loc, Gone: v.gone, Arrived: v.arrived, Origin: event.Origin{Protocol: rapid.SampledFrom([]string{"sip", "atom-pmh"}).Draw(t, "protocol"), SourceIdentifier: o.SourceIdentifier}}
+			Via: viaOf(o, ""), Links: o.Links, Loc: o.Loc, Gone: v.gone, Arrived: v.arrived, Origin: event.Origin{Protocol: rapid.SampledFrom([]string{"sip", "atom-pmh"}).Draw(t, "protocol"), SourceIdentifier: o.SourceIdentifier}}
 		var source int64
 		if rapid.Bool().Draw(t, "document") {
 			f := feed.Draw(t, "feed")

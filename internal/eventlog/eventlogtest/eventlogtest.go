@@ -57,9 +57,9 @@ func Test(t *testing.T, light bool) {
 		run  func(*testing.T)
 	}{
 		{"Events", testEvents}, {"Cursor", testCursor}, {"Lazy", testLazy}, {"Progress", testProgress}, {"Refused", testRefused},
-		{"State", testState}, {"Walk", testWalk}, {"Regressed", testRegressed}, {"Complete", testComplete}, {"Hold", testHold},
+		{"State", testState}, {"Walk", testWalk}, {"Regressed", testRegressed}, {"Complete", testComplete}, {"Current", testCurrent}, {"Present", testPresent}, {"ContentBits", testContentBits}, {"Hold", testHold},
 		{"Pending", testPending}, {"NeedsContent", testNeedsContent}, {"ManyAtOneURI", testManyAtOneURI}, {"Replay", testReplay}, {"Repair", testRepair}, {"Quarantine", testQuarantine},
-		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Loopback", testLoopback}, {"LoopbackOfFormer", testLoopbackOfFormer}, {"LoopbackOfOwn", testLoopbackOfOwn}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},
+		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Loopback", testLoopback}, {"LoopbackOfFormer", testLoopbackOfFormer}, {"LoopbackOfOwn", testLoopbackOfOwn}, {"LoopbackOfFormats", testLoopbackOfFormats}, {"Categories", testCategories}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"SourcesOrderMet", testSourcesOrderMet}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
 		{"Submitted", testSubmitted}, {"Rejected", testRejected}, {"Withdrawn", testWithdrawn}, {"Presence", testPresence},

@@ -2,6 +2,7 @@ package eventlogtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // Laws compares the log with a model that has nothing of it but the rules, over
@@ -110,18 +112,50 @@ func (h *history) reorder() {
 	}
 }
 
-// feed appends items in pieces of a random size.
+// feed appends items in pieces of a random size, several in a transaction, which may be
+// undone once before it is done.
 func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.Item) {
 	l := h.logs[i]
+	var pieces []*event.Batch
 	for first := true; first || len(all) > 0; first = false {
 		n := min(len(all), rapid.IntRange(1, 5).Draw(h.t, "piece"))
-		l.clock.pass(time.Duration(rapid.Int64Range(0, int64(10*time.Hour)).Draw(h.t, "pause")))
-		out := l.batch(slices.Index(l.names, names(3)[source]), &event.Batch{Start: first && start, Next: []byte("on"), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"), Items: slices.Clone(all[:n])})
-		if len(out.Outcomes) != n {
-			h.t.Fatalf("%d items gave %+v", n, out)
-		}
+		pieces = append(pieces, &event.Batch{Start: first && start, Next: []byte("on"), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"), Items: slices.Clone(all[:n])})
 		all = all[n:]
 	}
+	for len(pieces) > 0 {
+		together := pieces[:rapid.IntRange(1, len(pieces)).Draw(h.t, "in a transaction")]
+		pieces = pieces[len(together):]
+		l.clock.pass(time.Duration(rapid.Int64Range(0, int64(10*time.Hour)).Draw(h.t, "pause")))
+		at := slices.Index(l.names, names(3)[source])
+		if undone := errors.New("undone"); rapid.Bool().Draw(h.t, "undone") {
+			if err := l.together(at, together, undone); !errors.Is(err, undone) {
+				h.t.Fatalf("a transaction that is undone: %v", err)
+			}
+		}
+		l.must(l.together(at, together, nil))
+	}
+}
+
+// together appends batches of a Source in one transaction, which ends with an error.
+func (b *bench) together(source int, batches []*event.Batch, end error) error {
+	ctx := context.Background()
+	p, err := b.log.Progress(ctx, b.sources[source])
+	b.must(err)
+	return b.log.Do(ctx, func(ctx context.Context, tx *eventlog.Tx) error {
+		version := p.Cursor.Version
+		for _, in := range batches {
+			in.Source, in.Cursor, in.Documents = b.sources[source], version, []event.Document{{URL: b.names[source] + "/feed"}}
+			out, err := tx.Append(ctx, in)
+			if err != nil {
+				return err
+			}
+			if len(out.Outcomes) != len(in.Items) {
+				b.t.Fatalf("%d items gave %+v", len(in.Items), out)
+			}
+			version = out.Cursor
+		}
+		return end
+	})
 }
 
 // finish does what a whole walk allows.
@@ -236,6 +270,64 @@ func (h *history) compare() {
 		l.must(err)
 		if events != len(got) || set.Events != int64(len(got)) || set.Live != int64(h.alive()) {
 			h.t.Fatalf("segments hold %d events, the set %d with %d live; want %d with %d", events, set.Events, set.Live, len(got), h.alive())
+		}
+		h.compareNewest(l)
+	}
+}
+
+// compareNewest compares Newest and FirstAt with all events: in every range, and however
+// few Newest looks at.
+func (h *history) compareNewest(l *bench) {
+	type place struct {
+		seq      event.Seq
+		observed event.Micros
+		record   string
+	}
+	var all []place
+	for ev, err := range l.log.Events(context.Background(), "main", event.Range{Upto: math.MaxInt64}) {
+		l.must(err)
+		all = append(all, place{ev.Seq, ev.Observed, ev.Record})
+	}
+	newest := func(i int) bool {
+		return !slices.ContainsFunc(all[i+1:], func(p place) bool { return p.record == all[i].record })
+	}
+	end := event.Seq(1)
+	if len(all) > 0 {
+		end = all[len(all)-1].seq + 1
+	}
+	for _, r := range []event.Range{{Upto: math.MaxInt64}, {Upto: end / 2}, {After: end / 3, Upto: end - 1}} {
+		for _, most := range []int{1, 3, math.MaxInt} {
+			var want, got []event.Seq
+			for i, p := range all {
+				if p.seq > r.After && p.seq <= r.Upto && newest(i) {
+					want = append(want, p.seq)
+				}
+			}
+			for part := r; ; {
+				looked, err := l.log.Newest(context.Background(), "main", part, most, func(ev *event.Event) bool {
+					got = append(got, ev.Seq)
+					return len(got)%4 != 0
+				})
+				l.must(err)
+				if looked == part.After || looked >= min(r.Upto, 1<<40-1) {
+					break
+				}
+				part.After = looked
+			}
+			if !slices.Equal(got, want) {
+				h.t.Fatalf("newest in %v, %d at a time: %v, want %v", r, most, got, want)
+			}
+		}
+	}
+	for i, p := range all {
+		next := event.Seq(0)
+		if i+1 < len(all) {
+			next = all[i+1].seq
+		}
+		for at, want := range map[event.Micros]event.Seq{p.observed: p.seq, p.observed + 1: next} {
+			if got, err := l.log.FirstAt(context.Background(), "main", at); err != nil || got != want {
+				h.t.Fatalf("first at %v: %d, %v, want %d", at, got, err, want)
+			}
 		}
 	}
 }

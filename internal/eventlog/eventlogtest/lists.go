@@ -3,6 +3,7 @@ package eventlogtest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -260,4 +261,69 @@ func testLoopbackOfOwn(t *testing.T) {
 	out := b.batch(1, &event.Batch{Start: true, Items: back})
 	b.want("given back, and another", outcomes(out.Outcomes), "loopback logged")
 	b.want("live", b.now(), "a own-b")
+}
+
+// A record of an OAI-PMH repository has a URL in each format: it is one original.
+func testLoopbackOfFormats(t *testing.T) {
+	b := begin(t, set{content: event.Redirect}, "origin", "bridge")
+	at := func(base, prefix, id string) string {
+		return base + "?verb=GetRecord&identifier=" + id + "&metadataPrefix=" + prefix
+	}
+	const former, base = "https://former.example/oai", "https://origin.example/oai"
+	for i, from := range []string{former, base} {
+		own := items(fmt.Sprintf("a@%d=x b@%d=x", i+1, i+1))
+		own[0].Representations[0].Href, own[1].Representations[0].Href = at(from, "mods", "a"), at(from, "mods", "b")
+		b.batch(0, &event.Batch{Start: true, Items: own})
+		b.reopen()
+	}
+	back := fromBridge("a@5=x b@5=x")
+	for _, c := range []struct{ via, outcomes string }{
+		{at(base, "oai_dc", "a"), "loopback suppressed"},
+		{at(former, "oai_dc", "a"), "loopback suppressed"},
+		{at(base, "oai_dc", "b"), "suppressed suppressed"},
+		{at("https://elsewhere.example/oai", "mods", "a"), "suppressed suppressed"},
+	} {
+		for i := range back {
+			back[i].Via, back[i].Order = event.Link{Href: c.via, Length: event.NoLength}, back[i].Order.Add(1)
+		}
+		back[1].Via.Href = "https://elsewhere.example/"
+		out := b.batch(1, &event.Batch{Start: true, Items: back})
+		b.want("given back as "+c.via, outcomes(out.Outcomes), c.outcomes)
+	}
+}
+
+// Categories are part of the state: when they alone change, that is an event. Their order
+// is not. A deletion has those of the record.
+func testCategories(t *testing.T) {
+	b := begin(t, set{content: event.Mirror}, "origin")
+	maps, old, label := event.Category{Term: "maps", Scheme: "urn:s", Label: "Maps"}, event.Category{Term: "old"}, event.Category{Term: "maps", Scheme: "urn:s", Label: "Karten"}
+	for i, c := range []struct {
+		categories []event.Category
+		outcome    string
+	}{
+		{nil, "logged"},
+		{[]event.Category{maps, old}, "logged"},
+		{[]event.Category{old, maps}, "unchanged"},
+		{[]event.Category{old}, "logged"},
+		{[]event.Category{old, {Term: "maps", Label: "Maps"}}, "logged"},
+		{[]event.Category{old, label}, "logged"},
+		{[]event.Category{maps, old}, "logged"},
+	} {
+		it := items(fmt.Sprintf("a@%d=x", i+1))
+		it[0].Categories = c.categories
+		out := b.batch(0, &event.Batch{Start: true, Items: it})
+		b.want(fmt.Sprintf("%d: categories %v", i, c.categories), outcomes(out.Outcomes), c.outcome)
+	}
+	b.reopen()
+	b.walk("-a@9")
+	seq, err := b.log.LastSeq(context.Background())
+	b.must(err)
+	for e, err := range b.log.Events(context.Background(), "main", event.Range{After: seq - 1, Upto: seq}) {
+		b.must(err)
+		if e.Kind != event.Deleted || !slices.Equal(e.Categories, []event.Category{maps, old}) {
+			t.Errorf("the deletion is %+v", e)
+		}
+		return
+	}
+	t.Error("there is no deletion")
 }

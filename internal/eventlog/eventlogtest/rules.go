@@ -191,6 +191,74 @@ func testComplete(t *testing.T) {
 	b.want("revived at the same stamp", b.news(), "created b@1=x")
 }
 
+// O9: a document that says what the Source has now is believed whatever the stamp, and
+// of one stamp, which may be a whole day, the last that it says. What it says after a
+// later stamp is old.
+func testCurrent(t *testing.T) {
+	for _, c := range []struct{ name, says, outcomes, events string }{
+		{"nothing new", "a@5=old", "unchanged", ""},
+		{"an earlier stamp", "a@3=x", "logged", "updated a@3=x"},
+		{"an earlier deletion", "-a@3", "logged", "deleted a@3"},
+		{"twice at one stamp", "a@6=x a@6=y", "logged logged", "updated a@6=x, updated a@6=y"},
+		{"there and gone at one stamp", "a@6=x -a@6 a@6=z", "logged logged logged", "updated a@6=x, deleted a@6, created a@6=z"},
+		{"the stored stamp twice", "a@5=x a@5=old", "logged logged", "updated a@5=x, updated a@5=old"},
+		{"the earlier one comes last", "a@6=x a@5=y", "logged historical", "updated a@6=x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := begin(t, set{content: event.Redirect, kind: "oaipmh"})
+			b.walk("a@5=old")
+			b.end(0)
+			b.news()
+			var got []event.Outcome
+			for i, it := range items(c.says) {
+				it.Current = true
+				got = append(got, b.batch(0, &event.Batch{Start: i == 0, Next: []byte("on"), Items: []event.Item{it}}).Outcomes...)
+			}
+			b.end(0)
+			b.want("outcomes", outcomes(got), c.outcomes)
+			b.want("events", b.news(), c.events)
+		})
+	}
+}
+
+// What is only said to be there is not absent, and stays as it is.
+func testPresent(t *testing.T) {
+	b := begin(t, set{content: event.Redirect, kind: "oaipmh"})
+	b.walk("a@5=x b@5=x c@5=x")
+	b.end(0)
+	b.news()
+	there := items("a c")
+	for i := range there {
+		there[i].Present, there[i].Title, there[i].Representations = true, "", nil
+	}
+	b.want("outcomes", outcomes(b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: there}).Outcomes), "unchanged unchanged")
+	b.reopen()
+	ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.Stamp{}, 0, 5)
+	b.must(err)
+	b.want("absent", strings.Join(ids, " "), "urn:b")
+	b.end(0)
+	b.want("events", b.news(), "")
+}
+
+// Content that no representation states is part of the state: a change of it alone is
+// logged, and where it is known a stamp alone is no change (I5).
+func testContentBits(t *testing.T) {
+	b := begin(t, set{content: event.Redirect, kind: "oaipmh"})
+	for _, step := range []struct {
+		says   string
+		bits   int64
+		events string
+	}{
+		{"a@5", 1, "created a@5"}, {"a@5", 1, ""}, {"a@5", 2, "updated a@5"}, {"a@6", 2, ""}, {"a@7", 0, "updated a@7"},
+	} {
+		it := items(step.says)
+		it[0].ContentBits, it[0].Current = step.bits, true
+		b.pass(it)
+		b.reopen()
+		b.want(step.says, b.news(), step.events)
+	}
+}
+
 // A6: held deletions wait, keep their first time, and what reappears in whatever
 // way leaves the list.
 func testHold(t *testing.T) {

@@ -38,8 +38,8 @@ func kind() *sqlite.Kind {
 // readConnections is how many reads run at once.
 const readConnections = 4
 
-// lookups is how many sums one statement looks up.
-const lookups = 500
+// lookups is how many sums one statement looks up, or few where there are no more.
+const lookups, few = 500, 32
 
 // Errors that decide what a caller does next.
 var (
@@ -92,11 +92,12 @@ type Store struct {
 	path  string
 	spool string // folder for contents on their way in
 
-	readers *sqlite.Readers // nil in a dry run
-	query   sqlite.Querier  // readers; in a dry run the connection that writes
-	get     *sql.Stmt
-	getPart *sql.Stmt
-	writer  *sqlite.Writer // nil when reading only
+	readers  *sqlite.Readers // nil in a dry run
+	query    sqlite.Querier  // readers; in a dry run the connection that writes
+	get      *sql.Stmt
+	getPart  *sql.Stmt
+	getSmall *sql.Stmt
+	writer   *sqlite.Writer // nil when reading only
 }
 
 // Open opens the store in the file path and makes it when there is none; its
@@ -146,6 +147,9 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	if s.get, err = s.query.PrepareContext(ctx, `SELECT id, CAST(length AS INTEGER), bytes FROM content WHERE sum = $1`); err != nil {
 		return s.coded(err)
 	}
+	if s.getSmall, err = s.query.PrepareContext(ctx, selectSmall); err != nil {
+		return s.coded(err)
+	}
 	s.getPart, err = s.query.PrepareContext(ctx, `SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2`)
 	return s.coded(err)
 }
@@ -162,13 +166,15 @@ func (s *Store) openWriter(ctx context.Context, found bool) (err error) {
 	return s.sweep()
 }
 
-func pragmas() []string { return []string{"cache_size(-32768)"} }
+// pragmas of the connection that writes. Large calls write each page once, so that a
+// larger cache gains nothing.
+func pragmas() []string { return []string{"cache_size(-8192)"} }
 
 // Close ends the store and, in a dry run, forgets what was put in. Blobs that
 // are still open fail.
 func (s *Store) Close() error {
 	var errs []error
-	for _, st := range []*sql.Stmt{s.get, s.getPart} {
+	for _, st := range []*sql.Stmt{s.get, s.getSmall, s.getPart} {
 		if st != nil {
 			errs = append(errs, st.Close())
 		}
@@ -207,19 +213,25 @@ func (s *Store) Has(ctx context.Context, sum Sum) (bool, error) {
 // Missing returns those of sums that the store does not hold, in the given
 // order, each once.
 func (s *Store) Missing(ctx context.Context, sums []Sum) ([]Sum, error) {
-	missing, err := missingFrom(ctx, s.query, sums)
+	missing, err := missingFrom(ctx, func(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+		rows, err := s.query.QueryContext(ctx, text, args...)
+		return sqlite.ScanAll(rows, err, scan)
+	}, sums)
 	if err != nil {
 		return nil, fmt.Errorf("%s: look up contents: %w", s.path, err)
 	}
 	return missing, nil
 }
 
+// query runs a query and scans every row.
+type query func(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error
+
 // missingFrom returns the sums that the database does not hold, in the given
 // order, each once.
-func missingFrom(ctx context.Context, q sqlite.Querier, sums []Sum) ([]Sum, error) {
+func missingFrom(ctx context.Context, query query, sums []Sum) ([]Sum, error) {
 	seen := make(map[Sum]bool, len(sums)) // true: stored, or returned already
 	for part := range slices.Chunk(sums, lookups) {
-		if err := markPresent(ctx, q, part, seen); err != nil {
+		if err := markPresent(ctx, query, part, seen); err != nil {
 			return nil, err
 		}
 	}
@@ -233,17 +245,16 @@ func missingFrom(ctx context.Context, q sqlite.Querier, sums []Sum) ([]Sum, erro
 	return missing, nil
 }
 
-func markPresent(ctx context.Context, q sqlite.Querier, sums []Sum, seen map[Sum]bool) error {
-	args := make([]any, len(sums))
-	for i := range sums {
-		args[i] = sums[i][:]
+func markPresent(ctx context.Context, query query, sums []Sum, seen map[Sum]bool) error {
+	size := lookups
+	if len(sums) <= few {
+		size = few
 	}
-	rows, err := q.QueryContext(ctx, `SELECT sum FROM content WHERE sum IN (`+sqlite.Params(len(sums))+`)`, args...)
-	if err != nil {
-		return err
+	args := make([]any, size)
+	for i := range args {
+		args[i] = sums[min(i, len(sums)-1)][:] // padded, so that one statement serves all
 	}
-	defer rows.Close()
-	for rows.Next() {
+	return query(ctx, `SELECT sum FROM content WHERE sum IN (`+sqlite.Params(size)+`)`, args, func(rows *sql.Rows) error {
 		var raw sql.RawBytes
 		if err := rows.Scan(&raw); err != nil {
 			return err
@@ -251,8 +262,8 @@ func markPresent(ctx context.Context, q sqlite.Querier, sums []Sum, seen map[Sum
 		var sum Sum
 		copy(sum[:], raw)
 		seen[sum] = true
-	}
-	return rows.Err()
+		return nil
+	})
 }
 
 // coded adds to an error of the store's file what it means to us.

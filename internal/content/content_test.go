@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -387,5 +389,72 @@ func TestSeek(t *testing.T) {
 	}
 	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("behind the end: %v", err)
+	}
+}
+
+// Small returns what stands in one piece, checked, and leaves the rest to Open.
+func TestSmall(t *testing.T) {
+	ctx := t.Context()
+	s, err := Open(ctx, filepath.Join(t.TempDir(), "content.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := map[Sum][]byte{}
+	var sums []Sum
+	for i := range 70 { // more than one statement has
+		body := []byte(strings.Repeat(fmt.Sprint(i), i*i*20))
+		if err := s.Put(ctx, NewDraft(body)); err != nil {
+			t.Fatal(err)
+		}
+		sum := sumOf(body)
+		sums = append(sums, sum, sum)
+		if len(body) <= 256<<10 {
+			want[sum] = body
+		}
+	}
+	sums = append(sums, Sum{1}) // that is not there
+	got, err := s.Small(ctx, sums)
+	if err != nil || !maps.EqualFunc(got, want, bytes.Equal) || len(want) < 60 {
+		t.Errorf("%d of %d contents, %v", len(got), len(want), err)
+	}
+	if none, err := s.Small(ctx, nil); err != nil || len(none) > 0 {
+		t.Errorf("of no sums: %d, %v", len(none), err)
+	}
+}
+
+// Of many contents the first ones say whether the others are looked up before they are
+// stored. Whatever is known, what is counted is what there is.
+func TestPutPartlyKnown(t *testing.T) {
+	var all [][]byte
+	for i := range 2*lookups + 100 {
+		all = append(all, noise(uint64(i), 10+i%5))
+	}
+	slices.SortFunc(all, func(a, b []byte) int {
+		x, y := sumOf(a), sumOf(b)
+		return bytes.Compare(x[:], y[:])
+	})
+	for name, known := range map[string][][]byte{
+		"none": nil, "the first": all[:1], "the last": all[len(all)-1:], "all but the first ones": all[lookups:], "some in the middle": all[lookups : lookups+50], "all": all,
+	} {
+		for _, large := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, large), func(t *testing.T) {
+				s := newStore(t)
+				put(t, s, known...)
+				together := all
+				if large {
+					b := noise(7, chunkSize+1)
+					put(t, s, b)
+					together = append(slices.Clone(all), b)
+				}
+				put(t, s, together...)
+				want := Stats{Count: int64(len(together))}
+				for _, b := range together {
+					want.Bytes += int64(len(b))
+					mustHold(t, s, b)
+				}
+				mustStats(t, s, want)
+			})
+		}
 	}
 }

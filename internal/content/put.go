@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -137,20 +139,33 @@ func (d *Draft) Close() error {
 
 // Put stores the drafts, all or none of them, and has them on the disk when it
 // returns nil (in a dry run, for as long as the store is open). What is stored
-// already, or comes twice, costs a lookup. The drafts stay the caller's: after
+// already, or comes twice, is not stored again. The drafts stay the caller's: after
 // an error the same call may be made again. A full disk is ErrFull.
 func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	if s.writer == nil {
 		return errReadOnly
 	}
-	sums := make([]Sum, len(drafts))
 	bySum := make(map[Sum]*Draft, len(drafts))
-	for i, d := range drafts {
-		sums[i] = d.sum
+	for _, d := range drafts {
 		bySum[d.sum] = d
 	}
+	// In the order of their sums: then the contents of a large call meet each page of the
+	// index once.
+	sums := slices.SortedFunc(maps.Keys(bySum), func(a, b Sum) int { return bytes.Compare(a[:], b[:]) })
+	anyLarge := slices.ContainsFunc(drafts, func(d *Draft) bool { return d.size > chunkSize })
 	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
-		missing, err := missingFrom(inside, tx, sums)
+		// Nearly always all are new, or hardly one is, and the first ones show which. So the
+		// others are looked up only where not all of these are new, or they may be large;
+		// insert passes over small ones that are known.
+		first := min(len(sums), lookups)
+		missing, err := missingFrom(inside, tx.Each, sums[:first])
+		if err == nil && (len(missing) < first || anyLarge) {
+			var more []Sum
+			more, err = missingFrom(inside, tx.Each, sums[first:])
+			missing = append(missing, more...)
+		} else {
+			missing = append(missing, sums[first:]...)
+		}
 		if err != nil || len(missing) == 0 {
 			return err
 		}
@@ -195,11 +210,21 @@ func (s *Store) Replace(ctx context.Context, d *Draft) error {
 	return nil
 }
 
-// insert stores contents that are not there. ctx is the caller's, which may end at
-// any time; inside is that of the transaction, which must not.
+// insert stores contents. Large ones are not there, small ones may be. ctx is the
+// caller's, which may end at any time; inside is that of the transaction, which must not.
 func insert(ctx, inside context.Context, tx *sqlite.Tx, small, large []*Draft) error {
+	var last int64
+	err := tx.Each(inside, "SELECT coalesce(max(id), 0) FROM content", nil, func(rows *sql.Rows) error { return rows.Scan(&last) })
+	if err != nil {
+		return err
+	}
+	before, err := tx.Changes(inside)
+	if err != nil {
+		return err
+	}
 	var length int64
-	rows := tx.Bulk(inside, "INSERT INTO content (sum, length, bytes) VALUES ", 3)
+	// IGNORE: the constraints on sum and length hold of every draft but for a known one.
+	rows := tx.Bulk(inside, "INSERT OR IGNORE INTO content (sum, length, bytes) VALUES ", 3)
 	for _, d := range small {
 		if err := rows.Add(d.sum[:], d.size, d.bytes); err != nil {
 			return err
@@ -209,13 +234,25 @@ func insert(ctx, inside context.Context, tx *sqlite.Tx, small, large []*Draft) e
 	if err := rows.Flush(); err != nil {
 		return err
 	}
+	after, err := tx.Changes(inside)
+	if err != nil {
+		return err
+	}
+	count := int64(len(small))
+	if after-before != count { // some were known
+		if err := tx.Each(inside, "SELECT count(*), coalesce(sum(length), 0) FROM content WHERE id > $1", []any{last}, func(rows *sql.Rows) error {
+			return rows.Scan(&count, &length)
+		}); err != nil {
+			return err
+		}
+	}
 	for _, d := range large {
 		if err := insertLarge(ctx, inside, tx, d); err != nil {
 			return err
 		}
-		length += d.size
+		count, length = count+1, length+d.size
 	}
-	return tx.Exec(inside, "UPDATE total SET count = count + $1, length = length + $2", len(small)+len(large), length)
+	return tx.Exec(inside, "UPDATE total SET count = count + $1, length = length + $2", count, length)
 }
 
 // insertLarge stores a content in chunks. Most come from a file, so the bytes are

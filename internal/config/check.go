@@ -1,7 +1,11 @@
 package config
 
 import (
+	"cmp"
+	"net/url"
+	"slices"
 	"strings"
+	"time"
 )
 
 // both reports a key without the other, or the other without the key.
@@ -19,6 +23,40 @@ func (t table) login(user, password string) {
 		t.report(user, "goes with %s or %s_file; write both or none", password, password)
 	case strings.Contains(name, ":"):
 		t.report(user, "has a colon, which no user name may have (RFC 7617)")
+	}
+}
+
+// repository checks the keys that only an OAI-PMH repository has, and gives a Source
+// with one of them that kind.
+func (t table) repository(s *Source) {
+	keys := t.among("format also oai_set window")
+	if s.Kind == "" && len(keys) > 0 {
+		s.Kind = OAIPMH
+	}
+	if s.Kind != OAIPMH {
+		for _, key := range keys {
+			t.report(key, "is only for a Source of kind %q; leave it out", OAIPMH)
+		}
+		return
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return // which is reported
+	}
+	if u.Scheme == "file" {
+		t.report("url", "is a local file, and an OAI-PMH repository answers requests; write its base URL, like %q", "https://repository.example.org/oai")
+	}
+	asked := u.Query()
+	for _, x := range []struct{ key, argument, value string }{{"format", "metadataPrefix", s.Format}, {"oai_set", "set", s.OAISet}} {
+		if in := asked.Get(x.argument); in != "" && x.value != "" && in != x.value {
+			t.report(x.key, "is %q, and the url says %s=%s; write it in one place", x.value, x.argument, in)
+		}
+	}
+	if slices.Contains(s.Also, cmp.Or(s.Format, asked.Get("metadataPrefix"), "oai_dc")) {
+		t.report("also", "has the format that is harvested anyway; leave that out")
+	}
+	if s.Window > 0 && s.Window < 24*time.Hour {
+		t.report("window", `is shorter than a day, the datestamp of many repositories; write "1d" or more`)
 	}
 }
 

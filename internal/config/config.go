@@ -168,6 +168,11 @@ type Set struct {
 	Feeds  bool `toml:"feeds" default:"true"`
 	// Dumps publishes the contents in packages too; only with Content Mirror.
 	Dumps bool `toml:"dumps"`
+	// OAIPage is how many records an answer of the set's OAI-PMH repository has at most.
+	OAIPage int `toml:"oai_page" default:"100" range:"1 1000"`
+	// OAIFormats are formats of that repository, besides oai_dc and those that records
+	// came with by OAI-PMH; only with Content Mirror.
+	OAIFormats []Format `toml:"format"`
 	// Template is the configured set that this one was derived from, "" none.
 	Template string
 	// Sources in the order of the configuration: a record is published as the first
@@ -177,10 +182,20 @@ type Set struct {
 	Submit []Target `toml:"submit"`
 }
 
+// Format says which representations an OAI-PMH repository has in a format: those whose
+// profile is Namespace, and those of the media type Type without a profile.
+type Format struct {
+	Prefix    string `toml:"prefix" form:"metadataPrefix"` // metadataPrefix
+	Namespace string `toml:"namespace"`                    // of their root element
+	Schema    string `toml:"schema" form:"web"`            // URL of the XML Schema, "" none
+	Type      string `toml:"type" form:"media type"`       // "" none
+}
+
 // The kinds of Sources. An empty kind is detected from the document.
 const (
 	AtomPMH      = "atompmh"
 	ResourceSync = "resourcesync"
+	OAIPMH       = "oaipmh"
 	Feed         = "feed"
 	KindSIP      = "sip"
 )
@@ -197,7 +212,7 @@ type Source struct {
 	// Name is for people, and part of identifiers with Identity PerSource; "" is the
 	// URL.
 	Name string `toml:"name"`
-	Kind string `toml:"kind" oneof:"atompmh resourcesync feed sip"`
+	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed sip"`
 	// URL is as it was typed (http, https), or the file URL of a path. Of a
 	// Source of kind KindSIP it is the peer's, for people and for trust, or else
 	// the path of our own service, /sip/{set}.
@@ -214,7 +229,8 @@ type Source struct {
 	Every time.Duration `toml:"every" default:"1h"`
 	// FullEvery is the time between two harvests that read all that the Source
 	// has: the whole chain, to find archive documents that have changed (rule
-	// A12), or the Resource Lists, to compare them with what is known; 0 is never.
+	// A12), or the Resource Lists, to compare them with what is known, or the headers
+	// of all records (ListIdentifiers); 0 is never.
 	FullEvery time.Duration `toml:"full_every" default:"168h" range:"0s"`
 	// Overlap is how far below its mark a harvest reads (rule A2).
 	Overlap time.Duration `toml:"overlap" default:"1h" range:"0s"`
@@ -227,6 +243,14 @@ type Source struct {
 	// zero time selects all.
 	Prefixes []string  `toml:"prefix" form:"prefix"`
 	Since    time.Time `toml:"since"`
+	// Format, Also, OAISet and Window are for kind OAIPMH alone. Format is the
+	// metadataPrefix that is listed, "" what URL says, else oai_dc; Also are further
+	// ones, which are asked for record by record. OAISet is the setSpec of the records,
+	// "" what URL says, else all. Window divides a long list by datestamps; 0 does not.
+	Format string        `toml:"format" form:"metadataPrefix"`
+	Also   []string      `toml:"also" form:"metadataPrefix"`
+	OAISet string        `toml:"oai_set" form:"setSpec"`
+	Window time.Duration `toml:"window" range:"0s"`
 	// OwnContents: the contents of records come from the URL's own host, from
 	// ContentHosts and from AllowHosts alone; otherwise from any public address
 	// too. ContentHosts are written as AllowHosts are.

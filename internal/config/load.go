@@ -183,6 +183,9 @@ func (d *document) set(t table) Set {
 	if s.Inline != "" && s.Content != Mirror {
 		t.report("inline", `needs content = "mirror": nobody can be sent to content that stands in a feed`)
 	}
+	for _, in := range t.tables("format", "set.format") {
+		s.OAIFormats = append(s.OAIFormats, in.format(&s))
+	}
 	names, urls := map[string]bool{}, map[string]bool{}
 	for i, in := range t.tables("source", "set.source") {
 		source := d.source(in, s.Name)
@@ -213,6 +216,30 @@ func (d *document) set(t table) Set {
 	}
 	t.reportUnknown(keysOf(s))
 	return s
+}
+
+// format reads a format of the set's OAI-PMH repository.
+func (t table) format(s *Set) Format {
+	f := Format{}
+	t.decode(&f)
+	t.reportUnknown(keysOf(f))
+	u, err := url.Parse(f.Namespace)
+	switch same := func(o Format) bool { return o.Prefix == f.Prefix }; {
+	case s.Content != Mirror:
+		t.report("", "needs content = %q: bridge can hand out only what it keeps", Mirror)
+	case f.Prefix == "" && !t.empty("prefix"): // which is reported
+	case f.Prefix == "":
+		t.report("prefix", `is missing; write the metadataPrefix, like prefix = "mods"`)
+	case slices.ContainsFunc(s.OAIFormats, same):
+		t.report("prefix", "another format of the set is called %q; give each its own prefix", f.Prefix)
+	case f.Namespace == "":
+		t.report("namespace", `is missing; write that of the records' root element, like namespace = "http://www.loc.gov/mods/v3"`)
+	case err != nil || !u.IsAbs():
+		t.report("namespace", `%q is no URI; write that of the records' root element, like "http://www.loc.gov/mods/v3"`, f.Namespace)
+	case (f.Prefix == "oai_dc") != (f.Namespace == "http://www.openarchives.org/OAI/2.0/oai_dc/"):
+		t.report("prefix", `oai_dc is the prefix of the namespace "http://www.openarchives.org/OAI/2.0/oai_dc/", and of no other; write another prefix, or that namespace`)
+	}
+	return f
 }
 
 // once checks that a name and a URL are those of one Source or target of a set:
@@ -256,6 +283,7 @@ func (d *document) source(t table, set string) Source {
 		}
 		s.Kind = ResourceSync
 	}
+	t.repository(&s)
 	t.login("user", "password")
 	s.OwnContents, s.ContentHosts = t.contentHosts()
 	return s

@@ -73,7 +73,7 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("access %s: %v\n%s", access, err, text)
 			continue
 		}
-		sip := c.Sets[1].Sources[0].SIP
+		sip := c.Sets[2].Sources[0].SIP
 		if access != "" && (sip.Mode != Gateway || sip.Access.Kind != access || sip.Password.Reveal() == "") || sip.Formats[mods] == "" || sip.Schemas[sip.Formats[mods]] == "" {
 			t.Errorf("access %s: %+v", access, sip)
 		}
@@ -86,10 +86,10 @@ func TestKeys(t *testing.T) {
 	otherwise := map[string]string{
 		"TrustedProxies": "trusted_proxies", "AllowHosts": "allow_hosts", "Prefixes": "prefix", "Sets": "set", "Sources": "source",
 		"Access.Kind": "access", "Access.Token": "access_token", "Access.User": "access_user", "Access.Password": "access_password", "Access.Addresses": "access_addresses",
-		"BaseURL": "base_url", "PublicURL": "public_url", "RecordURL": "record_url", "URL": "url", "HELO": "helo", "SMTPListen": "smtp_listen", "SIPMessage": "sip_message",
+		"BaseURL": "base_url", "PublicURL": "public_url", "RecordURL": "record_url", "URL": "url", "HELO": "helo", "OAISet": "oai_set", "OAIPage": "oai_page", "OAIFormats": "format", "SMTPListen": "smtp_listen", "SIPMessage": "sip_message",
 	}
 	keys := 0
-	for _, table := range []any{Config{}, Set{}, Source{}, SIP{}, Access{}, Target{}, Mail{}, Snapshot{}, Limits{}} {
+	for _, table := range []any{Config{}, Set{}, Format{}, Source{}, SIP{}, Access{}, Target{}, Mail{}, Snapshot{}, Limits{}} {
 		for f := range reflect.TypeOf(table).Fields() {
 			key := f.Tag.Get("toml")
 			if key == "" {
@@ -213,7 +213,7 @@ password_file = "secret"
 	want := []Set{{
 		Name: "campus", Title: "Campus", Description: "All of it", Content: Redirect,
 		Prefer: []string{"application/rdf+xml"}, Formats: []string{"application/rdf+xml", "text/html"},
-		SegmentEvents: 50_000, SegmentHours: 1, Identity: PerSource, KeepLists: 30, KeepListsFor: 90 * 24 * time.Hour,
+		SegmentEvents: 50_000, SegmentHours: 1, OAIPage: 100, Identity: PerSource, KeepLists: 30, KeepListsFor: 90 * 24 * time.Hour,
 		Sources: []Source{{
 			Kind: AtomPMH, URL: "https://A.example:8443/feed.atom?x=1", Sets: OneSet, Every: 10 * time.Minute,
 			MaxDocuments: 5, HoldDeletions: time.Hour, User: "me", Password: Secret{"rosebud"},
@@ -342,6 +342,43 @@ inline = "give"
 [[set.source]]
 url = "http://h.example/2"
 `, []string{`:4: set "sent": inline: needs content = "mirror"`, `:9: set "odd": inline: "give" is not one of its values; write "take"`}},
+		"formats of a repository": {`[[set]]
+name = "maps"
+oai_page = 1001
+[[set.format]]
+prefix = "mods"
+namespace = "http://www.loc.gov/mods/v3"
+schema = "mods.xsd"
+type = "mods"
+kind = "x"
+[[set.format]]
+prefix = "mods"
+namespace = "urn:x"
+[[set.format]]
+namespace = "urn:x"
+[[set.format]]
+prefix = "a b"
+[[set.format]]
+prefix = "none"
+[[set.format]]
+prefix = "relative"
+namespace = "mods"
+[[set.format]]
+prefix = "oai_dc"
+namespace = "urn:x"
+[[set]]
+name = "links"
+content = "redirect"
+[[set.format]]
+prefix = "mods"
+namespace = "urn:x"
+`, []string{
+			`:3: set "maps": oai_page: 1001 is out of range; write a number from 1 to 1000`,
+			`:7: set "maps": format 1: schema: `, `:8: set "maps": format 1: type: "mods" is not a media type`, `:9: set "maps": format 1: kind: does not belong here`,
+			`:11: set "maps": format 2: prefix: another format of the set is called "mods"`, `:13: set "maps": format 3: prefix: is missing`, `:16: set "maps": format 4: prefix: `,
+			`:17: set "maps": format 5: namespace: is missing`, `:21: set "maps": format 6: namespace: "mods" is no URI`, `:23: set "maps": format 7: prefix: oai_dc is the prefix of`,
+			`:28: set "links": format 1: needs content = "mirror"`,
+		}},
 		"harvests": {`listen = "0.0.0.0:8080"
 lisen = "x"
 every = "1h"
@@ -398,7 +435,7 @@ since = 2026-01-01T00:00:00
 			`:14: set 1: formats: "xml" is not a media type`,
 			`:14: set 1: formats: "a/b" appears twice`,
 			`:15: set 1: source 1: url: is missing`,
-			`:16: set 1: source 1: kind: "atom" is not one of its values; write "atompmh", "resourcesync", "feed" or "sip"`,
+			`:16: set 1: source 1: kind: "atom" is not one of its values; write "atompmh", "resourcesync", "oaipmh", "feed" or "sip"`,
 			`:17: set 1: source 1: every: "soon" is not a duration`,
 			`:18: set 1: source 1: overlap: is a number; write a duration in quotes`,
 			`:19: set 1: source 1: urll: there is no such key; the nearest is "url"`,

@@ -14,7 +14,7 @@ import (
 // ParseSource reads a SOURCE of the command line, [set=][kind:]URL-or-path, and
 // fills in the defaults. What stands before the first "=" is a set only if it
 // has the form of a set's name, else the set is "main". What stands before the
-// first ":" is a kind only if it is one of the four. A path, relative to the
+// first ":" is a kind only if it is one of the five. A path, relative to the
 // working folder, must exist and becomes a file URL. Behind "sip:" may stand
 // nothing, or a SIP.RecordURL.
 func ParseSource(argument string) (set string, s Source, err error) {
@@ -37,7 +37,7 @@ func ParseSource(argument string) (set string, s Source, err error) {
 	return set, s, nil
 }
 
-func kinds() []string { return []string{AtomPMH, ResourceSync, Feed, KindSIP} }
+func kinds() []string { return []string{AtomPMH, ResourceSync, OAIPMH, Feed, KindSIP} }
 
 // parseSIP reads the text behind "sip:". The path of our own service adds nothing: it
 // is the URL of a Source whose peer has no name.
@@ -116,6 +116,9 @@ var (
 func guessMeaning(typed string) string {
 	if m := setLike.FindStringSubmatch(typed); m != nil && m[1] != strings.ToLower(m[1]) {
 		return fmt.Sprintf("; the name of a set is written in lower case: %s=", strings.ToLower(m[1]))
+	}
+	if before, after, ok := strings.Cut(typed, "="); ok && strings.Contains(after, "://") && !strings.Contains(before, "/") {
+		return fmt.Sprintf("; %q is no name of a set, which has letters a to z, digits and -", before)
 	}
 	if m := word.FindStringSubmatch(typed); m != nil {
 		return fmt.Sprintf(", and no kind %q: the kinds are %s", m[1], list(kinds()))

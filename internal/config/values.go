@@ -25,11 +25,13 @@ func form(name string) func(string) (string, error) {
 		"host":              checkHost,
 		"listen":            func(s string) (string, error) { _, _, err := checkListen(s); return s, err },
 		"mailbox":           checkMailbox,
+		"metadataPrefix":    checkPrefixOfFormat,
 		"media type":        checkMediaType,
 		"prefix":            checkPrefix,
 		"recipient":         func(s string) (string, error) { return checkRecipient(s, wanted) },
 		"record":            checkRecordURL,
 		"server":            checkServer,
+		"setSpec":           checkSetSpec,
 		"web":               checkWeb,
 	}[name]
 	if accept == nil {
@@ -202,6 +204,28 @@ func checkFormat(root, schema string) (string, error) {
 func checkMediaType(s string) (string, error) {
 	if mediaType, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(mediaType, "/") || strings.Contains(mediaType, "*") {
 		return "", fmt.Errorf("%q is not a media type; write it like %q", s, "application/rdf+xml")
+	}
+	return s, nil
+}
+
+var (
+	// metadataPrefix and setSpec are of characters that URLs take as they are
+	// (OAI-PMH 3.4 and 2.6); a setSpec has colons between its names. Some repositories
+	// are not that strict with theirs.
+	metadataPrefix = regexp.MustCompile(`^[^\s&?#"<>]+$`)
+	setSpec        = regexp.MustCompile(`^[^\s?#"<>]+$`)
+)
+
+func checkPrefixOfFormat(s string) (string, error) {
+	if !metadataPrefix.MatchString(s) {
+		return "", fmt.Errorf(`%q is not a metadataPrefix; write it like "oai_dc", as the repository's ?verb=ListMetadataFormats has it`, s)
+	}
+	return s, nil
+}
+
+func checkSetSpec(s string) (string, error) {
+	if !setSpec.MatchString(s) {
+		return "", fmt.Errorf(`%q is not a setSpec; write it like "physics:hep", as the repository's ?verb=ListSets has it`, s)
 	}
 	return s, nil
 }

@@ -21,7 +21,7 @@ func Need(t testing.TB, program, debianPackage string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
-		missing(t, program, debianPackage)
+		Missing(t, program, debianPackage)
 	}
 	return path
 }
@@ -41,12 +41,12 @@ func Module(t testing.TB, module, debianPackage string) (python string) {
 			return path
 		}
 	}
-	missing(t, "python3 module "+module, debianPackage)
+	Missing(t, "python3 module "+module, debianPackage)
 	return ""
 }
 
-// missing skips the test, or fails it, for want of a peer.
-func missing(t testing.TB, name, debianPackage string) {
+// Missing skips the test, or fails it under BRIDGE_PEERS=required, for want of a peer.
+func Missing(t testing.TB, name, debianPackage string) {
 	t.Helper()
 	if Required() {
 		t.Fatalf("peer %s is missing: install the Debian package %s (make deps does)", name, debianPackage)

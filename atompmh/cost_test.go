@@ -86,3 +86,12 @@ func TestManyLinks(t *testing.T) {
 		t.Errorf("the feed has %d links", n)
 	}
 }
+
+// What is wrong in front of the first entry is not kept, however much of it there is.
+func TestHeldIsBounded(t *testing.T) {
+	d := &Document{}
+	d.reader = NewReader(strings.NewReader(`<feed xmlns="`+Namespace+`">`+strings.Repeat("<updated>soon</updated>", 10_000)+`</feed>`), ReadOptions{Report: d.problem})
+	if _, err := d.reader.Next(); err == nil || len(d.held) == 0 || len(d.held) > maxHeld {
+		t.Errorf("%v, %d are kept", err, len(d.held))
+	}
+}

@@ -451,15 +451,17 @@ func (r *Reader) note(d *draftEntry, report reporter) {
 	if r.o.Strict {
 		r.strictStamp(&d.Entry, report)
 	}
-	late := Problem{Rule: ruleS1, Line: d.Line, Column: d.Column, Record: d.ID, Found: "entry updated " + d.UpdatedRaw}
+	late := func() Problem {
+		return Problem{Rule: ruleS1, Line: d.Line, Column: d.Column, Record: d.ID, Found: "entry updated " + d.UpdatedRaw, Expected: r.notLater()}
+	}
 	switch {
 	case r.seen.feedUpdates > 0:
 		if !r.feed.Updated.IsZero() && d.Updated.After(r.feed.Updated) {
-			late.Expected = r.notLater()
-			r.problem(late)
+			r.problem(late())
 		}
 	case d.Updated.After(r.seen.latestAt):
-		r.seen.latest, r.seen.latestAt = &late, d.Updated
+		p := late()
+		r.seen.latest, r.seen.latestAt = &p, d.Updated
 	}
 	if d.Kind == Deletion && r.seen.deletion == nil {
 		r.seen.deletion = &Problem{Rule: ruleS7, Line: d.Line, Column: d.Column, Record: d.ID,

@@ -433,8 +433,12 @@ func (f *Feed) older() (href string, paged bool) {
 	return "", false
 }
 
+// maxHeld is how many problems in front of the first entry are reported.
+const maxHeld = 100
+
 func (d *Document) problem(p Problem) {
 	switch {
+	case !d.live && len(d.held) == maxHeld:
 	case !d.live:
 		d.held = append(d.held, p)
 	case d.report != nil:

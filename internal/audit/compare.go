@@ -98,7 +98,7 @@ func (c *compared) compare() {
 	if here.Title != there.Title {
 		c.add(Metadata, "", "title "+quote(here.Title), "title "+quote(there.Title))
 	}
-	if here.Via.Href != there.Via.Href {
+	if event.Original(here.Via.Href) != event.Original(there.Via.Href) {
 		c.add(Metadata, "", "original "+cmp.Or(here.Via.Href, "none"), "original "+cmp.Or(there.Via.Href, "none"))
 	}
 	if here.Loc != there.Loc {
@@ -123,6 +123,9 @@ func (c *compared) representations() {
 		if n := at(here, there[i].Href); n >= 0 {
 			c.representation(&here[n], &there[i])
 			continue
+		}
+		if i > 0 && c.kind == harvest.OAIPMH && c.here.Pending == "" {
+			continue // only a request tells whether a record has a further format
 		}
 		found := "none"
 		if c.here.Pending != "" {
@@ -174,14 +177,14 @@ func bytesText(n int64) string {
 func quote(text string) string { return fmt.Sprintf("%q", text) }
 
 // categories returns the categories of a record as a text that does not depend on their
-// order.
+// order, nor on how often each is there.
 func categories(o *event.Observation) string {
 	var all []string
 	for _, c := range o.Categories {
 		all = append(all, strings.TrimSpace(c.Scheme+" "+c.Term+" "+c.Label))
 	}
 	slices.Sort(all)
-	return strings.Join(all, ", ")
+	return strings.Join(slices.Compact(all), ", ")
 }
 
 // links returns the links of a record that may be published in the same way. Whether the

@@ -67,6 +67,15 @@ func TestCompare(t *testing.T) {
 		})},
 		{name: "title", there: obs(func(o *event.Observation) { o.Title = "Maps" }), want: "metadata"},
 		{name: "original", there: obs(func(o *event.Observation) { o.Via.Href = "http://o.example/r" }), want: "metadata"},
+		{name: "original in another format", here: obs(func(o *event.Observation) {
+			o.Via.Href = "http://o.example/oai?verb=GetRecord&identifier=1&metadataPrefix=mods"
+		}),
+			there: obs(func(o *event.Observation) {
+				o.Via.Href = "http://o.example/oai?verb=GetRecord&identifier=1&metadataPrefix=oai_dc"
+			})},
+		{name: "a category twice", there: obs(func(o *event.Observation) { o.Categories = append(o.Categories, o.Categories[0]) })},
+		{name: "label of a category", there: obs(func(o *event.Observation) { o.Categories[1].Label = "Old" }), want: "metadata"},
+		{name: "scheme of a category", there: obs(func(o *event.Observation) { o.Categories[1].Scheme = "urn:s" }), want: "metadata"},
 		{name: "categories", there: obs(func(o *event.Observation) { o.Categories = o.Categories[:1] }), want: "metadata"},
 		{name: "a link", there: describes(true), want: "metadata"},
 		{name: "whose target the set has or not", here: describes(true), there: describes(false)},

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -276,7 +277,18 @@ func (s *sourceAudit) askOriginal(ctx context.Context, here *eventlog.Said) orig
 	if limit == 0 {
 		limit = 64 << 20
 	}
-	sum, _, why, err := harvest.CompareContent(&stated, io.Reader(fetch.Limit(resp.Body, limit, "an original")))
+	body := io.Reader(fetch.Limit(resp.Body, limit, "an original"))
+	if translate.PrefixOf(o.Via.Href) != "" { // it is in an answer of OAI-PMH
+		metadata, err := harvest.ReadOriginal(resp, body, o.Via.Href, &s.src.Limits)
+		if errors.Is(err, harvest.ErrGone) {
+			out.found = []Finding{{Kind: Original, URL: o.Via.Href, Found: stated.Hash, Expected: "nothing: the repository does not have it"}}
+			return out
+		} else if err != nil {
+			return fail(err)
+		}
+		body = bytes.NewReader(metadata)
+	}
+	sum, _, why, err := harvest.CompareContent(&stated, body)
 	if err != nil {
 		return fail(err)
 	}

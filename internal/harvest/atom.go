@@ -11,7 +11,6 @@ import (
 	"iter"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
@@ -32,8 +31,7 @@ type atomWalk struct {
 
 // atomEntry is what an entry says of its record.
 type atomEntry struct {
-	Item         event.Item
-	Updated      time.Time
+	Item         *event.Item
 	Kind         atompmh.Kind // 0 of a bad entry
 	Line, Column int
 	Input        []byte
@@ -109,7 +107,7 @@ func (w *atomWalk) result() walkResult {
 	return o
 }
 
-func (w *atomWalk) record(e *atomEntry) string { return e.Item.Record }
+func (w *atomWalk) record(e atomEntry) string { return e.Item.Record }
 
 // atomDocument is one document of the feed.
 type atomDocument struct {
@@ -169,14 +167,14 @@ func (d *atomDocument) add(b *backlog[atomEntry], e *atompmh.Entry) {
 	}
 	it.Late = d.doc.Late(e.Updated)
 	input := d.input()
-	b.add(atomEntry{Item: it, Updated: e.Updated, Kind: e.Kind, Line: e.Line, Column: e.Column, Input: input}, 2*len(input)+len(it.Inline))
+	b.add(atomEntry{Item: it, Kind: e.Kind, Line: e.Line, Column: e.Column, Input: input}, 2*len(input)+len(it.Inline))
 }
 
 // item is what an entry says of its record, as the log takes it.
-func (r *run) item(e *atompmh.Entry) (event.Item, error) {
+func (r *run) item(e *atompmh.Entry) (*event.Item, error) {
 	wants := r.selection()
 	o, err := translate.FromEntry(e, &wants)
-	it := event.Item{Observation: o}
+	it := &event.Item{Observation: o}
 	it.Claim = it.ClaimOf()
 	return it, err
 }
@@ -215,7 +213,7 @@ func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) 
 	if !identifiesRecord(e.ID) {
 		return
 	}
-	met := atomEntry{Item: event.Item{Quarantine: true}, Updated: e.Updated}
+	met := atomEntry{Item: &event.Item{Quarantine: true}}
 	met.Item.Record, met.Item.SourceIdentifier = d.w.r.src.Selection.Identifier(e.ID)
 	met.Item.Order = stampOrUnknown(e.Updated)
 	b.add(met, 0)
@@ -239,7 +237,7 @@ func ruleOf(err error) string {
 // latest returns of each record the entry that counts: the newest one, of several the
 // first that is not bad. They are in the order of their stamps, and those with
 // equal stamps in the order of the document.
-func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entries []atomEntry) ([]event.Item, error) {
+func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entries []atomEntry) ([]*event.Item, error) {
 	if d.w.found == nil {
 		d.w.found = map[string]int{}
 	}
@@ -255,7 +253,7 @@ func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entrie
 			continue
 		}
 		counts := &entries[at]
-		switch c := e.Updated.Compare(counts.Updated); {
+		switch c := e.Item.Order.Compare(counts.Item.Order); {
 		case c > 0, c == 0 && counts.Kind == 0 && e.Kind != 0:
 			*counts = *e
 		case c == 0 && e.Kind != 0 && e.Kind != counts.Kind && !counts.Item.Unselected:
@@ -269,7 +267,7 @@ func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entrie
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Or(entries[a].Item.Order.Compare(entries[b].Item.Order), a-b) })
-	items := make([]event.Item, n)
+	items := make([]*event.Item, n)
 	for i, at := range order {
 		e := &entries[at]
 		// An active entry without a wanted format (A14) is no absence.

@@ -55,7 +55,7 @@ func readLegacy(body []byte) {
 	if err != nil {
 		return
 	}
-	p, b := r.newFeedPage(doc, &follow.Answer{URL: "http://h.example/feed"}), &backlog[event.Item]{r: r}
+	p, b := r.newFeedPage(doc, &follow.Answer{URL: "http://h.example/feed"}), &backlog[*event.Item]{r: r}
 	_, _ = p.read(b, func() error { return nil })
 }
 

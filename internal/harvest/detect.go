@@ -17,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
+	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
@@ -25,7 +26,8 @@ const sniffed = 100
 
 // detect finds out the kind of a Source by what its URL answers: a ResourceSync
 // document, a sitemap, or a page or host that leads to one; an Atom-PMH feed, or
-// another feed. For anything else the error is a *kindError.
+// another feed; an OAI-PMH repository, which some software answers for only when a verb
+// is asked. For anything else the error is a *kindError.
 func detect(ctx context.Context, src *Source) (kind string, err error) {
 	client, err := follow.New(follow.Options{HTTP: src.Client, Start: src.URL, AllowHost: src.AllowHost,
 		Accept: "application/atom+xml, application/xml;q=0.9, application/json;q=0.8, */*;q=0.5"})
@@ -46,12 +48,46 @@ func detect(ctx context.Context, src *Source) (kind string, err error) {
 	default:
 		what = fmt.Sprintf("%s: HTTP status %d", src.URL, follow.Status(err))
 	}
+	identifies, tried := src.identifies(ctx, client)
+	if identifies {
+		return OAIPMH, nil
+	}
 	_, err = src.lists().Discover(ctx)
 	var nothing *resourcesync.NoSourceError
 	if errors.As(err, &nothing) {
-		return "", &kindError{URL: src.URL, Found: what, Tried: nothing.Tried}
+		return "", &kindError{URL: src.URL, Found: what, Tried: append(tried, nothing.Tried...)}
 	}
 	return ResourceSync, err
+}
+
+// identifies reports whether the Source's URL is that of an OAI-PMH repository: the
+// request for its Identify is answered in that protocol. If not, tried says what the
+// answer was.
+func (src *Source) identifies(ctx context.Context, client *follow.Client) (is bool, tried []resourcesync.Tried) {
+	base, _, err := oaipmh.ParseURL(src.URL)
+	if err != nil {
+		return false, nil // a local file
+	}
+	at := (&oaipmh.Request{Verb: oaipmh.Identify}).URL(base)
+	t := resourcesync.Tried{Place: "the request of OAI-PMH", URL: at}
+	answer, err := client.Get(ctx, at, follow.Validators{})
+	if err == nil {
+		defer answer.Close()
+		var kind string
+		if kind, t.Answer, err = src.sniff(answer); kind == OAIPMH {
+			return true, nil
+		}
+		t.Answer = strings.TrimPrefix(t.Answer, answer.URL+": ")
+		if kind != "" {
+			t.Answer = "a document of kind " + kind
+		}
+	}
+	if status := follow.Status(err); status != 0 {
+		t.Answer = fmt.Sprintf("HTTP status %d", status)
+	} else if err != nil {
+		t.Answer = err.Error()
+	}
+	return false, []resourcesync.Tried{t}
 }
 
 // SetsOf asks a ResourceSync Source for its sets of resources, and returns the URL that
@@ -84,7 +120,10 @@ type kindError struct {
 func (e *kindError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Found)
-	b.WriteString("; want an Atom, RSS or JSON feed, a ResourceSync document, a sitemap, or a page or host that leads to one")
+	if strings.HasSuffix(e.Found, "HTTP status 404") {
+		b.WriteString(": check the URL")
+	}
+	b.WriteString("; want an Atom, RSS or JSON feed, a ResourceSync document, a sitemap, a page or host that leads to one, or the base URL of an OAI-PMH repository, whose path is like /oai/request (DSpace), /cgi/oai2 (EPrints) or /index.php/NAME/oai (OJS)")
 	between := ". Looked besides at: "
 	for _, t := range e.Tried {
 		if t.URL == e.URL && t.Place == "the address itself" {
@@ -138,6 +177,8 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	switch name := strings.ToLower(s.Local); {
 	case name == "urlset", name == "sitemapindex", resourcesync.IsConsidered(s.Space, s.Local, s.Attrs):
 		return ResourceSync, "", nil
+	case s.Space == oaipmh.Namespace, name == "oai-pmh":
+		return OAIPMH, "", nil
 	case s.Space == atompmh.Namespace && s.Local == "feed":
 		a.Body = io.MultiReader(&root, in)
 		return sniffAtom(a), "", nil

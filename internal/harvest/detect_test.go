@@ -33,6 +33,8 @@ func TestDetect(t *testing.T) {
 		{"a blog", atom(entry(`<link href="/r"/><content>text</content>`)), Feed},
 		{"an archived blog with alternates", atom(`<link rel="prev-archive" href="/1"/>` + entry(`<link href="/r"/><content>text</content>`)), AtomPMH},
 		{"archived, with content src alone", atom(`<link rel="prev-archive" href="/1"/>` + entry(`<content src="/r" type="a/b"/>`)), Feed},
+		{"an answer of OAI-PMH", `<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><responseDate/><error code="badVerb"/></OAI-PMH>`, OAIPMH},
+		{"an answer of OAI-PMH in no namespace", `<OAI-PMH><error code="badVerb"/></OAI-PMH>`, OAIPMH},
 		{"a blog with a prefix that is not declared", `<feed xmlns="http://www.w3.org/2005/Atom">` + head + `<georss:point>1 2</georss:point>` + entry(`<link href="/r"/><content>text</content>`) + `</feed>`, Feed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,5 +73,50 @@ func TestSetsOfDumps(t *testing.T) {
 		if err != nil || len(urls) != 1 || urls[0] != s.URL+"/dump" {
 			t.Errorf("%s: %q, %v", capability, urls, err)
 		}
+	}
+}
+
+// An OAI-PMH repository is known by any request that a person copies, and by its base
+// URL, which some software answers for only when a verb is asked. That takes one more
+// request, and what is none is looked at as before.
+func TestDetectRepository(t *testing.T) {
+	const identify = `<?xml version="1.0"?><OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><Identify/></OAI-PMH>`
+	for _, tt := range []struct {
+		name, url, bare string
+		status          int
+		want            string
+		requests        int
+	}{
+		{"a list", "/oai?verb=ListRecords&metadataPrefix=oai_dc&set=a%3Ab", "", 200, OAIPMH, 1},
+		{"a base URL that answers with an error", "/oai", `<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><error code="badVerb"/></OAI-PMH>`, 200, OAIPMH, 1},
+		{"DSpace: a page", "/oai/request", "<!DOCTYPE html><html><title>DSpace OAI-PMH Data Provider</title></html>", 200, OAIPMH, 2},
+		{"EPrints: not found", "/cgi/oai2", "not found", 404, OAIPMH, 2},
+		{"OJS: bad request", "/index.php/journal/oai", "", 400, OAIPMH, 2},
+		{"a resumptionToken that has expired", "/oai?verb=ListRecords&resumptionToken=x%26y", "expired", 404, OAIPMH, 2},
+		{"a page of something else", "/home", "<html>Welcome</html>", 200, "", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			requests := 0
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests++
+				switch path, _, _ := strings.Cut(tt.url, "?"); {
+				case r.URL.Path != path:
+					http.NotFound(w, r)
+				case tt.want != "" && r.URL.Query().Get("verb") != "" && r.URL.Query().Get("resumptionToken") == "":
+					_, _ = io.WriteString(w, identify)
+				default:
+					w.WriteHeader(tt.status)
+					_, _ = io.WriteString(w, tt.bare)
+				}
+			}))
+			defer s.Close()
+			got, err := detect(context.Background(), &Source{URL: s.URL + tt.url, Client: s.Client()})
+			if got != tt.want || tt.requests != 0 && requests != tt.requests {
+				t.Errorf("kind %q after %d requests, %v; want %q after %d", got, requests, err, tt.want, tt.requests)
+			}
+			if tt.want == "" && !strings.Contains(fmt.Sprint(err), "the request of OAI-PMH "+s.URL+"/home?verb=Identify: an HTML page") {
+				t.Errorf("%v does not say what was tried", err)
+			}
+		})
 	}
 }

@@ -49,7 +49,7 @@ func pathsOf(e *resourcesync.Entry, reps []event.Representation) []string {
 // loadPackage downloads the package whose manifest the document is, if that costs less
 // than to ask for the contents that are needed one by one. items are what entries, n in
 // number, say last; the document may have more.
-func (d *listDocument) loadPackage(ctx context.Context, items []event.Item, n int) error {
+func (d *listDocument) loadPackage(ctx context.Context, items []*event.Item, n int) error {
 	p, r := d.doc.Package(), d.r
 	switch {
 	case p == nil, d.single, !r.src.mirrors(), n == 0:
@@ -60,7 +60,11 @@ func (d *listDocument) loadPackage(ctx context.Context, items []event.Item, n in
 	var requests, size int64
 	for part := range slices.Chunk(items, mirrorBatch) {
 		// With Start the answer does not depend on what of this walk is durable yet.
-		needs, err := r.h.Log.NeedsContent(ctx, &event.Batch{Source: r.src.ID, Mode: event.ModeWalk, Start: true, Items: part})
+		in := event.Batch{Source: r.src.ID, Mode: event.ModeWalk, Start: true}
+		for _, it := range part {
+			in.Items = append(in.Items, *it)
+		}
+		needs, err := r.h.Log.NeedsContent(ctx, &in)
 		if err != nil {
 			return err
 		}

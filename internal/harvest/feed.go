@@ -57,8 +57,8 @@ func (w *feedWalk) begin(context.Context, []byte) (err error) {
 	return err
 }
 
-func (w *feedWalk) documents(ctx context.Context) iter.Seq2[document[event.Item], error] {
-	return func(yield func(document[event.Item], error) bool) {
+func (w *feedWalk) documents(ctx context.Context) iter.Seq2[document[*event.Item], error] {
+	return func(yield func(document[*event.Item], error) bool) {
 		defer w.client.Close()
 		if err := w.pages(ctx, func(d *feedPage) bool { return yield(d, nil) }); err != nil {
 			yield(nil, err)
@@ -217,7 +217,7 @@ func (p *feedPage) origin() event.Document {
 
 // read translates the items. One that cannot be taken goes to quarantine; its record, if
 // it is known, counts as met.
-func (p *feedPage) read(b *backlog[event.Item], afterEntry func() error) (whole bool, err error) {
+func (p *feedPage) read(b *backlog[*event.Item], afterEntry func() error) (whole bool, err error) {
 	for i := range p.doc.items {
 		it := &p.doc.items[i]
 		if p.counts[it.entry.ID] == it {
@@ -226,7 +226,7 @@ func (p *feedPage) read(b *backlog[event.Item], afterEntry func() error) (whole 
 		if it.rule != "" {
 			b.addBad(event.Quarantined{URL: p.answer.URL, Line: it.entry.Line, Column: it.entry.Column, Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
 			if identifiesRecord(it.entry.ID) {
-				bad := event.Item{Quarantine: true}
+				bad := &event.Item{Quarantine: true}
 				bad.Record, bad.SourceIdentifier = p.r.src.Selection.Identifier(it.entry.ID)
 				b.add(bad, 0)
 			}
@@ -238,7 +238,7 @@ func (p *feedPage) read(b *backlog[event.Item], afterEntry func() error) (whole 
 	return true, nil
 }
 
-func (p *feedPage) translate(b *backlog[event.Item], it *feedItem) {
+func (p *feedPage) translate(b *backlog[*event.Item], it *feedItem) {
 	item, err := p.r.feedItem(it)
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
@@ -256,9 +256,9 @@ func (p *feedPage) translate(b *backlog[event.Item], it *feedItem) {
 
 // latest returns the items in the order of their dates, those that are bad last. It
 // takes over the memory of the entries.
-func (p *feedPage) latest(_ context.Context, b *backlog[event.Item], items []event.Item) ([]event.Item, error) {
+func (p *feedPage) latest(_ context.Context, b *backlog[*event.Item], items []*event.Item) ([]*event.Item, error) {
 	b.values = nil
-	slices.SortStableFunc(items, func(a, b event.Item) int {
+	slices.SortStableFunc(items, func(a, b *event.Item) int {
 		switch {
 		case a.Quarantine != b.Quarantine && a.Quarantine:
 			return 1
@@ -318,7 +318,7 @@ func undeleted(a, b *feedItem) *feedItem {
 // feedItem translates an item into an observation. Nothing in such feeds orders items
 // reliably, so Order stays unknown. Items are edited without a new date, so the claim
 // covers the whole item.
-func (r *run) feedItem(it *feedItem) (event.Item, error) {
+func (r *run) feedItem(it *feedItem) (*event.Item, error) {
 	wants := r.selection()
 	if len(wants.Formats) > 0 && translate.Wanted(wants.Formats, "text/html") {
 		// Most links of most feeds have no type and lead to a page.
@@ -326,7 +326,7 @@ func (r *run) feedItem(it *feedItem) (event.Item, error) {
 	}
 	o, err := translate.FromEntry(&it.entry, &wants)
 	if err != nil {
-		return event.Item{}, err
+		return nil, err
 	}
 	o.Order = event.Stamp{}
 	if !o.Deleted {
@@ -338,14 +338,14 @@ func (r *run) feedItem(it *feedItem) (event.Item, error) {
 		}
 	}
 	if err := o.Bound(); err != nil {
-		return event.Item{}, err
+		return nil, err
 	}
 	o.Claim = o.ClaimOf()
 	if it.content != [sha256.Size]byte{} {
 		both := sha256.Sum256(binary.BigEndian.AppendUint64(it.content[:], uint64(o.Claim)))
 		o.Claim = int64(binary.BigEndian.Uint64(both[:]))
 	}
-	return event.Item{Observation: o}, nil
+	return &event.Item{Observation: o}, nil
 }
 
 // reread reads quarantined items.

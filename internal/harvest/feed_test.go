@@ -30,13 +30,13 @@ func readFeed(r *run, body []byte) (*feedDocument, error) {
 
 // itemsOf returns what a document says of its records, in its order, and the bad
 // input.
-func itemsOf(t testing.TB, r *run, doc *feedDocument) (items []event.Item, bad []event.Quarantined) {
+func itemsOf(t testing.TB, r *run, doc *feedDocument) (items []*event.Item, bad []event.Quarantined) {
 	t.Helper()
-	p, b := r.newFeedPage(doc, &follow.Answer{URL: r.src.URL}), &backlog[event.Item]{r: r}
+	p, b := r.newFeedPage(doc, &follow.Answer{URL: r.src.URL}), &backlog[*event.Item]{r: r}
 	if _, err := p.read(b, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(b.values, func(it event.Item) bool { return it.Quarantine }), b.quarantine
+	return slices.DeleteFunc(b.values, func(it *event.Item) bool { return it.Quarantine }), b.quarantine
 }
 
 // harvested tells what a document comes to: the feed, its items, what is
@@ -47,7 +47,7 @@ func harvested(t testing.TB, r *run, doc *feedDocument) []string {
 	r.advise(doc, r.src.URL)
 	items, bad := itemsOf(t, r, doc)
 	for i := range items {
-		lines = append(lines, lineOf(&items[i]))
+		lines = append(lines, lineOf(items[i]))
 	}
 	for _, q := range bad {
 		lines = append(lines, join("quarantined", q.Rule, q.Record, q.Reason))

@@ -32,7 +32,8 @@ const (
 	// mirrorBatch is how many records of a mirror are committed at once, after their
 	// contents were fetched.
 	mirrorBatch = 1000
-	// packageBatch is how many are, when their contents are in a package on the disk.
+	// packageBatch is how many are, when their contents are in a package on the disk, or
+	// in the store already.
 	packageBatch = 5000
 	// putBytes is how many fetched bytes are put into the store at once.
 	putBytes = 16 << 20
@@ -43,7 +44,7 @@ func (r *run) batchSize() int {
 	switch {
 	case !r.src.mirrors():
 		return r.h.batchSize()
-	case r.pack.Load() != nil:
+	case r.keepsArrivals(), r.pack.Load() != nil:
 		return min(r.h.batchSize(), packageBatch)
 	}
 	return min(r.h.batchSize(), mirrorBatch)
@@ -72,14 +73,17 @@ func (r *run) fetchAndCommit(ctx context.Context, b *event.Batch) error {
 	if err != nil {
 		return err
 	}
-	return r.fetchMissed(ctx, b, wanted, out.Outcomes)
+	if missed := r.missed(b, wanted, out.Outcomes); missed != nil {
+		return r.fetchAndCommit(ctx, missed)
+	}
+	return nil
 }
 
-// fetchMissed fetches the contents that only Append has found to be needed, and asks the
-// URLs of the records of which it cannot know whether the item holds. Contents that were
-// needed before and not asked for stay pending.
-func (r *run) fetchMissed(ctx context.Context, b *event.Batch, wanted []int, outcomes []event.Outcome) error {
-	missed := event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
+// missed returns a batch of the items whose contents only Append has found to be needed,
+// and of those that hold only if the URLs of their records say so; nil for none. Contents
+// that were needed before and not asked for stay pending.
+func (r *run) missed(b *event.Batch, wanted []int, outcomes []event.Outcome) *event.Batch {
+	missed := &event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
 	for i, o := range outcomes {
 		_, asked := slices.BinarySearch(wanted, i)
 		switch {
@@ -94,7 +98,17 @@ func (r *run) fetchMissed(ctx context.Context, b *event.Batch, wanted []int, out
 	if len(missed.Items) == 0 {
 		return nil
 	}
-	return r.fetchAndCommit(ctx, &missed)
+	return missed
+}
+
+// lackContent reports whether items may need contents that are not there yet.
+func lackContent(items []event.Item) bool {
+	for i := range items {
+		if it := &items[i]; !it.Fetched && !it.Unselected && len(it.Representations) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // neededContents returns the indexes of the items whose content is needed, or whose URL
@@ -102,7 +116,7 @@ func (r *run) fetchMissed(ctx context.Context, b *event.Batch, wanted []int, out
 func (r *run) neededContents(ctx context.Context, b *event.Batch) (wanted []int, err error) {
 	mirror := r.src.Content == event.Mirror
 	var needs []bool
-	if b.Mode == event.ModeWalk && mirror {
+	if b.Mode == event.ModeWalk && mirror && lackContent(b.Items) {
 		b.Source = r.src.ID
 		if needs, err = r.h.Log.NeedsContent(ctx, b); err != nil {
 			return nil, err
@@ -111,7 +125,7 @@ func (r *run) neededContents(ctx context.Context, b *event.Batch) (wanted []int,
 	for i := range b.Items {
 		switch b.Mode {
 		case event.ModeWalk:
-			if mirror && needs[i] {
+			if needs != nil && needs[i] {
 				wanted = append(wanted, i)
 			}
 		case event.ModeSettle:
@@ -180,6 +194,7 @@ type contentJob struct {
 	item, rep int
 	host      string
 	waits     *atomic.Bool // the request has no answer yet
+	came      bool         // it came with what was said of its record
 	sum       [32]byte
 	size      int64
 	mediaType string
@@ -217,16 +232,17 @@ func (r *run) fetchContents(ctx context.Context, b *event.Batch, wanted []int) e
 		if r.asksOnly(&b.Items[i]) {
 			reps = reps[:min(len(reps), 1)]
 		}
+		left[i] = len(reps)
 		for rep := range reps {
-			left[i]++
 			jobs = append(jobs, newJob(i, rep, reps[rep].Href))
 		}
 	}
+	got := make(map[int][]contentJob, len(wanted))
+	jobs, came := r.takeInline(ctx, jobs, b, keep)
 	r.needed.Add(int64(len(jobs)))
 	r.setActivity("fetching contents", time.Time{})
-	got := make(map[int][]contentJob, len(wanted))
 	jobs, unpacked := r.unpackAll(ctx, jobs, b, keep)
-	for _, f := range unpacked {
+	for _, f := range slices.Concat(came, unpacked) {
 		got[f.item] = append(got[f.item], f)
 	}
 	for _, f := range r.fetchAll(ctx, jobs, !r.walking, func(ctx context.Context, j contentJob) contentJob {
@@ -272,11 +288,17 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 	defer defect.Recover(&failed)
 	it := &b.Items[j.item]
 	rep, document := &it.Representations[j.rep], b.Documents[it.Document].URL
-	if r.asksOnly(it) {
+	switch {
+	case r.asksOnly(it) && r.src.Kind == OAIPMH:
+		return r.askRecord(ctx, j, rep.Href)
+	case r.asksOnly(it):
 		return r.askURL(ctx, j, rep.Href)
 	}
 	if event.IsInline(rep.Href) {
-		return r.takeInline(ctx, j, it, keep)
+		return r.openInline(ctx, j, it, keep)
+	}
+	if r.src.Kind == OAIPMH {
+		return r.fetchRecord(ctx, j, rep, keep)
 	}
 	if !fetchable(rep.Href, document) {
 		j.never, j.err = true, fmt.Errorf("%s is not fetched: only http and https are, and local files that a local document names", rep.Href)
@@ -304,36 +326,49 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 	return first
 }
 
-// takeInline stores content that came with what was said of its record. That of an
-// observation which the log has kept was stored when it came.
-func (r *run) takeInline(ctx context.Context, j contentJob, it *event.Item, keep *contentWriter) contentJob {
+// takeInline stores content that came with what was said of its record. It returns what
+// became of that, and the jobs that are left, to be asked for.
+func (r *run) takeInline(ctx context.Context, jobs []contentJob, b *event.Batch, keep *contentWriter) (left, done []contentJob) {
+	left = jobs[:0]
+	for _, j := range jobs {
+		it := &b.Items[j.item]
+		if j.rep != 0 || it.Inline == nil || r.asksOnly(it) {
+			left = append(left, j)
+			continue
+		}
+		rep := &it.Representations[j.rep]
+		j.mediaType, j.came = rep.Type, true
+		done = append(done, r.keepContent(ctx, j, rep, "the content of the entry", bytes.NewReader(it.Inline), newHashCheck(rep), keep))
+	}
+	return left, done
+}
+
+// openInline finds content in the store that came with what was said of its record, and
+// was stored then: the log has kept the observation.
+func (r *run) openInline(ctx context.Context, j contentJob, it *event.Item, keep *contentWriter) contentJob {
 	rep := &it.Representations[j.rep]
 	if own := cmp.Or(it.SourceIdentifier, it.Record); !r.src.Selection.Inline || rep.Href != event.InlineHref(own) && rep.Href != event.InlineHref(it.Record) {
 		// The store has the contents of all sets: who knows a hash does not get them so.
 		j.never, j.err = true, fmt.Errorf("%s is not fetched: the set takes no content of this entry", rep.Href)
 		return j
 	}
-	if sum, err := content.ParseSum(rep.SHA256()); err == nil && it.Inline == nil {
-		blob, err := r.h.Contents.Open(ctx, sum)
-		switch {
-		case err == nil:
-			j.sum, j.size = sum, blob.Size()
-			if j.err = blob.Close(); j.err != nil {
-				keep.fail(j.err)
-			}
-			return j
-		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, content.ErrDamaged):
-			keep.fail(err)
-			j.err = err
-		}
-	}
-	if it.Inline == nil {
-		j.never, j.err = true, cmp.Or(j.err, errors.New("its content came with the entry, and is not in the store: a harvest with --full reads it"))
+	j.never, j.err = true, errors.New("its content came with the entry, and is not in the store: a harvest with --full reads it")
+	sum, err := content.ParseSum(rep.SHA256())
+	if err != nil {
 		return j
 	}
-	check := newHashCheck(rep)
-	j.mediaType = rep.Type
-	return r.keepContent(ctx, j, rep, "the content of the entry", bytes.NewReader(it.Inline), check, keep)
+	blob, err := r.h.Contents.Open(ctx, sum)
+	switch {
+	case err == nil:
+		j.sum, j.size, j.never = sum, blob.Size(), false
+		if j.err = blob.Close(); j.err != nil {
+			keep.fail(j.err)
+		}
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, content.ErrDamaged):
+		keep.fail(err)
+		j.err = err
+	}
+	return j
 }
 
 // askURL finds out the status that a URL answers with. It does not read the body.
@@ -399,10 +434,7 @@ func (r *run) fetchFrom(ctx context.Context, j contentJob, rep *event.Representa
 // keepContent reads a representation to its end, compares it with what is stated, and
 // passes it to the store. from says where it comes from.
 func (r *run) keepContent(ctx context.Context, j contentJob, rep *event.Representation, from string, in io.Reader, check *hashCheck, keep *contentWriter) contentJob {
-	limit := r.src.Limits.Record
-	if limit == 0 {
-		limit = 64 << 20
-	}
+	limit := r.recordLimit()
 	body := &errorReader{r: fetch.Limit(in, limit, "a representation")}
 	draft, err := r.h.Contents.Draft(io.TeeReader(body, check), limit)
 	if err != nil {
@@ -420,12 +452,15 @@ func (r *run) keepContent(ctx context.Context, j contentJob, rep *event.Represen
 		j.err = errors.Join(fmt.Errorf("%s%s: %s", mismatch, from, why), draft.Close())
 		return j
 	}
-	if r.fetched.Add(1)%100 == 0 {
+	if !j.came && r.fetched.Add(1)%100 == 0 {
 		r.reportProgress()
 	}
 	keep.add(ctx, draft)
 	return j
 }
+
+// recordLimit is how many bytes a representation may have.
+func (r *run) recordLimit() int64 { return cmp.Or(r.src.Limits.Record, 64<<20) }
 
 // mismatch is how the reason begins for which content waits that is not as its list
 // says.
@@ -494,6 +529,7 @@ func (r *run) applyContents(it *event.Item, got []contentJob, again bool) {
 			it.After = max(it.After, event.MicrosOf(f.after))
 		}
 		switch {
+		case errors.Is(f.err, errNoFormat) && f.rep > 0: // the record is there without it
 		case f.never:
 			never = append(never, f.err.Error()+f.besides())
 		case f.err != nil && !f.final && (!again || strings.HasPrefix(f.err.Error(), mismatch)):
@@ -588,8 +624,7 @@ const untyped = "application/octet-stream"
 // fetches no contents: an alternate link of Atom-PMH must have one. It asks for each
 // once, when the record has changed.
 func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
-	lacksType := func(rep event.Representation) bool { return rep.Type == "" }
-	if r.src.Content == event.Mirror || !slices.ContainsFunc(b.Items, func(it event.Item) bool { return slices.ContainsFunc(it.Representations, lacksType) }) {
+	if r.src.Content == event.Mirror || !lackType(b.Items) {
 		return nil
 	}
 	var needs []bool
@@ -603,7 +638,7 @@ func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
 	var jobs []contentJob
 	for i := range b.Items {
 		it := &b.Items[i]
-		if needs != nil && !needs[i] || !slices.ContainsFunc(it.Representations, lacksType) {
+		if needs != nil && !needs[i] || !lackType(b.Items[i:i+1]) {
 			continue
 		}
 		it.Representations = slices.Clone(it.Representations)
@@ -638,6 +673,18 @@ func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
 		it.Preferred = translate.Preferred(r.src.Selection.Prefer, it.Representations)
 	}
 	return context.Cause(ctx)
+}
+
+// lackType reports whether the media type of some representation is not known.
+func lackType(items []event.Item) bool {
+	for i := range items {
+		for j := range items[i].Representations {
+			if items[i].Representations[j].Type == "" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // headType asks for the media type of what is at a URL.

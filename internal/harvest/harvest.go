@@ -15,8 +15,9 @@
 // The end of a walk (walk.go) applies what only all documents together show: records
 // with an earlier stamp than before, deletions by absence, and the new mark.
 //
-// The lists of a ResourceSync Source (lists.go), its dumps (dump.go), and the pages of a legacy feed
-// (feed.go) pass the same functions; each protocol has a walker. operator.go executes
+// The lists of a ResourceSync Source (lists.go), its dumps (dump.go), those of an OAI-PMH
+// repository (oai.go, getrecord.go), whose contents come along (arrivals.go), and the pages
+// of a legacy feed (feed.go) pass the same functions; each protocol has a walker. operator.go executes
 // commands of the operator, audit.go reads a Source for an audit and repairs what that has
 // found, report.go reports a harvest, and capacity.go limits the memory of all harvests.
 package harvest
@@ -58,7 +59,7 @@ type Limits struct {
 type Source struct {
 	ID   event.SourceID
 	Set  string
-	Kind string // atompmh, resourcesync, feed or sip; "" when it is to be found out
+	Kind string // atompmh, resourcesync, oaipmh, feed or sip; "" when it is to be found out
 	// Found is called with the kind that was found out for a Source without one; nil
 	// is allowed.
 	Found   func(ctx context.Context, kind string) error
@@ -66,6 +67,8 @@ type Source struct {
 	Content event.Content
 	// Client asks for documents, ContentClient for contents; nil is Client.
 	Client, ContentClient *http.Client
+	// Repository is what the set wants of an OAI-PMH repository.
+	Repository Repository
 	// User is the name with which Client logs in at the URL's own host; "" for none.
 	User string
 	// Epoch identifies the present life of the set: a walk in another one does not
@@ -144,6 +147,7 @@ type Progress struct {
 const (
 	AtomPMH      = "atompmh"
 	ResourceSync = "resourcesync"
+	OAIPMH       = "oaipmh"
 	Feed         = "feed"
 	SIP          = "sip" // whose records submit takes in
 )
@@ -177,6 +181,9 @@ type run struct {
 	// all documents of its baseline.
 	active          int64
 	absencesDoubted bool // some deletion by absence waits for the answer of its URL
+	doubtful        bool // see walkResult.Doubtful
+	// settle waits until what the walk has said so far is durable.
+	settle func() error
 	// pack is the package that was downloaded for the document under way; nil for none.
 	pack atomic.Pointer[resourcesync.Package]
 
@@ -269,10 +276,22 @@ func (r *run) startAnewIfMoved() {
 	m := &r.memory
 	if was := m.URL; was != "" && was != r.src.URL && r.src.Kind != SIP {
 		r.warn(fmt.Sprintf("the Source's url was %s before: it is read whole", was))
-		*m = memory{walkMemory: walkMemory{FeedID: m.FeedID}, Complete: m.Complete}
-		r.data, r.stored.Gap, r.opt.Full = nil, "", true
+		r.startAnew()
 	}
-	m.URL = r.src.URL
+	if m.Asked != r.src.asks() && m.URL != "" && r.src.Kind == OAIPMH {
+		if m.Asked != "" { // else the kind was not known before
+			r.warn("the formats or the set that the repository is asked for have changed: it is read whole")
+		}
+		r.startAnew()
+	}
+	m.URL, m.Asked = r.src.URL, r.src.asks()
+}
+
+// startAnew forgets how far the Source was read.
+func (r *run) startAnew() {
+	m := &r.memory
+	*m = memory{URL: m.URL, walkMemory: walkMemory{FeedID: m.FeedID}, Complete: m.Complete}
+	r.data, r.stored.Gap, r.opt.Full = nil, "", true
 }
 
 // dispatch walks over the Source with the walker of its kind, which it finds out where
@@ -299,6 +318,8 @@ func (r *run) dispatch(ctx context.Context) error {
 		return walkSource(ctx, r, &atomWalk{r: r})
 	case ResourceSync:
 		return walkSource(ctx, r, &listWalk{r: r})
+	case OAIPMH:
+		return walkSource(ctx, r, &oaiWalk{r: r})
 	case Feed:
 		return walkSource(ctx, r, &feedWalk{r: r})
 	case SIP:

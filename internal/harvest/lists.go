@@ -70,8 +70,8 @@ func (r *run) fullLists(ctx context.Context) (bool, error) {
 	return len(held) > 0, err
 }
 
-func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[event.Item], error] {
-	return func(yield func(document[event.Item], error) bool) {
+func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[*event.Item], error] {
+	return func(yield func(document[*event.Item], error) bool) {
 		for d, err := range w.walk.Documents(ctx) {
 			var many *resourcesync.TooManyError
 			if errors.As(err, &many) {
@@ -150,7 +150,7 @@ func (r *run) selection() translate.Selection {
 
 func (d *listDocument) origin() event.Document { return event.Document{URL: d.doc.URL} }
 
-func (d *listDocument) read(b *backlog[event.Item], afterEntry func() error) (whole bool, err error) {
+func (d *listDocument) read(b *backlog[*event.Item], afterEntry func() error) (whole bool, err error) {
 	for e, bad := range d.doc.Entries() {
 		if bad != nil {
 			d.quarantine(b, bad)
@@ -165,19 +165,19 @@ func (d *listDocument) read(b *backlog[event.Item], afterEntry func() error) (wh
 }
 
 // quarantine puts an entry into quarantine. Its record counts as met.
-func (d *listDocument) quarantine(b *backlog[event.Item], e *resourcesync.EntryError) {
+func (d *listDocument) quarantine(b *backlog[*event.Item], e *resourcesync.EntryError) {
 	record := cmp.Or(e.ID, e.Loc)
 	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
 	if identifiesRecord(record) {
-		it := event.Item{Quarantine: true}
+		it := &event.Item{Quarantine: true}
 		it.Record, it.SourceIdentifier = d.wants.Identifier(record)
 		it.Order = stampOf(e.Datetime)
-		d.add(b, &it)
+		d.add(b, it)
 	}
 }
 
 // translate makes an observation of an entry.
-func (d *listDocument) translate(b *backlog[event.Item], e *resourcesync.Entry) {
+func (d *listDocument) translate(b *backlog[*event.Item], e *resourcesync.Entry) {
 	refuse := func(rule, reason string) {
 		d.quarantine(b, &resourcesync.EntryError{Rule: rule, URL: d.doc.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID, Datetime: e.Metadata.Datetime, Reason: reason, Input: d.doc.Input()})
 	}
@@ -190,7 +190,7 @@ func (d *listDocument) translate(b *backlog[event.Item], e *resourcesync.Entry) 
 		d.r.updateReport(func(p *Report) { p.Skipped++ })
 		if errors.Is(err, translate.ErrUnselected) && e.Metadata.ID != "" && e.Metadata.ID != e.Loc { // another entry of it may be selected
 			it.Unselected = true
-			d.add(b, &it)
+			d.add(b, it)
 		}
 		return
 	case err != nil:
@@ -208,21 +208,21 @@ func (d *listDocument) translate(b *backlog[event.Item], e *resourcesync.Entry) 
 	if hasUser(e.Loc) {
 		d.r.problem(ruleUser, fmt.Sprintf("%s:%d:%d: record %q: its loc has a user name or password, which is not sent", d.doc.URL, e.Line, e.Column, it.Record))
 	}
-	d.add(b, &it)
+	d.add(b, it)
 }
 
 // observe returns what an entry says of its record. A deletion without a datetime gets
 // the URL that can be asked whether it holds.
-func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (event.Item, error) {
+func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (*event.Item, error) {
 	o, err := translate.FromResource(e, wants)
 	if o.Deleted && !baseline && !o.Order.Known() && e.Metadata.Change == resourcesync.Deleted {
 		o.Representations = []event.Representation{{Href: e.Loc, Length: event.NoLength}}
 	}
-	return event.Item{Observation: o, Baseline: baseline}, err
+	return &event.Item{Observation: o, Baseline: baseline}, err
 }
 
 // add adds an item with its place. Its stamp is not trusted if it lies in the future.
-func (d *listDocument) add(b *backlog[event.Item], it *event.Item) {
+func (d *listDocument) add(b *backlog[*event.Item], it *event.Item) {
 	it.Place = event.Place{Part: d.doc.Set, List: d.id, Position: int64(d.doc.Position()), From: d.from}
 	if it.Baseline = d.doc.Baseline; it.Baseline {
 		it.Order = d.at
@@ -235,7 +235,7 @@ func (d *listDocument) add(b *backlog[event.Item], it *event.Item) {
 	for _, p := range it.Paths {
 		text += len(p)
 	}
-	b.add(*it, text)
+	b.add(it, text)
 }
 
 // textOf returns about how many bytes of text an observation has.
@@ -271,7 +271,7 @@ func hasUser(loc string) bool {
 
 // latest returns of each record the entry that counts: in a baseline the first one, in a
 // list of changes the last one. It takes over the memory of the entries.
-func (d *listDocument) latest(ctx context.Context, b *backlog[event.Item], entries []event.Item) (items []event.Item, err error) {
+func (d *listDocument) latest(ctx context.Context, b *backlog[*event.Item], entries []*event.Item) (items []*event.Item, err error) {
 	b.values = nil
 	n := len(entries)
 	switch {
@@ -287,11 +287,10 @@ func (d *listDocument) latest(ctx context.Context, b *backlog[event.Item], entri
 }
 
 // firsts returns the first entry of each record of a baseline.
-func (d *listDocument) firsts(items []event.Item) []event.Item {
+func (d *listDocument) firsts(items []*event.Item) []*event.Item {
 	met := make(map[string]struct{}, len(items))
 	out := items[:0]
-	for i := range items {
-		it := &items[i]
+	for _, it := range items {
 		good := !it.Quarantine && !it.Unselected
 		if _, again := met[it.Record]; again {
 			if good {
@@ -304,7 +303,7 @@ func (d *listDocument) firsts(items []event.Item) []event.Item {
 			d.r.active++
 		}
 		it.Place.Position = 0
-		out = append(out, *it)
+		out = append(out, it)
 	}
 	return out
 }
@@ -312,7 +311,7 @@ func (d *listDocument) firsts(items []event.Item) []event.Item {
 // reverse reverses a list that begins with its newest change. Then of changes with the
 // same time the last one comes last, and positions count from the end that does not
 // grow.
-func (d *listDocument) reverse(items []event.Item) {
+func (d *listDocument) reverse(items []*event.Item) {
 	slices.Reverse(items)
 	for i := range items {
 		at := &items[i].Place.Position
@@ -353,12 +352,11 @@ func (t *trend) backwards(beta bool) bool {
 }
 
 // lasts returns the last entry of each record, in the order of time.
-func (d *listDocument) lasts(items []event.Item) []event.Item {
+func (d *listDocument) lasts(items []*event.Item) []*event.Item {
 	last := make(map[string]int, len(items))
 	ordered := true
-	for i := range items {
-		it := &items[i]
-		if j, again := last[it.Record]; again && before(it, &items[j]) {
+	for i, it := range items {
+		if j, again := last[it.Record]; again && before(it, items[j]) {
 			d.r.problem(ruleOrder, fmt.Sprintf("%s: a change of record %q at %s comes after its later one at %s", d.doc.URL, it.Record, it.Order, items[j].Order))
 			continue
 		}
@@ -372,7 +370,7 @@ func (d *listDocument) lasts(items []event.Item) []event.Item {
 		}
 	}
 	if ordered {
-		slices.SortStableFunc(out, func(a, b event.Item) int { return a.Order.Compare(b.Order) })
+		slices.SortStableFunc(out, func(a, b *event.Item) int { return a.Order.Compare(b.Order) })
 	}
 	return out
 }

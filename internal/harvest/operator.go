@@ -77,6 +77,9 @@ func (h *Harvester) AcceptGap(ctx context.Context, src *Source) (string, error) 
 	}
 	whole := r.memory.Whole == src.Epoch
 	r.memory.Whole = src.Epoch
+	if r.stored.Gap != "" && src.Kind == OAIPMH {
+		return "", errors.New("the list of the repository was not read to its end: the next harvest goes on there; raise max_documents")
+	}
 	if r.stored.Gap == "" {
 		if whole || src.Kind == SIP {
 			return "", ErrNoGap
@@ -182,6 +185,8 @@ func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
 	switch r.src.Kind {
 	case ResourceSync:
 		w = &listWalk{r: r}
+	case OAIPMH:
+		w = &oaiWalk{r: r}
 	case Feed:
 		w = &feedWalk{r: r}
 	}

@@ -16,12 +16,13 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // docBatch is what one document says, or a part of that.
 type docBatch struct {
 	doc         event.Document
-	items       []event.Item
+	items       []*event.Item
 	quarantine  []event.Quarantined
 	takenMemory int64  // that was taken for it, freed once the batch is durable
 	last        bool   // of its document
@@ -41,7 +42,8 @@ const batchesQueued = 64
 
 // pipeline carries what documents say from the walk to the log. While one transaction
 // is written, the documents of the next one are read. In between there are as many
-// observations as one transaction takes.
+// observations as one transaction takes. Contents that came along are stored on the way
+// (arrivals.go).
 type pipeline struct {
 	r      *run
 	ctx    context.Context
@@ -51,17 +53,21 @@ type pipeline struct {
 
 	mu          sync.Mutex
 	room        *sync.Cond
-	queued      int // observations that were sent and are not yet durable
+	queued      int // observations that were sent and are not yet appended
+	unsaved     int // and not yet durable
 	queuedBytes int // of bad input and of content that came with the entries, likewise
 
 	// Of the walk's goroutine: how many observations were sent last.
 	lastSize int
 
 	// Of the writer's goroutine.
+	in         <-chan docBatch // what was sent, once its contents are stored
+	rest       docBatch        // what of the last one that was sent is not in batch yet
+	saved      int             // observations in the transaction
 	batch      event.Batch
 	index      map[string]int // of a mirror: where a record's item stands in batch
 	batchBytes int            // as queuedBytes, of batch
-	// takenMemory is freed after the next commit.
+	// takenMemory is freed when the batch was appended.
 	takenMemory int64
 	cursor      []byte // the cursor after the last document that was taken in whole
 	since       time.Time
@@ -77,20 +83,32 @@ func newPipeline(ctx context.Context, r *run, anew bool) *pipeline {
 		p.batch.Start = true
 		p.cursor = []byte(unread)
 	}
+	p.in = p.ch
+	stored := make(chan error, 1)
+	if r.keepsArrivals() {
+		p.in = p.startArrivals(stored)
+	} else {
+		stored <- nil
+	}
 	go func() {
 		err := p.write()
-		if err != nil {
-			p.cancel(err)
+		p.end(err)
+		for range p.in {
 		}
-		p.mu.Lock()
-		p.queued, p.queuedBytes = -1<<40, -1<<40 // send never waits again
-		p.mu.Unlock()
-		p.room.Broadcast()
-		for range p.ch {
-		}
-		p.done <- err
+		p.done <- errors.Join(<-stored, err)
 	}()
 	return p
+}
+
+// end ends the pipeline, early where there is an error: send never waits again.
+func (p *pipeline) end(err error) {
+	if err != nil {
+		p.cancel(err)
+	}
+	p.mu.Lock()
+	p.queued, p.unsaved, p.queuedBytes = -1<<40, -1<<40, -1<<40
+	p.mu.Unlock()
+	p.room.Broadcast()
 }
 
 // send queues what a document says. Then it waits while more is queued than the
@@ -105,6 +123,7 @@ func (p *pipeline) send(x docBatch) (err error) {
 	p.r.slot.whileWaiting(p.ctx, func() {
 		p.mu.Lock()
 		p.queued += len(x.items)
+		p.unsaved += len(x.items)
 		p.queuedBytes += x.bytes()
 		p.mu.Unlock()
 		select {
@@ -114,17 +133,16 @@ func (p *pipeline) send(x docBatch) (err error) {
 			return
 		}
 		p.mu.Lock()
-		most := 2 * p.r.batchSize()
-		if x.settle {
-			most = 0
-		}
-		for p.queued > most || p.queuedBytes > 2*bytesAtOnce {
+		for x.settle && p.unsaved > 0 || p.queued > 2*p.r.batchSize() || p.queuedBytes > 2*bytesAtOnce {
 			p.room.Wait()
 		}
 		p.mu.Unlock()
 	})
 	return err
 }
+
+// settle waits until everything that was sent is durable.
+func (p *pipeline) settle() error { return p.send(docBatch{settle: true}) }
 
 // run runs the walk that sends to the pipeline, and waits until everything that was
 // sent is durable, even if the walk panics.
@@ -136,41 +154,73 @@ func (p *pipeline) run(walk func() error) (walked, written error) {
 	return walked, written
 }
 
-// write commits what was sent. A transaction may end in the middle of a document: then
-// its cursor is still that of the document before.
+// write commits what was sent.
 func (p *pipeline) write() (err error) {
 	defer defect.Recover(&err)
-	for x := range p.ch {
-		size := p.r.batchSize()
-		b := &p.batch
-		doc := len(b.Documents)
-		b.Documents = append(b.Documents, x.doc)
-		b.Quarantine = append(b.Quarantine, x.quarantine...)
-		p.batchBytes += x.bytes()
-		for len(x.items) > 0 {
-			n := p.fillBatch(x.items[:min(len(x.items), max(size-len(b.Items), 0))], doc)
-			x.items = x.items[n:]
-			if len(x.items) > 0 {
-				if err := p.commit(); err != nil {
-					return err
-				}
-				b.Documents, doc = append(b.Documents, x.doc), 0
+	for p.fill(true) {
+		for filled := true; filled; {
+			if filled, err = p.commit(); err != nil {
+				return err
 			}
+		}
+	}
+	if p.ctx.Err() == nil && len(p.batch.Documents) > 0 {
+		_, err = p.commit()
+	}
+	return err
+}
+
+// fill takes what was sent into the batch, until the batch is to be appended. It reports
+// false when it is not: then nothing more is queued or, with wait, the walk has ended. A
+// batch may end in the middle of a document: then its cursor is still that of the
+// document before.
+func (p *pipeline) fill(wait bool) bool {
+	b, x := &p.batch, &p.rest
+	for {
+		if len(x.items) == 0 && !p.receive(wait) {
+			return false
+		}
+		if len(b.Documents) == 0 && len(x.items) > 0 {
+			b.Documents = append(b.Documents, x.doc)
+		}
+		size := p.r.batchSize()
+		n := p.fillBatch(x.items[:min(len(x.items), max(size-len(b.Items), 0))], len(b.Documents)-1)
+		if x.items = x.items[n:]; len(x.items) > 0 {
+			return true
 		}
 		if x.cursor != nil {
 			p.cursor = x.cursor
 		}
 		p.takenMemory += x.takenMemory
-		if x.settle || len(b.Items) >= size || p.batchBytes >= bytesAtOnce || p.r.h.now().Sub(p.since) >= batchTime {
-			if err := p.commit(); err != nil {
-				return err
-			}
+		switch {
+		case x.settle && (len(b.Documents) > 0 || !wait):
+			return len(b.Documents) > 0
+		case len(b.Items) >= size, p.batchBytes >= bytesAtOnce, p.r.h.now().Sub(p.since) >= batchTime:
+			return true
 		}
 	}
-	if p.ctx.Err() == nil && (len(p.batch.Documents) > 0) {
-		return p.commit()
+}
+
+// receive takes in the next of what was sent, all but its items.
+func (p *pipeline) receive(wait bool) (ok bool) {
+	if wait {
+		p.rest, ok = <-p.in
+	} else {
+		select {
+		case p.rest, ok = <-p.in:
+		default:
+		}
 	}
-	return nil
+	if !ok {
+		return false
+	}
+	b, x := &p.batch, &p.rest
+	if x.doc.URL != "" {
+		b.Documents = append(b.Documents, x.doc)
+	}
+	b.Quarantine = append(b.Quarantine, x.quarantine...)
+	p.batchBytes += x.bytes()
+	return true
 }
 
 // bytes returns how many bytes of memory the bad inputs take, and the content that came
@@ -189,33 +239,29 @@ func (x *docBatch) bytes() (n int) {
 // In a mirror a batch has each record once, so that NeedsContent answers what Append
 // will find: an item that is older than the one in the batch is historical, and a newer
 // one begins a new batch.
-func (p *pipeline) fillBatch(items []event.Item, doc int) int {
+func (p *pipeline) fillBatch(items []*event.Item, doc int) int {
 	b := &p.batch
 	if !p.r.src.mirrors() {
 		from := len(b.Items)
-		if from == 0 {
-			b.Items = slices.Clip(items)
-		} else {
-			if need := from + len(items); need > cap(b.Items) { // an item is half a kilobyte
-				b.Items = slices.Grow(b.Items, min(2*need, p.r.batchSize())-from)
-			}
-			b.Items = append(b.Items, items...)
+		if need := from + len(items); need > cap(b.Items) { // an item is nearly half a kilobyte
+			b.Items = slices.Grow(b.Items, min(2*need, p.r.batchSize())-from)
 		}
-		for i := range b.Items[from:] {
-			b.Items[from+i].Document = doc
+		for _, it := range items {
+			it.Document = doc
+			b.Items = append(b.Items, *it)
 		}
 		return len(items)
 	}
 	if p.index == nil {
 		p.index = make(map[string]int, p.r.batchSize())
 	}
-	for i := range items {
-		it := &items[i]
+	for i, it := range items {
 		if at, again := p.index[it.Record]; again {
 			if !b.Items[at].Outdates(it) {
 				return i
 			}
 			p.r.updateReport(func(r *Report) { r.Historical++ })
+			p.saved++
 			p.release(1, 0)
 			continue
 		}
@@ -226,7 +272,8 @@ func (p *pipeline) fillBatch(items []event.Item, doc int) int {
 	return len(items)
 }
 
-// release makes room for n observations and so many bytes.
+// release makes room for n observations and so many bytes, of which nothing is needed any
+// more.
 func (p *pipeline) release(n, bytes int) {
 	p.mu.Lock()
 	p.queued -= n
@@ -235,20 +282,98 @@ func (p *pipeline) release(n, bytes int) {
 	p.room.Broadcast()
 }
 
-// commit fetches the contents that the batch needs and appends it to the log.
-func (p *pipeline) commit() error {
+// commit fetches the contents that the batch needs and appends it to the log. It may
+// append others with it, and reports whether there is another one to commit.
+func (p *pipeline) commit() (filled bool, err error) {
+	if p.alone() {
+		b := p.next()
+		if err := p.r.fetchAndCommit(p.ctx, b); err != nil {
+			return false, err
+		}
+		p.appended(b)
+	} else if filled, err = p.commitMany(); err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	p.unsaved -= p.saved
+	p.mu.Unlock()
+	p.saved, p.since = 0, p.r.h.now()
+	p.room.Broadcast()
+	return filled, nil
+}
+
+const (
+	// manyBatches is how many batches a transaction has at most, and manyTime how long
+	// it may go on taking more.
+	manyBatches = 5
+	manyTime    = 2 * batchTime
+)
+
+// commitMany appends the batch, and those that are filled while it is appended, in one
+// transaction: a transaction writes nearly every page of the tables with random keys,
+// and five batches together hardly more than one. It ends when nothing more is
+// queued, or somebody else wants to write.
+func (p *pipeline) commitMany() (filled bool, err error) {
+	r, began := p.r, p.r.h.now()
+	version, data := r.version, r.data
+	var missed []*event.Batch
+	err = r.transaction(&p.batch)(p.ctx, func(ctx context.Context, tx *eventlog.Tx) error {
+		for n := 1; ; n++ {
+			b := p.next()
+			out, err := r.appendTo(ctx, tx, b)
+			if err != nil {
+				return err
+			}
+			if m := r.missed(b, nil, out.Outcomes); m != nil {
+				missed = append(missed, m)
+			}
+			p.appended(b)
+			if n == manyBatches || tx.Awaited() || r.h.now().Sub(began) >= manyTime || p.ctx.Err() != nil {
+				return nil
+			}
+			if filled = p.fill(false); !filled || p.alone() {
+				return nil
+			}
+			filled = false
+		}
+	})
+	if err != nil {
+		r.version, r.data = version, data
+		return false, fmt.Errorf("appending to the log: %w", err)
+	}
+	for _, m := range missed {
+		m.Next = r.data // where the last batch has put it
+		if err := r.fetchAndCommit(p.ctx, m); err != nil {
+			return false, err
+		}
+	}
+	return filled, nil
+}
+
+// alone reports whether something has to be asked for before the batch is appended, or may
+// have to be: then it has a transaction of its own.
+func (p *pipeline) alone() bool {
+	if p.r.src.Content == event.Mirror {
+		return !p.r.keepsArrivals() || lackContent(p.batch.Items)
+	}
+	return lackType(p.batch.Items)
+}
+
+// next returns the batch as it is to be appended.
+func (p *pipeline) next() *event.Batch {
 	b := p.batch
 	b.Next = p.cursor
-	n := len(b.Items)
-	if err := p.r.fetchAndCommit(p.ctx, &b); err != nil {
-		return err
-	}
-	p.release(n, p.batchBytes)
+	return &b
+}
+
+// appended begins another batch, since this one was appended.
+func (p *pipeline) appended(b *event.Batch) {
+	p.saved += len(b.Items)
+	p.release(len(b.Items), p.batchBytes)
 	p.r.slot.freeMemory(p.takenMemory)
 	p.takenMemory, p.batchBytes = 0, 0
 	clear(p.index)
-	p.batch, p.since = event.Batch{Items: reuse(b.Items)}, p.r.h.now()
-	return nil
+	p.batch = event.Batch{Items: reuse(b.Items)}
 }
 
 const (
@@ -286,7 +411,7 @@ var errFileFull = errors.New("the document has more than 4 GiB of entries")
 // in one part, and no more than one part is read into memory.
 type backlog[T any] struct {
 	r          *run
-	record     func(*T) string // that an entry is about
+	record     func(T) string // that an entry is about
 	values     []T
 	quarantine []event.Quarantined
 	text       int // bytes of both
@@ -361,7 +486,7 @@ func (b *backlog[T]) toFile() error {
 		}
 	}
 	for i := range b.values {
-		if err := b.file.add(b.record(&b.values[i]), &b.values[i]); err != nil {
+		if err := b.file.add(b.record(b.values[i]), &b.values[i]); err != nil {
 			return err
 		}
 	}

@@ -1,16 +1,20 @@
 package harvest
 
 import (
+	"context"
+	"database/sql"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"reflect"
+	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // fill gives everything in a value that is not zero.
@@ -144,4 +148,116 @@ func TestTypesBesideDeadHost(t *testing.T) {
 	}
 	same(t, "media types", types, map[string]int{"text/xml": 20, untyped: 40})
 	same(t, "requests", asked, map[string]int{"HEAD dead.example": troubleAfter, "HEAD good.example": 20})
+}
+
+// together runs a walk of one document for each item, each of which is a batch. All of
+// them are appended in one transaction.
+func together(t *testing.T, r *run, items ...*event.Item) {
+	t.Helper()
+	if err := r.load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	begun, sent := make(chan struct{}), make(chan struct{})
+	before := make(chan error)
+	go func() {
+		before <- r.h.Log.Do(context.Background(), func(context.Context, *eventlog.Tx) error { close(begun); <-sent; return nil })
+	}()
+	<-begun
+	p := newPipeline(t.Context(), r, true)
+	walked, written := p.run(func() error {
+		for i, it := range items {
+			p.ch <- docBatch{doc: event.Document{URL: fmt.Sprint("https://repository.example/", i)}, items: []*event.Item{it}, last: true, cursor: fmt.Appendf(nil, `{"active":%d}`, i)}
+		}
+		close(sent)
+		return nil
+	})
+	if err := errors.Join(walked, written, <-before); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A submission that shares a transaction is committed before a long batch is appended.
+func TestLongBatchMakesNobodyWait(t *testing.T) {
+	for n, want := range map[int]int64{1: 1, manyItems: 2} {
+		ctx := t.Context()
+		l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Redirect}); err != nil {
+			t.Fatal(err)
+		}
+		const url = "https://repository.example/"
+		id, err := l.EnsureSource(ctx, "main", AtomPMH, url, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commits := func() (n int64) {
+			if err := l.Each(ctx, "SELECT commits FROM log", nil, func(rows *sql.Rows) error { return rows.Scan(&n) }); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		before := commits()
+		r := &run{h: &Harvester{Log: l}, src: &Source{ID: id, Kind: AtomPMH, Set: "main", URL: url, Content: event.Redirect}}
+		b := &event.Batch{Items: make([]event.Item, n)}
+		for i := range b.Items {
+			b.Items[i].Record = fmt.Sprint("urn:", i)
+		}
+		begun, done := make(chan struct{}), make(chan error)
+		go func() {
+			done <- l.Do(ctx, func(ctx context.Context, tx *eventlog.Tx) error {
+				close(begun)
+				for !tx.Awaited() {
+					runtime.Gosched()
+				}
+				return tx.Exec(ctx, "UPDATE sets SET partial = partial")
+			})
+		}()
+		<-begun
+		if err := errors.Join(r.commit(ctx, b), <-done); err != nil {
+			t.Fatal(err)
+		}
+		same(t, fmt.Sprint("transactions with a batch of ", n), commits()-before, want)
+	}
+}
+
+// What only the log finds to need an answer is asked for after the transaction, whose last
+// batch says how far the walk has come.
+func TestCursorAfterDoubt(t *testing.T) {
+	ctx := t.Context()
+	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Redirect}); err != nil {
+		t.Fatal(err)
+	}
+	const url = "https://repository.example/"
+	id, err := l.EnsureSource(ctx, "main", ResourceSync, url, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(record string, list int64, deleted bool) *event.Item {
+		return &event.Item{Observation: event.Observation{Record: record, Deleted: deleted, Title: record, Place: event.Place{List: list, Position: 1}}}
+	}
+	r := &run{h: &Harvester{Log: l, BatchSize: 1}, src: &Source{ID: id, Kind: ResourceSync, Set: "main", URL: url, Content: event.Redirect}}
+	together(t, r, change("a", 1, false), change("b", 1, false))
+	together(t, r, change("a", 2, true), change("b", 2, false), change("c", 2, false))
+	p, err := l.Progress(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "cursor", string(p.Cursor.Data), `{"active":2}`)
+	same(t, "created and deleted", [2]int64{r.report.Created, r.report.Deleted}, [2]int64{3, 1})
 }

@@ -34,6 +34,9 @@ type Report struct {
 	// Skipped counts entries that were ignored: not selected by prefix or since, or
 	// copies of our own records from another bridge.
 	Skipped int64 `json:"skipped,omitempty"`
+	// About counts the containers beside the metadata of a repository's records, which
+	// are left out.
+	About int64 `json:"about,omitempty"`
 	// Dialects are those of the Source's lists, without ResourceSync 1.1.
 	Dialects []string `json:"dialects,omitempty"`
 	// Moved is where the Source's URL has moved permanently (301 or 308), "" when
@@ -173,31 +176,26 @@ func (r *run) setActivity(what string, until time.Time) {
 	r.reportProgress()
 }
 
-// count adds what became of a batch to the report.
-func (r *run) count(b *event.Batch, out *event.Appended) {
-	r.events.Add(int64(out.Created + out.Updated + out.Deleted))
-	r.updateReport(func(p *Report) {
-		p.Dropped += int64(out.Dropped)
-		p.Created += int64(out.Created)
-		p.Updated += int64(out.Updated)
-		p.Deleted += int64(out.Deleted)
-		for i, o := range out.Outcomes {
-			switch o {
-			case event.Unchanged, event.Suppressed, event.Tombstone:
-				p.Unchanged++
-			case event.Loopback:
-				p.Skipped++
-			case event.Historical:
-				p.Historical++
-			}
-			switch {
-			case b.Mode == event.ModeHold:
-				p.Held++
-			case b.Items[i].Pending != "" && (o == event.Waiting || b.Items[i].Partial):
-				p.Pending++
-			}
+// count counts what became of a batch. It returns what adds that to the report, which
+// does not keep the batch.
+func (r *run) count(b *event.Batch, out *event.Appended) (add func()) {
+	var unchanged, skipped, historical, held, pending int64
+	for i, o := range out.Outcomes {
+		switch o {
+		case event.Unchanged, event.Suppressed, event.Tombstone:
+			unchanged++
+		case event.Loopback:
+			skipped++
+		case event.Historical:
+			historical++
 		}
-	})
+		switch {
+		case b.Mode == event.ModeHold:
+			held++
+		case b.Items[i].Pending != "" && (o == event.Waiting || b.Items[i].Partial):
+			pending++
+		}
+	}
 	for _, i := range out.Broken {
 		it := &b.Items[i]
 		rule := "S2"
@@ -206,6 +204,21 @@ func (r *run) count(b *event.Batch, out *event.Appended) {
 		}
 		r.problem(rule, fmt.Sprintf("%s: record %q was met in a newer document with an earlier stamp than %s here",
 			b.Documents[it.Document].URL, it.Record, it.Order))
+	}
+	dropped, created, updated, deleted := int64(out.Dropped), int64(out.Created), int64(out.Updated), int64(out.Deleted)
+	return func() {
+		r.events.Add(created + updated + deleted)
+		r.updateReport(func(p *Report) {
+			p.Dropped += dropped
+			p.Created += created
+			p.Updated += updated
+			p.Deleted += deleted
+			p.Unchanged += unchanged
+			p.Skipped += skipped
+			p.Historical += historical
+			p.Held += held
+			p.Pending += pending
+		})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
@@ -28,7 +29,7 @@ type walker[T any] interface {
 	// result says what the walk was worth, once it has ended without an error.
 	result() walkResult
 	// record returns the identifier of the record that an entry is about.
-	record(entry *T) string
+	record(entry T) string
 }
 
 // document is one document of a walk.
@@ -43,7 +44,7 @@ type document[T any] interface {
 	read(b *backlog[T], afterEntry func() error) (whole bool, err error)
 	// latest returns what the document says last of each of some records, in the order
 	// in which it is to be applied. entries is all that it says of them.
-	latest(ctx context.Context, b *backlog[T], entries []T) ([]event.Item, error)
+	latest(ctx context.Context, b *backlog[T], entries []T) ([]*event.Item, error)
 	// state is where the walk goes on after the document; nil when that is not to be
 	// stored yet. It is called once, after latest, and drops what was needed to read the
 	// document.
@@ -79,7 +80,10 @@ type walkResult struct {
 	// Complete: the walk has enumerated all records as they were at the time At, which
 	// may be unknown: what was absent is deleted. Parts are the sets of resources of
 	// the Source, if it ever had several.
+	// Doubtful: the Source says that there are some more than it has enumerated, so that
+	// the deletions are held.
 	Complete bool      `json:"complete,omitempty"`
+	Doubtful bool      `json:"doubtful,omitempty"`
 	At       time.Time `json:"at,omitzero"`
 	Parts    []int     `json:"parts,omitempty"`
 	// Stamped: entries are ordered by their stamps, so that records may have fallen
@@ -161,6 +165,7 @@ func runWalk[T any](ctx context.Context, r *run, w walker[T], from *cursor) erro
 		return err
 	}
 	p := newPipeline(ctx, r, from == nil)
+	r.settle = p.settle
 	walked, written := p.run(func() error {
 		b := backlog[T]{r: r, record: w.record}
 		for d, err := range w.documents(p.ctx) {
@@ -246,7 +251,7 @@ func (r *run) end(ctx context.Context, o *walkResult) error {
 			return err
 		}
 	}
-	if o.Complete {
+	if r.doubtful = o.Doubtful; o.Complete {
 		at := stampOrUnknown(o.At)
 		if len(o.Parts) > 0 {
 			if err := r.absencesInParts(ctx, at, o.Parts, next); err != nil {
@@ -258,7 +263,7 @@ func (r *run) end(ctx context.Context, o *walkResult) error {
 		}
 	}
 	r.absenceSeen, r.confirmed = o.Complete, o.Confirmed
-	r.updateReport(func(p *Report) { p.Full, p.complete, p.at = o.Whole, o.Complete, stampOrUnknown(o.At) })
+	r.updateReport(func(p *Report) { p.Full, p.complete, p.at = o.Whole, o.Complete && !o.Doubtful, stampOrUnknown(o.At) })
 	r.memory.walkMemory, r.memory.Complete, r.memory.Short = o.Memory, o.Complete, o.Short
 	// Where the Source is read whole each time, that alone is not worth a transaction.
 	if now := r.h.now().UTC(); o.Full || o.Whole && now.Sub(r.memory.FullAt) >= r.src.FullEvery/7 {
@@ -330,9 +335,9 @@ func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, 
 func isMassDeletion(absent, have int64) bool { return absent == have || absent > 10 && absent*5 > have }
 
 // guardDeletions returns how deletions by absence are applied: held, where they are too
-// many, for a person to release if the Source has no record any more.
+// many or in doubt, for a person to release if the Source has no record any more.
 func (r *run) guardDeletions(absent, have int64) (mode event.Mode, person bool) {
-	if !isMassDeletion(absent, have) {
+	if !r.doubtful && !isMassDeletion(absent, have) {
 		return event.ModeAbsent, false
 	}
 	r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
@@ -388,9 +393,11 @@ func (r *run) askDoubted(ctx context.Context) error {
 }
 
 // full reports whether the walk is to read all that the Source has.
-func (r *run) full() bool {
-	due := r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt) >= r.src.FullEvery
-	return r.opt.Full || due
+func (r *run) full() bool { return r.opt.Full || r.fullDue() }
+
+// fullDue reports whether that is so because it was not done for long.
+func (r *run) fullDue() bool {
+	return r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt) >= r.src.FullEvery
 }
 
 // stampOrUnknown is the stamp of a time that may be absent.
@@ -403,6 +410,8 @@ func stampOrUnknown(t time.Time) event.Stamp {
 type memory struct {
 	// URL is where the Source was when it was harvested last.
 	URL string `json:"url,omitempty"`
+	// Asked is what a repository was asked for beside it (see Source.asks).
+	Asked string `json:"asked,omitempty"`
 	walkMemory
 	// Accepted are documents whose absence an operator has accepted.
 	Accepted []string `json:"accepted,omitempty"`
@@ -426,6 +435,7 @@ type walkMemory struct {
 	Atom   atompmh.State      `json:"atom,omitzero"`
 	Lists  resourcesync.State `json:"lists,omitzero"`
 	Feed   feedMemory         `json:"feed,omitzero"`
+	OAI    oaiMemory          `json:"oai,omitzero"`
 }
 
 // shortfall is how many results a feed claims to have, and how many it leads to.
@@ -515,18 +525,46 @@ func (r *run) commit(ctx context.Context, b *event.Batch) error {
 }
 
 // append is commit, and returns what became of the batch.
-func (r *run) append(ctx context.Context, b *event.Batch) (event.Appended, error) {
+func (r *run) append(ctx context.Context, b *event.Batch) (out event.Appended, err error) {
+	version, data := r.version, r.data
+	err = r.transaction(b)(ctx, func(ctx context.Context, tx *eventlog.Tx) error {
+		out, err = r.appendTo(ctx, tx, b)
+		return err
+	})
+	if err != nil {
+		r.version, r.data = version, data
+		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
+	}
+	if b.Progress != nil {
+		r.saved = *b.Progress
+	}
+	r.reportProgress()
+	return out, nil
+}
+
+// manyItems is how many items a batch has that is the first of its transaction, so that
+// those who have done their work need not wait for it (eventlog.Log.DoFirst). Smaller ones,
+// of however many Sources, share a COMMIT.
+const manyItems = 2000
+
+// transaction returns what runs the transaction that appends a batch, or begins with it.
+func (r *run) transaction(b *event.Batch) func(context.Context, func(context.Context, *eventlog.Tx) error) error {
+	if len(b.Items) < manyItems {
+		return r.h.Log.Do
+	}
+	return r.h.Log.DoFirst
+}
+
+// appendTo appends a batch in a transaction of the log, under the cursor's version there.
+// What became of it is counted when it is durable.
+func (r *run) appendTo(ctx context.Context, tx *eventlog.Tx, b *event.Batch) (event.Appended, error) {
 	b.Source, b.Cursor, b.Lazy = r.src.ID, r.version, true
-	out, err := r.h.Log.Append(ctx, b)
+	out, err := tx.Append(ctx, b)
 	if err != nil {
 		return out, err
 	}
 	r.version, r.data = out.Cursor, b.Next
-	if b.Progress != nil {
-		r.saved = *b.Progress
-	}
-	r.count(b, &out)
-	r.reportProgress()
+	tx.OnCommit(r.count(b, &out))
 	return out, nil
 }
 

@@ -1,0 +1,818 @@
+package harvest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testserver"
+)
+
+// archive is an OAI-PMH repository, and a log with one set that is harvested from it.
+type archive struct {
+	t        tester
+	repo     *testserver.Repository
+	url      string
+	log      *eventlog.Log
+	contents *content.Store
+	harvest  *harvest.Harvester
+	src      harvest.Source
+	seen     event.Seq
+	mu       sync.Mutex
+	now      time.Time // of the repository and of the harvests, guarded by mu
+}
+
+// tester is a test, or one case of a property.
+type tester interface {
+	rapid.TB
+	Cleanup(func())
+}
+
+func newArchive(t tester, mode event.Content) *archive {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "archive-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	a := &archive{t: t, repo: testserver.NewRepository(), now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
+	a.repo.Now = a.clock
+	server := httptest.NewServer(a.repo)
+	t.Cleanup(server.Close)
+	a.url = server.URL + "/oai"
+	ctx := context.Background()
+	a.log, err = eventlog.Open(ctx, folder, eventlog.Options{Holder: "a test", Clock: func() (time.Time, time.Duration) { now := a.clock(); return now, time.Duration(now.UnixNano()) }})
+	a.must(err)
+	t.Cleanup(func() { a.must(a.log.Close()) })
+	a.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
+	a.must(err)
+	t.Cleanup(func() { a.must(a.contents.Close()) })
+	t.Cleanup(func() {
+		a.must(a.log.Verify(ctx, func(f eventlog.Finding) { t.Errorf("the log finds fault with itself: %s: %s", f.Where, f.What) }))
+	})
+	a.harvest = &harvest.Harvester{Log: a.log, Contents: a.contents, Now: a.clock}
+	a.must(a.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: mode}))
+	id, err := a.log.EnsureSource(ctx, "main", harvest.OAIPMH, a.url, 0)
+	a.must(err)
+	a.src = harvest.Source{ID: id, Set: "main", Kind: harvest.OAIPMH, URL: a.url, Content: mode, Client: server.Client(), FullEvery: 7 * 24 * time.Hour}
+	return a
+}
+
+func (a *archive) clock() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.now
+}
+
+// pass lets time go by, also while somebody asks.
+func (a *archive) pass(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now = a.now.Add(d)
+}
+
+func (a *archive) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// put puts a record, changed now.
+func (a *archive) put(name, title string, sets ...string) {
+	a.repo.Put(testserver.Item{Identifier: "oai:x:" + name, Sets: sets, Metadata: map[string]string{"oai_dc": testserver.DublinCore(title)}})
+}
+
+// run harvests once, an hour later, and fails if that does.
+func (a *archive) run() harvest.Report {
+	a.t.Helper()
+	r, err := a.try(harvest.Options{})
+	a.must(err)
+	return r
+}
+
+func (a *archive) try(o harvest.Options) (harvest.Report, error) {
+	a.t.Helper()
+	a.pass(time.Hour)
+	src := a.src
+	r, err := a.harvest.Run(context.Background(), &src, o)
+	a.pass(time.Minute)
+	return r, err
+}
+
+// news returns the events since it was asked last: the kind, the record and its title.
+func (a *archive) news() string {
+	a.t.Helper()
+	var out []string
+	for ev, err := range a.log.Events(context.Background(), "main", event.Range{After: a.seen, Upto: math.MaxInt64}) {
+		a.must(err)
+		a.seen = ev.Seq
+		out = append(out, fmt.Sprintf("%v %s=%s", ev.Kind, strings.TrimPrefix(ev.Record, "oai:x:"), ev.Title))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (a *archive) want(what, got, want string) {
+	a.t.Helper()
+	if got != want {
+		a.t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// bytesOf returns the content of a record's first representation, from the store.
+func (a *archive) bytesOf(record string) string {
+	a.t.Helper()
+	said, err := a.log.SaidOf(context.Background(), a.src.ID, []string{record})
+	a.must(err)
+	sum, err := content.ParseSum(said[0].Observation.Representations[0].SHA256())
+	a.must(err)
+	blob, err := a.contents.Open(context.Background(), sum)
+	a.must(err)
+	defer blob.Close()
+	b, err := io.ReadAll(blob)
+	a.must(err)
+	return string(b)
+}
+
+// verbs returns the verbs that the repository was asked since.
+func (a *archive) verbs() string {
+	var out []string
+	for _, c := range a.repo.Calls() {
+		out = append(out, c.Verb())
+	}
+	return strings.Join(out, " ")
+}
+
+// A repository is harvested, in every mode: records appear, change, go and come back, with
+// the requests that this takes.
+func TestRepository(t *testing.T) {
+	for _, mode := range []event.Content{event.Mirror, event.Redirect, event.Reference} {
+		t.Run(mode.String(), func(t *testing.T) {
+			a := newArchive(t, mode)
+			a.repo.PageSize = 2
+			for _, name := range []string{"a", "b", "c"} {
+				a.put(name, name+"1")
+			}
+			r := a.run()
+			a.want("events", a.news(), "created a=a1, created b=b1, created c=c1")
+			a.want("requests", a.verbs(), "ListMetadataFormats Identify ListRecords ListRecords")
+			if !r.Full || r.Partial() || r.Problems > 0 || r.Documents != 2 {
+				t.Errorf("%+v", r)
+			}
+			if mode == event.Mirror {
+				a.want("content", a.bytesOf("oai:x:a"), testserver.DublinCore("a1"))
+			}
+			r = a.run()
+			a.want("events", a.news(), "")
+			a.want("requests", a.verbs(), "Identify ListRecords")
+			if !r.NotModified || r.Partial() {
+				t.Errorf("%+v", r)
+			}
+			a.put("a", "a2")
+			a.put("d", "d1")
+			a.repo.Delete("oai:x:b")
+			a.run()
+			news := strings.Split(a.news(), ", ")
+			slices.Sort(news)
+			a.want("events", strings.Join(news, ", "), "created d=d1, deleted b=b1, updated a=a2")
+			a.want("requests", a.verbs(), "Identify ListRecords ListRecords")
+			a.put("b", "b2")
+			a.run()
+			a.want("events", a.news(), "created b=b2")
+		})
+	}
+}
+
+// week lets so much time pass that the headers of all records are read again.
+func (a *archive) week() { a.pass(8 * 24 * time.Hour) }
+
+// O9, O10: what has neither metadata nor a deletion, or not exactly one element as its
+// metadata, goes to quarantine, and the others are taken. Replay takes it when it can be
+// read.
+func TestO9O10Quarantine(t *testing.T) {
+	for _, lie := range []testserver.Lie{testserver.HeaderOnly, testserver.NoElement, testserver.TwoElements, testserver.OnlyText} {
+		t.Run(string(lie), func(t *testing.T) {
+			a := newArchive(t, event.Mirror)
+			a.put("a", "a1")
+			a.repo.Put(testserver.Item{Identifier: "oai:x:b", Lies: []testserver.Lie{lie}, Metadata: map[string]string{"oai_dc": testserver.DublinCore("b1")}})
+			a.put("c", "c1")
+			r := a.run()
+			a.want("events", a.news(), "created a=a1, created c=c1")
+			all, err := a.log.Quarantined(context.Background(), "main")
+			a.must(err)
+			if len(all) == 1 {
+				all[0], err = a.log.QuarantinedInput(context.Background(), all[0].ID)
+				a.must(err)
+			}
+			if r.Quarantined != 1 || len(all) != 1 || all[0].Record != "oai:x:b" || !strings.Contains(string(all[0].Input), "oai:x:b</identifier>") {
+				t.Fatalf("%+v\n%+v", r, all)
+			}
+			src := a.src
+			if _, err := a.harvest.Replay(context.Background(), &src, &all[0]); !errors.Is(err, harvest.ErrStillBad) {
+				t.Errorf("replay as it is: %v", err)
+			}
+			mended := all[0]
+			mended.Input = regexp.MustCompile(`(?s)</header>.*</record>`).ReplaceAll(mended.Input, []byte("</header><metadata>"+testserver.DublinCore("b0")+"</metadata></record>"))
+			_, err = a.harvest.Replay(context.Background(), &src, &mended)
+			a.must(err)
+			a.want("replayed", a.news(), "created b=b0")
+			a.put("b", "b2")
+			a.run()
+			a.want("mended at the repository", a.news(), "updated b=b2")
+		})
+	}
+}
+
+// O9: a deletion with metadata is one; of two headers of a record in one list the later
+// datestamp counts, of equal ones the later place.
+func TestO9Deletions(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.put("a", "a1")
+	a.put("b", "b1")
+	a.repo.Lie(testserver.DeletedWithMetadata, testserver.DoubledHeaders)
+	a.run()
+	a.want("events", a.news(), "created a=a1, created b=b1")
+	a.repo.Delete("oai:x:a")
+	a.run()
+	a.want("events", a.news(), "deleted a=a1")
+	// The same record on two pages, and twice on one.
+	for _, size := range []int{1, 2} {
+		a.repo.Honest()
+		a.repo.PageSize = size
+		a.put("c", fmt.Sprintf("c1 on pages of %d", size))
+		a.put("d", fmt.Sprintf("c2 on pages of %d", size))
+		a.repo.Rewrite = func(_ string, _ int, body []byte) []byte {
+			return bytes.ReplaceAll(body, []byte("oai:x:d"), []byte("oai:x:c"))
+		}
+		a.run()
+		if got := a.news(); !strings.HasSuffix(got, fmt.Sprintf("c=c2 on pages of %d", size)) {
+			t.Errorf("the later place does not count: %s", got)
+		}
+		a.repo.Rewrite = nil
+		a.repo.Forget("oai:x:d")
+	}
+}
+
+// O8: a record with characters that XML does not allow is taken, and reported.
+func TestO8Reported(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Put(testserver.Item{Identifier: "oai:x:a", Lies: []testserver.Lie{testserver.ForbiddenCharacter}, Metadata: map[string]string{"oai_dc": testserver.DublinCore("a1")}})
+	a.put("b", "b1")
+	r := a.run()
+	if !slices.ContainsFunc(r.Examples, func(e harvest.Example) bool { return e.Rule == "mended" && strings.Contains(e.First, `"oai:x:a"`) }) || r.Created != 2 {
+		t.Errorf("%+v", r)
+	}
+	if got := a.bytesOf("oai:x:a"); !strings.Contains(got, "\uFFFD") {
+		t.Errorf("no U+FFFD in %q", got)
+	}
+}
+
+// O11: a format, a set, or a further format that the repository does not have is an error
+// of the configuration, which says what there is.
+func TestO11Selection(t *testing.T) {
+	for name, c := range map[string]struct {
+		url  string
+		asks harvest.Repository
+		sets []testserver.ItemSet
+		want string
+	}{
+		"format":      {"?verb=ListRecords&metadataPrefix=marc", harvest.Repository{}, nil, `the repository has no format "marc"; it has "oai_dc"`},
+		"also":        {"", harvest.Repository{Also: []string{"mods"}}, nil, `the repository has no format "mods", which is under also; it has "oai_dc"`},
+		"set":         {"", harvest.Repository{Set: "b"}, []testserver.ItemSet{{Spec: "a", Name: "A"}}, `the repository has no set "b"; it has "a"`},
+		"set of none": {"?set=b", harvest.Repository{}, nil, `the repository has no sets, and was asked for set "b"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newArchive(t, event.Mirror)
+			a.repo.Sets = c.sets
+			a.put("a", "a1", "a")
+			a.src.URL += c.url
+			a.src.Repository = c.asks
+			if _, err := a.try(harvest.Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			a.src.URL, a.src.Repository = a.url, harvest.Repository{}
+			a.run()
+			a.want("events", a.news(), "created a=a1")
+		})
+	}
+}
+
+// What a repository is asked for beside its URL may change: it is read whole then.
+func TestRepositoryAskedAnew(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Sets = []testserver.ItemSet{{Spec: "a", Name: "A"}, {Spec: "b", Name: "B"}}
+	for _, name := range []string{"1", "2"} {
+		a.put(name, name, "a")
+	}
+	for _, name := range []string{"3", "4", "5", "6", "7", "8", "9"} {
+		a.put(name, name, "b")
+	}
+	a.src.Repository.Set = "a"
+	a.run()
+	a.want("events", a.news(), "created 1=1, created 2=2")
+	a.src.Repository.Set = "b"
+	r := a.run()
+	if got := a.news(); !strings.HasPrefix(got, "created 3=3") || r.Created != 7 || len(r.Warnings) == 0 {
+		t.Errorf("%s, %+v", got, r)
+	}
+}
+
+// O12: a repository that has another name is held as a feed with another id is, until an
+// operator accepts it.
+func TestO12ChangedRepository(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.put("a", "a1")
+	a.run()
+	a.news()
+	a.repo.Lie(testserver.OtherBaseURL)
+	a.put("a", "a2")
+	_, err := a.try(harvest.Options{})
+	if err == nil || !strings.Contains(err.Error(), "nothing was harvested") || !strings.Contains(err.Error(), "bridge source reset main") {
+		t.Errorf("%v", err)
+	}
+	a.want("events", a.news(), "")
+	a.must(a.harvest.Reset(context.Background(), a.src.ID))
+	a.run()
+	a.want("events", a.news(), "updated a=a2")
+}
+
+// O12: all identifiers are new, and those from before are gone: the guard holds that.
+func TestO12OtherIdentifiers(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Fill(20)
+	a.run()
+	a.news()
+	for i := range 20 {
+		a.repo.Forget(fmt.Sprintf("oai:repository.example:%d", i+1))
+	}
+	a.repo.Earliest = time.Date(2019, 1, 1, 0, 0, 0, 0, time.UTC)
+	a.put("c", "c1")
+	r := a.run()
+	a.want("events", a.news(), "created c=c1")
+	if r.Held != 20 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// O13: a repository gets one request at a time, whatever is slow.
+func TestO13OneAtATime(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.PageSize = 2
+	a.repo.Fill(40)
+	var now, most atomic.Int32
+	a.repo.OnPage = func(string, int) { most.Store(max(most.Load(), now.Load())) }
+	next := a.src.Client.Transport
+	client := *a.src.Client
+	client.Transport = transport(func(r *http.Request) (*http.Response, error) {
+		now.Add(1)
+		defer now.Add(-1)
+		return next.RoundTrip(r)
+	})
+	a.src.Client = &client
+	a.run()
+	if most.Load() != 1 {
+		t.Errorf("%d requests at a time", most.Load())
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// O14: with a window the list is asked for in parts.
+func TestO14Window(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Earliest = a.clock().Add(-100 * 24 * time.Hour)
+	for i := range 10 {
+		a.repo.Put(testserver.Item{Identifier: fmt.Sprintf("oai:x:%d", i), Datestamp: a.clock().Add(-time.Duration(i) * 10 * 24 * time.Hour), Metadata: map[string]string{"oai_dc": testserver.DublinCore("t")}})
+	}
+	a.src.Repository.Window = 30 * 24 * time.Hour
+	r := a.run()
+	if n := strings.Count(a.verbs(), "ListRecords"); r.Created != 10 || n != 4 {
+		t.Errorf("%d lists, %+v", n, r)
+	}
+}
+
+// A repository that does not tell of deletions, or not of all: what its headers do not
+// have any more is deleted, every full_every, behind the guard. One that does is believed.
+func TestAbsentFromHeaders(t *testing.T) {
+	for _, deleted := range []string{"no", "transient", "persistent"} {
+		t.Run(deleted, func(t *testing.T) {
+			a := newArchive(t, event.Mirror)
+			a.repo.Deleted, a.repo.PageSize = deleted, 7
+			a.repo.Fill(30)
+			a.run()
+			a.news()
+			a.repo.Forget("oai:repository.example:5")
+			a.run()
+			a.want("before full_every", a.news(), "")
+			a.week()
+			a.verbs()
+			r := a.run()
+			want := "deleted oai:repository.example:5=Letter 5"
+			if deleted == "persistent" {
+				want = ""
+			}
+			a.want("after full_every", a.news(), want)
+			if verbs := a.verbs(); strings.Count(verbs, "ListIdentifiers") != 5 || strings.Count(verbs, "GetRecord") > 0 || r.Problems > 0 || r.Partial() {
+				t.Errorf("%s, %+v", verbs, r)
+			}
+			a.run()
+			a.want("not again", strings.ReplaceAll(a.verbs(), "ListRecords", ""), "Identify ")
+			// Most are gone: that may be a defect of the repository.
+			for i := 6; i <= 30; i++ {
+				a.repo.Forget(fmt.Sprintf("oai:repository.example:%d", i))
+			}
+			a.week()
+			if r = a.run(); deleted != "persistent" && r.Held != 25 || r.Deleted != 0 {
+				t.Errorf("%+v", r)
+			}
+			// The deletions are applied once the headers have confirmed them, a day later.
+			if r = a.run(); r.Deleted != 0 {
+				t.Errorf("%+v", r)
+			}
+			a.pass(25 * time.Hour)
+			if r = a.run(); deleted != "persistent" && r.Deleted != 25 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// ListIdentifiers shows deletions that ListRecords does not: they are taken.
+func TestHiddenDeletions(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Lie(testserver.HiddenDeletion)
+	a.put("a", "a1")
+	a.put("b", "b1")
+	a.run()
+	a.news()
+	a.repo.Delete("oai:x:a")
+	a.run()
+	a.want("the list of records", a.news(), "")
+	a.week()
+	a.run()
+	a.want("the headers", a.news(), "deleted a=a1")
+}
+
+// A header with another datestamp than is known does not make its record look absent, and
+// the change is not lost: it is in the next list, or the record is asked for.
+func TestHeadersShowChanges(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Deleted = "no"
+	a.put("a", "a1")
+	a.put("b", "b1")
+	a.run()
+	a.news()
+	// b changes after the list of records was read, and before the headers are.
+	a.week()
+	a.repo.OnPage = func(verb string, _ int) {
+		if verb == "ListIdentifiers" {
+			a.pass(time.Minute)
+			a.put("b", "b2")
+			a.put("c", "c1")
+		}
+	}
+	r := a.run()
+	a.repo.OnPage = nil
+	if r.Held+r.Deleted+r.Problems > 0 {
+		t.Errorf("%+v", r)
+	}
+	a.run()
+	a.want("the next list", a.news(), "updated b=b2, created c=c1")
+	// Both change, and the list of records does not say so: it has older datestamps.
+	a.repo.Put(testserver.Item{Identifier: "oai:x:b", Datestamp: a.clock().Add(-1000 * time.Hour), Metadata: map[string]string{"oai_dc": testserver.DublinCore("b3")}})
+	a.repo.Put(testserver.Item{Identifier: "oai:x:d", Datestamp: a.clock().Add(-1000 * time.Hour), Metadata: map[string]string{"oai_dc": testserver.DublinCore("d1")}})
+	a.run()
+	a.want("an earlier datestamp", a.news(), "")
+	a.week()
+	a.verbs()
+	r = a.run()
+	a.want("asked for", a.news(), "updated b=b3, created d=d1")
+	if n := strings.Count(a.verbs(), "GetRecord"); n != 2 || r.Deleted > 0 {
+		t.Errorf("%d records were asked for, %+v", n, r)
+	}
+	a.want("content", a.bytesOf("oai:x:b"), testserver.DublinCore("b3"))
+	a.week()
+	a.run()
+	a.want("known by now", a.news()+strings.Repeat("!", strings.Count(a.verbs(), "GetRecord")), "")
+}
+
+// Headers that cannot be read keep nothing back: what the records said holds, and absence
+// means nothing.
+func TestHeadersRefused(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Deleted = "no"
+	a.repo.Lie(testserver.NoListIdentifiers)
+	a.put("a", "a1")
+	a.put("b", "b1")
+	a.run()
+	a.news()
+	a.repo.Forget("oai:x:a")
+	a.put("b", "b2")
+	a.week()
+	r := a.run()
+	a.want("events", a.news(), "updated b=b2")
+	if !slices.ContainsFunc(r.Examples, func(e harvest.Example) bool { return e.Rule == "headers" }) {
+		t.Errorf("%+v", r)
+	}
+	a.verbs()
+	a.run()
+	a.want("the mark has moved", a.verbs()+a.news(), "Identify ListRecords")
+}
+
+// Where a server cannot begin a list of records the error says what may help.
+func TestListTooLongForServer(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.put("a", "a1")
+	a.repo.Fail(testserver.Failure{Verb: "ListRecords", How: testserver.ServerError})
+	if _, err := a.try(harvest.Options{}); err == nil || !strings.Contains(err.Error(), `HTTP status 500`) || !strings.Contains(err.Error(), `window = "30d"`) {
+		t.Error(err)
+	}
+	a.repo.Honest()
+	a.repo.Fail(testserver.Failure{Verb: "Identify", How: testserver.ServerError})
+	if _, err := a.try(harvest.Options{}); err == nil || strings.Contains(err.Error(), "window") {
+		t.Error(err)
+	}
+}
+
+// A server that cannot list all headers, for now or ever, is harvested all the same, and
+// asked for them in each harvest.
+func TestHeadersUnread(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Deleted = "no"
+	a.put("a", "a1")
+	a.put("b", "b1")
+	a.run()
+	a.news()
+	a.repo.Forget("oai:x:a")
+	a.put("b", "b2")
+	a.repo.Fail(testserver.Failure{Verb: "ListIdentifiers", How: testserver.ServerError})
+	a.week()
+	r := a.run()
+	a.want("events", a.news(), "updated b=b2")
+	if !slices.ContainsFunc(r.Examples, func(e harvest.Example) bool { return e.Rule == "headers" }) {
+		t.Errorf("%+v", r)
+	}
+	mark := func() time.Time {
+		p, err := a.log.Progress(context.Background(), a.src.ID)
+		a.must(err)
+		return p.Mark.Time()
+	}
+	if a.now.Sub(mark()) > 2*time.Hour {
+		t.Errorf("at %s the mark is %s", a.now, mark())
+	}
+	a.verbs()
+	a.run()
+	a.want("once more", a.verbs()+a.news(), "Identify ListRecords Identify ListIdentifiers")
+	a.repo.Honest()
+	a.run()
+	a.want("at last", a.news(), "deleted a=a1")
+	a.verbs()
+	a.run()
+	a.want("not again", a.verbs()+a.news(), "Identify ListRecords")
+}
+
+// Two different states of one day, the granularity of the repository, both apply, in each
+// mode: content decides (I5).
+func TestStatesOfOneDay(t *testing.T) {
+	for _, mode := range []event.Content{event.Mirror, event.Redirect, event.Reference} {
+		a := newArchive(t, mode)
+		a.repo.Days = true
+		described := func(text string) {
+			a.repo.Put(testserver.Item{Identifier: "oai:x:a", Metadata: map[string]string{"oai_dc": strings.Replace(testserver.DublinCore("A"), "</dc:title>", "</dc:title><dc:description>"+text+"</dc:description>", 1)}})
+		}
+		for _, text := range []string{"one", "two", "three"} {
+			described(text)
+			a.run()
+			want := "updated a=A"
+			if text == "one" {
+				want = "created a=A"
+			}
+			a.want(mode.String()+" "+text, a.news(), want)
+			a.run()
+			a.want(mode.String()+" again", a.news(), "")
+		}
+		a.repo.Delete("oai:x:a")
+		a.run()
+		a.want("deleted on the same day", a.news(), "deleted a=A")
+		described("four")
+		a.run()
+		a.want("and there again", a.news(), "created a=A")
+	}
+}
+
+// Further formats are asked for record by record, and only when a record has changed. A
+// record that lacks one is there without it.
+func TestAlso(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Formats = append(a.repo.Formats, testserver.ItemFormat{Prefix: "mods", Schema: "http://www.loc.gov/mods/v3/mods.xsd", Namespace: "http://www.loc.gov/mods/v3"})
+	a.src.Repository.Also = []string{"mods"}
+	put := func(name, title string, mods bool) {
+		it := testserver.Item{Identifier: "oai:x:" + name, Metadata: map[string]string{"oai_dc": testserver.DublinCore(title)}}
+		if mods {
+			it.Metadata["mods"] = `<mods xmlns="http://www.loc.gov/mods/v3"><titleInfo><title>` + title + `</title></titleInfo></mods>`
+		}
+		a.repo.Put(it)
+	}
+	put("a", "a1", true)
+	put("b", "b1", false)
+	r := a.run()
+	a.want("events", a.news(), "created a=a1, created b=b1")
+	if n := strings.Count(a.verbs(), "GetRecord"); n != 2 || r.Pending > 0 || r.Problems > 0 {
+		t.Errorf("%d requests, %+v", n, r)
+	}
+	said, err := a.log.SaidOf(context.Background(), a.src.ID, []string{"oai:x:a", "oai:x:b"})
+	a.must(err)
+	if one, two := said[0].Observation.Representations, said[1].Observation.Representations; len(one) != 2 || len(two) != 1 || one[1].Profile != "http://www.loc.gov/mods/v3" || one[1].SHA256() == "" || !strings.Contains(one[1].Href, "metadataPrefix=mods") {
+		t.Errorf("%+v\n%+v", one, two)
+	}
+	put("a", "a2", true)
+	a.run()
+	a.want("events", a.news(), "updated a=a2")
+	if n := strings.Count(a.verbs(), "GetRecord"); n != 1 {
+		t.Errorf("%d requests for one change", n)
+	}
+	_, err = a.try(harvest.Options{Full: true})
+	a.must(err)
+	a.want("read whole", a.news()+strings.Repeat("!", strings.Count(a.verbs(), "GetRecord")), "")
+}
+
+// An answer about another record says nothing of the one that was asked for.
+func TestAnswerAboutAnother(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Formats = append(a.repo.Formats, testserver.ItemFormat{Prefix: "other", Schema: "http://other.example/x.xsd", Namespace: "http://other.example/"})
+	a.src.Repository.Also = []string{"other"}
+	for _, name := range []string{"a", "b"} {
+		a.repo.Put(testserver.Item{Identifier: "oai:x:" + name, Metadata: map[string]string{"oai_dc": testserver.DublinCore(name + "1"), "other": `<o xmlns="http://other.example/">` + name + `</o>`}})
+	}
+	a.repo.Rewrite = func(verb string, _ int, body []byte) []byte {
+		if verb != "GetRecord" {
+			return body
+		}
+		return bytes.ReplaceAll(bytes.ReplaceAll(body, []byte("oai:x:a</"), []byte("oai:x:b</")), []byte(">a</o>"), []byte(">b</o>"))
+	}
+	r := a.run()
+	a.want("events", a.news(), "created b=b1")
+	if r.Pending != 1 {
+		t.Errorf("%+v", r)
+	}
+	a.repo.Rewrite = nil
+	a.run()
+	a.want("events", a.news(), "created a=a1")
+	said, err := a.log.SaidOf(context.Background(), a.src.ID, []string{"oai:x:a"})
+	a.must(err)
+	if all := said[0].Observation.Representations; len(all) != 2 || all[1].Length != int64(len(`<o xmlns="http://other.example/">a</o>`)) {
+		t.Errorf("%+v", all)
+	}
+}
+
+// An answer to GetRecord that is cut, or has two records, is not applied: the record stays
+// as it is published, and is asked for again.
+func TestGetRecordAnswers(t *testing.T) {
+	for name, rewrite := range map[string]func([]byte) []byte{
+		"cut": func(b []byte) []byte { return b[:len(b)-20] },
+		"two records": func(b []byte) []byte {
+			one := regexp.MustCompile(`(?s)<record>.*</record>`).Find(b)
+			return bytes.Replace(b, one, append(bytes.Clone(one), one...), 1)
+		},
+	} {
+		a := newArchive(t, event.Mirror)
+		a.repo.Formats = append(a.repo.Formats, testserver.ItemFormat{Prefix: "other", Schema: "http://other.example/x.xsd", Namespace: "http://other.example/"})
+		a.src.Repository.Also = []string{"other"}
+		a.repo.Put(testserver.Item{Identifier: "oai:x:a", Metadata: map[string]string{"oai_dc": testserver.DublinCore("a1"), "other": "<o>1</o>"}})
+		a.repo.Rewrite = func(verb string, _ int, body []byte) []byte {
+			if verb == "GetRecord" {
+				return rewrite(body)
+			}
+			return body
+		}
+		if r := a.run(); r.Pending != 1 || r.Created != 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		a.repo.Rewrite = nil
+		_, err := a.try(harvest.Options{AllPending: true})
+		a.must(err)
+		a.want(name, a.news(), "created a=a1")
+	}
+}
+
+// Where lists end before they have what they say that they have, it may be that they end
+// too early: a few deletions wait until they are absent once more, and of many nothing is
+// believed.
+func TestListsEndTooEarly(t *testing.T) {
+	token := regexp.MustCompile(`>[^<>]*</resumptionToken>`)
+	for _, c := range []struct {
+		deleted    string
+		full       bool // the list of all records shows it
+		page       int  // the last one, of ten
+		held       int64
+		confirmed  int // deletions
+		complaints int // warnings
+	}{
+		{"no", false, 9, 10, 10, 1}, {"no", false, 8, 0, 0, 1}, {"persistent", true, 9, 10, 0, 1}, {"transient", true, 5, 0, 0, 1}, {"no", true, 10, 0, 0, 0},
+	} {
+		t.Run(fmt.Sprintf("%s %v %d", c.deleted, c.full, c.page), func(t *testing.T) {
+			a := newArchive(t, event.Mirror)
+			a.repo.Deleted, a.repo.PageSize = c.deleted, 10
+			a.repo.Fill(100)
+			a.run()
+			a.news()
+			a.repo.Rewrite = func(_ string, page int, body []byte) []byte {
+				if page != c.page {
+					return body
+				}
+				return token.ReplaceAll(body, []byte("></resumptionToken>"))
+			}
+			if a.week(); c.full {
+				a.now = a.now.Add(-7 * 24 * time.Hour)
+			}
+			r, err := a.try(harvest.Options{Full: c.full})
+			a.must(err)
+			a.want("events", a.news(), "")
+			if r.Held != c.held || len(r.Warnings) != c.complaints {
+				t.Errorf("%+v", r)
+			}
+			a.week()
+			a.run()
+			if got := strings.Count(a.news(), "deleted"); got != c.confirmed {
+				t.Errorf("%d deletions, want %d", got, c.confirmed)
+			}
+			a.repo.Rewrite = nil
+			a.week()
+			a.run()
+			if got := strings.Count(a.news(), "created"); got != c.confirmed {
+				t.Errorf("%d records come back, want %d", got, c.confirmed)
+			}
+		})
+	}
+}
+
+// about is left out, and counted.
+func TestAboutCounted(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Put(testserver.Item{Identifier: "oai:x:a", About: []string{`<r xmlns="urn:r"/>`, `<s xmlns="urn:s"/>`}, Metadata: map[string]string{"oai_dc": testserver.DublinCore("a1")}})
+	if r := a.run(); r.About != 2 || r.Created != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A list that breaks off for good ends the harvest with an error and leaves the mark where
+// it was: the next harvest reads again what this one could not.
+func TestMarkStaysBehind(t *testing.T) {
+	mark := func(a *archive) string {
+		p, err := a.log.Progress(context.Background(), a.src.ID)
+		a.must(err)
+		return p.Mark.String()
+	}
+	a := newArchive(t, event.Mirror)
+	a.repo.PageSize = 10
+	a.repo.Fill(35)
+	a.repo.Fail(testserver.Failure{Verb: "ListRecords", Page: 3, How: testserver.Unavailable})
+	began := a.clock().Add(time.Hour)
+	if _, err := a.try(harvest.Options{}); err == nil || mark(a) != "" {
+		t.Errorf("%v, mark %q", err, mark(a))
+	}
+	a.repo.Honest()
+	r := a.run() // goes on where it was left
+
+	if got := len(strings.Split(a.news(), ", ")); got != 35 || mark(a) != began.Format(time.RFC3339) {
+		t.Errorf("%d records, mark %q; want that of the first answer, %s; %+v", got, mark(a), began, r)
+	}
+}
+
+// What the configuration does not select is not kept either, whatever came with it.
+func TestUnselectedContents(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.src.Selection.Prefixes = []string{a.url + "?verb=GetRecord&identifier=oai:x:a"}
+	a.put("a1", "one")
+	a.put("b1", "two")
+	a.put("a2", "three")
+	a.run()
+	a.want("events", a.news(), "created a1=one, created a2=three")
+	held, err := a.contents.Stats(context.Background())
+	a.must(err)
+	if held.Count != 2 {
+		t.Errorf("%d contents are kept, want those of 2 records", held.Count)
+	}
+}

@@ -95,6 +95,10 @@ func compress(w io.Writer, write func(io.Writer) error) (err error) {
 	return write(d)
 }
 
+// NewCompressor returns a writer that compresses to w as Document.Write does, while more
+// is written. Close must be called, once; until it returns w is the compressor's.
+func NewCompressor(w io.Writer) (io.WriteCloser, error) { return newDeflater(w) }
+
 // Compress writes a document as Document.Write compresses it.
 func Compress(w io.Writer, document []byte) error {
 	return compress(w, func(w io.Writer) error {

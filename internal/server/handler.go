@@ -68,6 +68,10 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveSIP(rw, withPath(r, path, rw.body), rest)
 		return
 	}
+	if set, ok := repositoryPath(path); ok && s.opt.Repository != nil {
+		s.serveRepository(rw, withPath(r, path, rw.body), set)
+		return
+	}
 	if s.rejectRequest(rw, r) {
 		return
 	}
@@ -499,7 +503,7 @@ func (s *Server) writeBusy(w http.ResponseWriter) {
 // writeNotFound answers that there is nothing at this address.
 func (s *Server) writeNotFound(w http.ResponseWriter) {
 	writeText(w, http.StatusNotFound, "There is nothing at this address. For people all starts at "+s.base+"/ and for programs at "+
-		s.base+"/.well-known/resourcesync; a set takes SIP at "+s.base+"/sip/ and its name, if it does.\n")
+		s.base+"/.well-known/resourcesync; a set is an OAI-PMH repository at "+s.base+"/sets/SET/oai, and takes SIP, if it does, at "+s.base+"/sip/SET.\n")
 }
 
 // writeFault answers that we failed. Half an answer cannot be taken back: its
@@ -511,9 +515,13 @@ func (s *Server) writeFault(rw *responseWriter) {
 	writeText(rw, http.StatusInternalServerError, "The server failed to make this answer; its log says why.\n")
 }
 
-// handleError is echo's error handler: it turns the error of a handler into an answer.
+// handleError is echo's error handler.
 func (s *Server) handleError(err error, c echo.Context) {
-	r, rw := c.Request(), c.Response().Writer.(*responseWriter)
+	s.writeError(c.Response().Writer.(*responseWriter), c.Request(), err)
+}
+
+// writeError turns the error of a handler into an answer.
+func (s *Server) writeError(rw *responseWriter, r *http.Request, err error) {
 	var route *echo.HTTPError
 	var wait *publish.NotReadyError
 	var tooMany *publish.TooManyError

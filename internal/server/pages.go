@@ -145,6 +145,9 @@ func (s *Server) setPage(c echo.Context) error {
 		v.Submissions.Service = s.base + "/sip/" + set.Name
 	}
 	v.Documents = documentViews(set, segments)
+	if s.opt.Repository != nil {
+		v.Documents = append(v.Documents, documentView{Href: "oai?verb=Identify", Name: "Repository", About: "all records, and all changes by their dates (OAI-PMH)"})
+	}
 	lists := publish.ChangeListSegments(set, segments)
 	v.Older = max(len(lists)-segmentsShown, 0)
 	for _, it := range slices.Backward(publish.PlanChangeLists(set, lists[v.Older:])) {

@@ -4,8 +4,8 @@
 // It only reads, and only through the interfaces of Options; no path of a request
 // becomes a path of a file here. Every request passes serveHTTP (handler.go: methods,
 // limits, the base path), is routed, and is answered by one handler, or by handleError.
-// Only requests below /sip/ may have a body; they go to the SIPService of their set
-// (sip.go).
+// Only requests below /sip/ may have a body, which go to the SIPService of their set
+// (sip.go), and those to an OAI-PMH repository, /sets/{set}/oai (oai.go).
 //
 // A base URL with a path, such as https://example.org/bridge, means that there is a
 // proxy in front. It may strip that path or keep it: the server answers under the path
@@ -83,8 +83,8 @@ type Limits struct {
 	// HeaderBytes of a request; 0 is 64 KiB. More is answered with 431.
 	HeaderBytes int
 	// HeaderTime in which the header of a request must have been sent; 0 is 10 s.
-	// Only requests below /sip/ may have a body: others are refused with 413. For the
-	// unread rest of a body the server waits as long again.
+	// Only requests below /sip/ and to /sets/{set}/oai may have a body: others are refused
+	// with 413. For the unread rest of a body the server waits as long again.
 	HeaderTime time.Duration
 	// BodyTime in which a body must have been sent whole; 0 is a minute.
 	BodyTime time.Duration
@@ -120,6 +120,9 @@ type Options struct {
 	// SIPService returns the SIP service of a set, nil when it has none; a nil func is
 	// no service at all. Pages ask too, to link it.
 	SIPService func(set string) SIPService
+	// Repository returns the OAI-PMH repository of a set; the error is
+	// publish.ErrNotFound when there is no such set. A nil func is no repository at all.
+	Repository func(ctx context.Context, set string) (*publish.Repository, error)
 	// Status returns the state of all sets for the pages, which redact it; nil when
 	// there is none. They show it, and all texts of a Source, as Redact returns it and
 	// without local folders.

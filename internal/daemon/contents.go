@@ -45,6 +45,23 @@ func (b *Bridge) openContent(ctx context.Context, sum [32]byte) (io.ReadSeekClos
 	return contents{b.Contents}.Open(ctx, sum)
 }
 
+// smallContents is content.Store.Small also where there is no store.
+func (b *Bridge) smallContents(ctx context.Context, sums [][32]byte) (map[[32]byte][]byte, error) {
+	if b.Contents == nil {
+		return nil, nil
+	}
+	names := make([]content.Sum, len(sums))
+	for i := range sums {
+		names[i] = sums[i]
+	}
+	found, err := b.Contents.Small(ctx, names)
+	small := make(map[[32]byte][]byte, len(found))
+	for sum, body := range found {
+		small[sum] = body
+	}
+	return small, err
+}
+
 // restoreContents fetches the missing and damaged contents of a Source's records again.
 // They must have the hash that was published: other bytes are an update, which a
 // harvest logs.

@@ -41,6 +41,7 @@ type pool struct {
 	prefer   string
 	identity string
 	segment  int      // events; 0 is 5
+	page     int      // records an answer of the repository; 0 is 100
 	sources  []string // kind:URL
 }
 
@@ -90,6 +91,9 @@ func (r *relay) end() {
 func (p *pool) write(text *strings.Builder) {
 	fmt.Fprintf(text, "[[set]]\nname = %q\ncontent = %q\nidentity = %q\nsegment_events = %d\n",
 		cmp.Or(p.name, "main"), cmp.Or(p.content, config.Mirror), cmp.Or(p.identity, config.Shared), cmp.Or(p.segment, 5))
+	if p.page > 0 {
+		fmt.Fprintf(text, "oai_page = %d\n", p.page)
+	}
 	if p.prefer != "" {
 		fmt.Fprintf(text, "prefer = [%q]\n", p.prefer)
 	}

@@ -73,7 +73,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	}
 	s := server.New(server.Options{
 		Documents: p, Log: b.Log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config.TrustedProxies, Logger: b.opt.Logger,
-		Status: b.pageStatus, SIPService: b.sipService, Bodies: b.requestBudget, Full: b.diskSpace.Low,
+		Status: b.pageStatus, SIPService: b.sipService, Repository: b.repositories(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader,
 	})
 	ctx, cancel := context.WithCancel(ctx)

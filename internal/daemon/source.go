@@ -134,8 +134,9 @@ func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, 
 	src := &Source{Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: b.allowHost, User: c.User,
-		Selection: translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes, Inline: s.Inline == config.Take},
-		Limits:    harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Package: l.DumpPackage, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
+		Repository: harvest.Repository{Format: c.Format, Also: c.Also, Set: c.OAISet, Window: c.Window},
+		Selection:  translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes, Inline: s.Inline == config.Take},
+		Limits:     harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Package: l.DumpPackage, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
 	}}
 	if !c.Since.IsZero() {
 		src.Selection.Since, _ = event.StampOf(c.Since)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -149,6 +150,11 @@ package and what is declared in it) or the test that fulfils it in a bridge, or 
 		rows = append(rows, [4]string{r.ID, severity, r.Title, r.Clause})
 	}
 	table("Atom-PMH", rows)
+	rows = nil
+	for _, r := range oaipmh.Rules() {
+		rows = append(rows, [4]string{r.ID, r.Severity + several(r.Several, false), r.Title, oaiClause(r)})
+	}
+	table("OAI-PMH", rows)
 	rows = nil
 	for _, r := range sip.Rules() {
 		rows = append(rows, [4]string{r.ID, r.Severity, r.Title, r.Clause})

@@ -64,7 +64,10 @@ func (r *run) source(ctx context.Context) error {
 	default:
 		var none *resourcesync.NoSourceError
 		if errors.As(err, &none) && !r.isList(ctx) {
-			r.unread(r.typed, err)
+			if r.isRepository(ctx) {
+				return r.repository(ctx)
+			}
+			r.unread(r.typed, fmt.Errorf("%w; nor is it the base URL of an OAI-PMH repository, whose path is like /oai/request (DSpace), /cgi/oai2 (EPrints) or /index.php/NAME/oai (OJS): check the URL", err))
 			return nil
 		}
 	}

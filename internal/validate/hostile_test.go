@@ -21,7 +21,7 @@ import (
 
 // read checks a document as all that it could be.
 func read(doc []byte) {
-	for _, as := range []Protocol{"", AtomPMH, ResourceSync, SIP} {
+	for _, as := range []Protocol{"", AtomPMH, ResourceSync, OAIPMH, SIP} {
 		_, _ = Run(context.Background(), Options{As: as, Base: "http://h.example/document", Stdin: bytes.NewReader(doc), Report: func(Finding) {}}, []string{"-"})
 	}
 }
@@ -34,6 +34,10 @@ func hostile(n int) map[string][]byte {
 	}
 	list := func(md, content string) []byte {
 		return []byte(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md ` + md + `/>` + content + "</urlset>")
+	}
+	answer := func(verb, content string) []byte {
+		return []byte(`<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><responseDate>2020-01-01T00:00:00Z</responseDate><request verb="` + verb + `">http://h.example/</request><` + verb + ">" +
+			content + "</" + verb + "></OAI-PMH>")
 	}
 	var capabilities strings.Builder
 	for i := range max(1, n/80) {
@@ -52,7 +56,20 @@ func hostile(n int) map[string][]byte {
 		"a long attribute":         list(`capability="`+fill("x")+`"`, ""),
 		"formats":                  []byte(`<ingest-properties xmlns="http://www.alexandria.ucsb.edu"><notification-style>synchronous</notification-style><formats>` + fill("<format>x</format>") + "</formats></ingest-properties>"),
 	}
+	for name, content := range map[string]string{
+		"records with nothing":   fill("<record/>"),
+		"records of one name":    fill("<record><header><identifier>x</identifier><datestamp>y</datestamp><setSpec> </setSpec></header><metadata/><about/></record>"),
+		"headers in wrong order": fill("<header><setSpec>a b</setSpec><datestamp/><identifier/></header>"),
+		"resumption tokens":      fill("<resumptionToken/>"),
+	} {
+		docs["in OAI-PMH: "+name] = answer("ListRecords", content)
+	}
+	docs["errors"] = []byte(`<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/">` + fill(`<error code="x"/>`) + "</OAI-PMH>")
+	docs["sets"] = answer("ListSets", fill("<set><setSpec>a b</setSpec></set>"))
+	docs["formats of OAI-PMH"] = answer("ListMetadataFormats", fill("<metadataFormat><metadataPrefix>a b</metadataPrefix></metadataFormat>"))
+	docs["Identify"] = answer("Identify", fill("<adminEmail/><description/><x/>"))
 	for name, element := range testenv.Hostile(n) {
+		docs["in OAI-PMH: "+name] = answer("ListRecords", "<record><header><identifier>urn:x</identifier></header><metadata>"+element+"</metadata></record>")
 		docs["in a feed: "+name] = feed(element)
 		docs["in a list: "+name] = list(`capability="resourcelist"`, "<url>"+element+"</url>")
 		docs["in a record: "+name] = []byte(`<ingest-request xmlns="http://www.alexandria.ucsb.edu"><record>` + element + "</record></ingest-request>")
@@ -84,7 +101,7 @@ func FuzzDocument(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte, as string) {
 		o := Options{As: Protocol(as), Base: "http://h.example/document", Stdin: bytes.NewReader(doc)}
-		if !slices.Contains([]Protocol{"", AtomPMH, ResourceSync, SIP}, o.As) {
+		if !slices.Contains([]Protocol{"", AtomPMH, ResourceSync, OAIPMH, SIP}, o.As) {
 			o.As = ""
 		}
 		count := map[string]int{}

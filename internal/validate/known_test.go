@@ -20,6 +20,7 @@ func TestKnownDocuments(t *testing.T) {
 		"atom-pmh":     "../../atompmh/testdata/draft/*",
 		"resourcesync": "../../resourcesync/testdata/examples/*",
 		"considered":   "../../resourcesync/testdata/considered/*",
+		"oai-pmh":      "../../oaipmh/testdata/golden/*.xml",
 		"sip":          "../../sip/testdata/*.xml",
 		"samples":      "../../../shared/samples/*/*",
 	} {

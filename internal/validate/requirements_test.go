@@ -16,7 +16,7 @@ type requirement struct {
 	why string
 }
 
-// specification is one of the three.
+// specification is one of the four.
 type specification struct {
 	title, text  string
 	requirements []requirement
@@ -30,6 +30,9 @@ func specifications() []specification {
 		{"Atom Feed Protocol for Metadata Harvesting 1.0 (draft 2012-11-23)",
 			"Must is shall, should is should and recommended. The draft builds on RFC 4287, RFC 5005 and RFC 6721, whose rules are in the table of rules.",
 			atomRequirements()},
+		{"Open Archives Initiative Protocol for Metadata Harvesting 2.0 (2002-06-14, document version 2015-01-08)",
+			"Must is must, should is should. The text is well known and is not kept beside the repository: the requirements are in our words, with its sections. What a repository may do is left out.",
+			oaiRequirements()},
 		{"Simple Ingest Protocol, draft 0.1",
 			"The draft has one must and two document types; what it states as a fact counts as a must.",
 			sipRequirements()},
@@ -210,6 +213,69 @@ func atomRequirements() []requirement {
 		{"Detecting entry type", Must, "entries are read as active, historical or deletion entries by their links and content", "S10", "atompmh.Kind", "No shall in the draft; this is how it says to read."},
 		{"Detecting deleted metadata records", Must, "in a complete feed absence deletes, elsewhere deletion entries do", "S7", "atompmh.Document.Complete", "No shall in the draft; this is how it says to read."},
 		{"Resolvability of URIs", Must, "403, 404 and 410 mean that an entry is no longer active; 401 and 5xx do not", "", "internal/harvest.Harvester", "No shall in the draft; this is how it says to read."},
+	}
+}
+
+func oaiRequirements() []requirement {
+	return []requirement{
+		{"2.2", Must, "a repository answers the six requests", "oai-error-codes oai-errors oai-identify oai-formats", "oaipmh.Handler", ""},
+		{"2.4", Must, "an item has one identifier, which is a URI, and its records in all formats share it", "oai-identifier oai-header", "translate.OAIEncoder oaipmh.CanBeIdentifier", ""},
+		{"2.4", Must, "an identifier means one item for as long as the repository exists", "", "translate.OAIEncoder", oneRun},
+		{"2.4, 3.1.1.3", Must, "an identifier of the oai scheme is as the guideline says", "", "translate.OAIEncoder", "The guideline is optional; what has another form is a URI all the same."},
+		{"2.5", Must, "a repository disseminates unqualified Dublin Core, prefix oai_dc, of every item", "oai-dc oai-error-codes", "translate.OAIEncoder", ""},
+		{"2.5", Must, "a record is identified by identifier, metadataPrefix and datestamp", "oai-twice", "oaipmh.Writer.Record", "A list that has one twice is legal where the datestamps differ: a note."},
+		{"2.5", Must, "a header has identifier, datestamp, and the setSpec of each set that the item is in", "oai-header oai-identifier oai-datestamp oai-set-spec oai-order", "oaipmh.Writer.Record", ""},
+		{"2.5", Must, "metadata is one element of one format, with its namespace and schema", "oai-metadata oai-schema-location", "oaipmh.Writer.Record", ""},
+		{"2.5", Must, "about is one element that has an XML Schema", "oai-about", "oaipmh.Writer.Record", ""},
+		{"2.5.1", Must, "Identify says how deletions are kept: no, transient or persistent", "oai-identify", "oaipmh.Writer.Identity", ""},
+		{"2.5.1", Must, "a repository that keeps deletions says status deleted, in all lists of the range", "oai-deleted oai-same-lists", "oaipmh.Writer.Record", onlyTheSource},
+		{"2.5.1", Must, "a deleted record has the datestamp of its deletion, and neither metadata nor about", "oai-deleted", "oaipmh.Writer.Record", ""},
+		{"2.5.1", Must, "a repository with persistent deletions keeps all of them for ever", "", "oaipmh.DeletedPersistent", oneRun},
+		{"2.6", Must, "a setSpec is a path of names with colons between them, and a set has a name", "oai-set-spec oai-sets", "translate.SetSpec oaipmh.Writer.Set", ""},
+		{"2.6", Must, "the setSpecs of headers are the most specific sets that an item is in", "", "translate.OAIEncoder", onlyTheSource},
+		{"2.6", Must, "a repository without sets answers noSetHierarchy", "oai-errors", "oaipmh.TestHandlerErrors", ""},
+		{"2.7.1", Must, "from and until are inclusive and select by datestamp", "oai-range oai-granularity", "oaipmh.Query", ""},
+		{"2.7.1", Must, "from is not later than until, else badArgument", "oai-error-codes", "oaipmh.TestHandlerErrors", ""},
+		{"2.7.1", Must, "from and until have the same granularity, and not a finer one than Identify says", "oai-error-codes oai-granularity", "oaipmh.TestHandlerErrors", ""},
+		{"2.7.1", Must, "a change of a record changes its datestamp", "", "internal/eventlog.Log.Append", oneRun},
+		{"2.7.1", Must, "a list by datestamp has creations, modifications and deletions", "oai-range", "oaipmh.Query", onlyTheSource},
+		{"2.7.2", Must, "a set selects its items and those of the sets below it", "", "oaipmh.Query", onlyTheSource},
+		{"3.1.1", Must, "a repository takes GET and POST", "oai-post", "oaipmh.TestHandlerMethods", ""},
+		{"3.1.1", Must, "verb is given once, other arguments at most once, and none that the verb does not have", "oai-error-codes", "oaipmh.TestHandlerErrors", ""},
+		{"3.1.1.3", Must, "characters that a URI reserves are escaped", "", "oaipmh.Request.URL", theDestination},
+		{"3.1.2.1", Must, "the Content-Type is text/xml", "oai-media-type", "oaipmh.TestHandlerAnswers", ""},
+		{"3.1.2.2", Must, "errors of the protocol come in an answer; statuses of HTTP say what is about HTTP", "oai-status", "oaipmh.TestHandlerErrors", ""},
+		{"3.1.2.2", Should, "a harvester that is told 503 waits as long as Retry-After says", "", "internal/fetch.Waiting", theDestination},
+		{"3.1.3", Must, "a repository that compresses answers can send them as they are, and Identify says what it can", "", "oaipmh.Identity.Compression", "Whether an answer is compressed, the client decides by Accept-Encoding."},
+		{"3.2", Must, "an answer is well-formed XML that OAI-PMH.xsd takes", "oai-document oai-characters oai-trailing oai-order", "oaipmh.TestWriterSchema", ""},
+		{"3.2", Must, "it is in UTF-8, and begins with an XML declaration", "oai-charset", "oaipmh.Writer", "A declaration is not asked for: without one XML is in UTF-8 all the same."},
+		{"3.2", Must, "the root is OAI-PMH with the namespace and the schema of the protocol", "oai-document oai-schema-location", "oaipmh.NewWriter", ""},
+		{"3.2", Must, "responseDate is when the answer was sent, in UTC", "oai-response-date", "oaipmh.NewWriter", ""},
+		{"3.2", Must, "request has the base URL and the arguments, but none beside badVerb and badArgument", "oai-request", "oaipmh.NewWriter", ""},
+		{"3.2", Must, "then there are errors, or one element named as the verb", "oai-errors", "oaipmh.Writer.Errors", ""},
+		{"3.3", Must, "times are UTC: YYYY-MM-DDThh:mm:ssZ, or in datestamps of a repository of that granularity YYYY-MM-DD", "oai-datestamp oai-granularity oai-response-date", "oaipmh.Granularity.Format", ""},
+		{"3.3", Must, "every repository takes days", "oai-range", "oaipmh.TestHandlerErrors", ""},
+		{"3.4", Must, "a metadataPrefix is letters, digits and some marks, and names a namespace and a schema, which are URIs", "oai-formats", "oaipmh.CanBePrefix", ""},
+		{"3.4", Must, "metadata has a schemaLocation with its namespace and schema", "oai-schema-location", "translate.OAIEncoder", "Where a format's schema is known: that of oai_dc."},
+		{"3.4", Must, "a format that an item does not have is cannotDisseminateFormat", "oai-error-codes", "oaipmh.TestHandlerErrors", ""},
+		{"3.5", Must, "an incomplete list ends with a resumptionToken", "oai-token oai-same-lists", "oaipmh.Handler", ""},
+		{"3.5", Must, "the last answer of a list in several has an empty one", "oai-last-token", "oaipmh.TestHandlerAnswers", ""},
+		{"3.5", Must, "a list in several answers has all records that a complete one has", "oai-size oai-same-lists oai-token-lost", "oaipmh.List", onlyTheSource},
+		{"3.5", Must, "expirationDate is a time, completeListSize a number above 0, cursor a number that begins with 0", "oai-token", "oaipmh.Token", ""},
+		{"3.5", Must, "resumptionToken is an exclusive argument", "oai-error-codes", "oaipmh.TestHandlerErrors oaipmh.Request.URL", ""},
+		{"3.5", Must, "a token that is wrong or has expired is badResumptionToken", "oai-error-codes", "oaipmh.TestTokenIsChecked", ""},
+		{"3.5.1", Must, "the most recent token can be used again, with the same result but for changes", "oai-token-lost", "oaipmh.TestTokenIsChecked", "Ours never expire."},
+		{"3.6", Must, "wrong requests have the errors that are defined for them, and as many as apply", "oai-error-codes oai-errors", "oaipmh.TestHandlerErrors", ""},
+		{"3.6", Should, "an error has a text that says more", "", "oaipmh.Error.Text", "Texts are for people."},
+		{"4.1", Must, "GetRecord answers with the record, or with cannotDisseminateFormat or idDoesNotExist", "oai-error-codes oai-empty", "oaipmh.Repository", ""},
+		{"4.2", Must, "Identify has repositoryName, baseURL, protocolVersion 2.0, earliestDatestamp, deletedRecord and granularity once, adminEmail once or more", "oai-identify", "oaipmh.Writer.Identity", ""},
+		{"4.2", Must, "baseURL is the base URL of the repository", "oai-base-url", "oaipmh.Handler.BaseURL", ""},
+		{"4.2", Must, "no datestamp is before earliestDatestamp, which has the repository's granularity", "oai-earliest oai-identify", "oaipmh.Identity.Earliest", ""},
+		{"4.3", Must, "ListIdentifiers has the headers of the records of ListRecords", "oai-same-lists oai-error-codes", "oaipmh.Handler", ""},
+		{"4.3, 4.5", Must, "a list that nothing matches is noRecordsMatch", "oai-empty oai-range", "oaipmh.TestHandlerErrors", ""},
+		{"4.4", Must, "ListMetadataFormats has prefix, schema and namespace of each format, of one item with identifier", "oai-formats", "oaipmh.Repository", ""},
+		{"4.4", Must, "an item without formats is noMetadataFormats, one that is not there idDoesNotExist", "oai-errors", "oaipmh.TestHandlerErrors", ""},
+		{"4.6", Must, "ListSets has setSpec and setName of each set, in one answer or several", "oai-sets oai-token", "oaipmh.Repository", ""},
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package validate checks documents of Atom-PMH, ResourceSync and SIP against their
-// specifications. The protocol packages know the rules: they read each document, and
+// Package validate checks documents of Atom-PMH, ResourceSync, OAI-PMH and SIP against
+// their specifications. The protocol packages know the rules: they read each document, and
 // this package finds out what it is, follows a chain or a Source, and puts all that
 // they report into one form, the Finding.
 package validate
@@ -24,6 +24,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
+	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -35,6 +36,7 @@ type Protocol string
 const (
 	AtomPMH      Protocol = "atom-pmh"
 	ResourceSync Protocol = "resourcesync"
+	OAIPMH       Protocol = "oai-pmh"
 	SIP          Protocol = "sip"
 )
 
@@ -107,8 +109,8 @@ type Document struct {
 type Options struct {
 	// As is what every document has to be; "" looks at its root element.
 	As Protocol
-	// Follow reads all that belongs to a document: the chain of a feed, or the Source of
-	// a document of ResourceSync.
+	// Follow reads all that belongs to a document: the chain of a feed, the Source of a
+	// document of ResourceSync, or the repository behind an answer of OAI-PMH.
 	Follow bool
 	// Contents fetches the resources of Resource Lists, the representations of active
 	// entries and the packages of dumps, and compares them with what is said of them.
@@ -193,6 +195,9 @@ func ruleTable() map[string]rule {
 	for _, r := range resourcesync.Rules() {
 		table[r.ID] = rule{r.Severity, r.Clause}
 	}
+	for _, r := range oaipmh.Rules() {
+		table[r.ID] = rule{r.Severity, oaiClause(r)}
+	}
 	for _, r := range sip.Rules() {
 		table[r.ID] = rule{r.Severity, r.Clause}
 	}
@@ -255,10 +260,16 @@ func (r *run) target(ctx context.Context, typed string) error {
 
 // first checks the document behind the target's URL.
 func (r *run) first(ctx context.Context) error {
+	if r.o.Follow && r.o.As == OAIPMH && !strings.HasPrefix(r.at, "file:") {
+		return r.repository(ctx) // what answers a base URL without a verb may be a page
+	}
 	a, err := r.get.Get(ctx, r.at, follow.Validators{})
 	if err != nil {
-		if r.o.Follow && r.o.As != AtomPMH && r.o.As != SIP && follow.Missing(err) {
+		if r.o.Follow && (r.o.As == "" || r.o.As == ResourceSync) && follow.Missing(err) {
 			return r.source(ctx)
+		}
+		if r.o.Follow && r.isRepository(ctx) {
+			return r.repository(ctx)
 		}
 		r.unread(r.typed, err)
 		return nil
@@ -334,6 +345,8 @@ func (r *run) one(ctx context.Context, in input) error {
 		switch as {
 		case AtomPMH:
 			return r.chain(ctx)
+		case OAIPMH:
+			return r.repository(ctx)
 		case ResourceSync, "":
 			return r.source(ctx)
 		}
@@ -343,10 +356,12 @@ func (r *run) one(ctx context.Context, in input) error {
 		r.feed(in)
 	case ResourceSync:
 		r.list(in)
+	case OAIPMH:
+		r.answer(in)
 	case SIP:
 		r.message(ctx, in)
 	default:
-		r.unread(r.typed, fmt.Errorf("%s; want a document of Atom-PMH, ResourceSync or SIP. If it is meant to be one, say which with --as", what))
+		r.unread(r.typed, fmt.Errorf("%s; want a document of Atom-PMH, ResourceSync, OAI-PMH or SIP. If it is meant to be one, say which with --as", what))
 	}
 	return nil
 }
@@ -367,6 +382,8 @@ func recognise(head []byte, in input) (Protocol, string) {
 		return ResourceSync, ""
 	case name == "feed" && strings.Contains(strings.ToLower(s.Space), "w3.org/2005/atom"):
 		return AtomPMH, ""
+	case s.Local == "OAI-PMH", s.Space == oaipmh.Namespace:
+		return OAIPMH, ""
 	case s.Local == "Envelope", s.Space == sip.Namespace:
 		return SIP, ""
 	}

@@ -64,6 +64,11 @@ func (b *bench) cases() []measurement {
 		{name: "packages", server: sourceOf(small, 0, smallBody, 5*time.Millisecond), jobs: mirrored, rows: dumpedRow(small)},
 		{name: "packages", server: dumpOf(10*small, smallBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", 10*small, smallBody)},
 		{name: "packages", server: dumpOf(large, largeBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", large, largeBody)},
+		// A whole OAI-PMH repository, and again unchanged; before that a quarter of it, for
+		// the memory.
+		{name: "oaiharvest", server: recordsOf(records / 4), jobs: mirrored, once: true},
+		{name: "oaiharvest", server: recordsOf(records), once: true, rows: oaiRows(records),
+			jobs: []job{{Name: "harvest", Content: mirror}, {Name: "harvest", Content: mirror}, {Name: "savepages"}}},
 		// The longest Change List that there is. Rivals read the same file: encoding/xml
 		// its tokens alone, and the way of the reference client.
 		{name: "readlist", server: sourceOf(0, segment, 0, 0), same: true, build: []job{{Name: "savelist"}}, rows: b.readListRow,
@@ -87,6 +92,7 @@ func (b *bench) cases() []measurement {
 		{name: "export", once: true, build: []job{{Name: "build", Content: mirror, Number: records / 5, Body: recordSize}}, rows: exportRows(records/5, mirror, false),
 			jobs: []job{{Name: "export"}, {Name: "export", Content: mirror, Changes: fewRecords, Body: recordSize}}},
 		{name: "get", own: b.gets},
+		{name: "oailist", own: b.oaiList},
 		{name: "growth", own: b.growth},
 		// What a poll of a Source costs that brings a few changes, and one that brings
 		// none, with a tenth of the records and with all.

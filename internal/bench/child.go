@@ -73,6 +73,7 @@ func tasks() map[string]task {
 		"python":      readWithPython,
 		"insert":      insertRows,
 		"fetch":       fetchBodies,
+		"savepages":   savePages,
 		"build":       buildLog,
 		"render":      renderDocument,
 		"changelist":  encodeChangeList,

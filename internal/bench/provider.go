@@ -47,6 +47,8 @@ func dumpOf(resources, body int) job {
 // source is the SOURCE that a user types to harvest the provider at a job's URL.
 func (j *job) source() string {
 	switch {
+	case j.Kind == config.OAIPMH:
+		return config.OAIPMH + ":" + j.URL + oaiPath
 	case j.Kind != config.ResourceSync:
 		return config.AtomPMH + ":" + j.URL + fixtures.Subscription
 	case j.LongList != "":
@@ -61,6 +63,8 @@ func provide(_ context.Context, j job, ready func(result)) (result, error) {
 	changes.Store(int64(j.Changes))
 	records := func() http.Handler {
 		switch {
+		case j.Kind == config.OAIPMH:
+			return &testserver.RecordChain{Pages: j.Documents, Records: j.Number, Size: j.Body}
 		case j.Kind != config.ResourceSync:
 			return &testserver.Chain{Documents: j.Documents, Entries: j.Number, BodySize: j.Body}
 		case j.LongList != "":

@@ -34,14 +34,14 @@ func demoCommand() *cobra.Command {
 			return err
 		}
 		d := &demo{out: cmd.OutOrStdout(), every: every,
-			catalogue: fixtures.Catalogue(time.Now), maps: fixtures.Maps(time.Now), news: fixtures.News()}
+			catalogue: fixtures.Catalogue(time.Now), maps: fixtures.Maps(time.Now), news: fixtures.News(), museum: fixtures.Museum(time.Now)}
 		err = d.run(cmd.Context(), listen, folder, daemon.Options{Command: "bridge demo", Logger: warnings(cmd.ErrOrStderr())})
 		return errors.Join(err, os.RemoveAll(folder))
 	}
 	return cmd
 }
 
-// demo is the main job on the fixtures: Sources of three kinds on loopback,
+// demo is the main job on the fixtures: Sources of four kinds on loopback,
 // harvested and republished while they change.
 type demo struct {
 	out       io.Writer
@@ -49,6 +49,7 @@ type demo struct {
 	catalogue *fixtures.Provider
 	maps      *fixtures.Source
 	news      *fixtures.Blog
+	museum    *fixtures.Inventory
 	opened    *daemon.Bridge
 	seq       event.Seq // the last one that was told
 }
@@ -58,15 +59,17 @@ func (d *demo) run(ctx context.Context, listen, folder string, o daemon.Options)
 	catalogue := up.serve(ctx, d.catalogue, fixtures.Subscription)
 	maps := up.serve(ctx, d.maps, fixtures.SourceDescription)
 	news := up.serve(ctx, d.news, fixtures.NewsFeed)
+	museum := up.serve(ctx, d.museum, fixtures.MuseumOAI)
 	if up.err != nil {
 		return errors.Join(up.err, up.close())
 	}
-	fmt.Fprintf(d.out, `This machine serves three example Sources:
+	fmt.Fprintf(d.out, `This machine serves four example Sources:
   %-48s a research data catalogue, as an Atom-PMH feed
   %-48s a map collection, as a ResourceSync Source
   %-48s the news of a library, as an RSS feed
-`, catalogue, maps, news)
-	sources := []string{"catalogue=" + catalogue, "all=" + catalogue, "all=" + maps, "all=" + news}
+  %-48s the archive of a small museum, over OAI-PMH
+`, catalogue, maps, news, museum)
+	sources := []string{"catalogue=" + catalogue, "all=" + catalogue, "all=" + maps, "all=" + news, "all=" + museum}
 	return errors.Join(d.runBridge(ctx, listen, folder, sources, o), up.close())
 }
 
@@ -111,7 +114,7 @@ func (d *demo) runBridge(ctx context.Context, listen, folder string, sources []s
 	if err != nil {
 		return errors.Join(usage(err), listener.Close())
 	}
-	c.Sets[0].Title, c.Sets[1].Title = "Research data catalogue", "Catalogue, maps and news"
+	c.Sets[0].Title, c.Sets[1].Title = "Research data catalogue", "Catalogue, maps, news and museum"
 	for _, set := range c.Sets {
 		for i := range set.Sources {
 			set.Sources[i].Overlap = 0 // their clock is ours
@@ -145,7 +148,7 @@ func demoListener(ctx context.Context, listen string) (net.Listener, error) {
 // play harvests, tells what there is to see, and then lets the Sources change
 // until ctx ends.
 func (d *demo) play(ctx context.Context) error {
-	fmt.Fprintf(d.out, "Harvesting all three into one set, and the first also into a set of its own ...\n")
+	fmt.Fprintf(d.out, "Harvesting all four into one set, and the first also into a set of its own ...\n")
 	if err := d.begin(ctx); err != nil {
 		return unlessEnded(ctx, err)
 	}
@@ -191,14 +194,15 @@ Republished, with the origin of each record as its via:
   %[1]s/sets/catalogue/feed.atom            the changes as an Atom-PMH feed
   %[1]s/sets/catalogue/complete.atom        what there is, as a complete feed
   %[1]s/sets/catalogue/recent.rss           for feed readers
-  %[1]s/sets/all/feed.atom                  the three Sources as one feed; and so on
+  %[1]s/sets/all/feed.atom                  the four Sources as one feed; and so on
+  %[1]s/sets/all/oai?verb=Identify          and as one OAI-PMH repository
 
 Try:
   curl %[1]s/sets/catalogue/changelist.xml
 
 Every %[2]s a record of the catalogue changes, is harvested, and appears at the end
-of that list; of the other Sources a map or the news. Stop with Ctrl-C; nothing is
-kept.
+of that list; of the other Sources a map, the news or the museum. Stop with Ctrl-C;
+nothing is kept.
 
 `, base, short(d.every))
 	var err error
@@ -210,10 +214,13 @@ kept.
 // harvests them, and tells what was logged.
 func (d *demo) change(ctx context.Context, n int) error {
 	d.catalogue.Evolve()
-	if n%2 == 0 {
-		fixtures.EvolveMaps(d.maps, n/2)
-	} else {
+	switch n % 3 {
+	case 0:
+		fixtures.EvolveMaps(d.maps, n/3)
+	case 1:
 		d.news.Evolve()
+	default:
+		d.museum.Evolve()
 	}
 	for _, src := range d.opened.Sources() {
 		if _, err := d.opened.Harvest(ctx, src, harvest.Options{}); err != nil {

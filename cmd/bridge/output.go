@@ -170,7 +170,11 @@ func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) 
 		fmt.Fprintf(&w, "  warning: %s\n", warning)
 	}
 	if r.Gap != "" {
-		fmt.Fprintf(&w, "  GAP: %s\n  %s; if it will not come back: bridge source accept-gap %s %s\n", dropRepeat(r.Gap), gapMeans(src.Kind), src.Set, quoted(url))
+		fmt.Fprintf(&w, "  GAP: %s\n  %s", dropRepeat(r.Gap), gapMeans(src.Kind))
+		if src.Kind != harvest.OAIPMH {
+			fmt.Fprintf(&w, "; if it will not come back: bridge source accept-gap %s %s", src.Set, quoted(url))
+		}
+		fmt.Fprintln(&w)
 	}
 	if r.Error != "" {
 		fmt.Fprintf(&w, "  FAILED: %s\n", dropRepeat(r.Error))
@@ -188,16 +192,22 @@ func inBrackets(kind string) string {
 
 // gapMeans returns the consequence of a missing document.
 func gapMeans(kind string) string {
-	if kind == harvest.ResourceSync {
+	switch kind {
+	case harvest.ResourceSync:
 		return "the other lists were harvested, and nothing was deleted by absence"
+	case harvest.OAIPMH:
+		return "what came before was harvested; the next harvest goes on there, as far as max_documents lets it"
 	}
 	return "newer documents were harvested, older ones were not read"
 }
 
 // missingDocument names what is missing in a gap.
 func missingDocument(kind string) string {
-	if kind == harvest.ResourceSync {
+	switch kind {
+	case harvest.ResourceSync:
 		return "a list is missing"
+	case harvest.OAIPMH:
+		return "the rest of a long list was not read yet"
 	}
 	return "an archive document is missing"
 }
@@ -214,6 +224,9 @@ func printFindings(w io.Writer, indent string, r *harvest.Report) {
 	}
 	if r.Skipped > 0 {
 		fmt.Fprintf(w, "%sskipped: %s, not selected by prefix or since, or given back by another bridge\n", indent, plural(int(r.Skipped), "entry", "entries"))
+	}
+	if r.About > 0 {
+		fmt.Fprintf(w, "%sleft out: %s, which stand beside the metadata\n", indent, plural(int(r.About), "about container", "about containers"))
 	}
 	for _, e := range r.Examples {
 		first := strings.Replace(e.First, ": "+e.Rule+": ", ": ", 1)

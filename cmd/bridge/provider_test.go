@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -23,6 +24,7 @@ type upstream interface {
 //
 //	provider catalogue|instruments|empty [VARIABLE]   serves an Atom-PMH feed; $FEED is its URL
 //	provider maps|sitemap [VARIABLE]                  serves a ResourceSync Source or a plain sitemap; $FEED is its host
+//	provider museum [VARIABLE]                        serves an OAI-PMH repository; $FEED is its base URL
 //	provider news [VARIABLE]                          serves an RSS feed; $FEED is its URL
 //	provider site FOLDER [VARIABLE]                   serves the files of a folder; $FEED is their host
 //	provider use VARIABLE                             goes back to one that was started before
@@ -59,6 +61,8 @@ func provider(ts *testscript.TestScript, neg bool, args []string) {
 		changed = changeSource(ts, u, what, args)
 	case *fixtures.Blog:
 		changed = changeBlog(u, what, args[0])
+	case *fixtures.Inventory:
+		changed = changeInventory(u, what, args[0])
 	}
 	if !changed {
 		ts.Fatalf("provider %s: there is no such thing for %T", what, s.upstream)
@@ -78,6 +82,8 @@ func (s *scriptState) begin(ts *testscript.TestScript, what string, args []strin
 		s.serve(ts, fixtures.Maps(nil), args[0], "")
 	case "sitemap":
 		s.serve(ts, fixtures.NewSource(fixtures.SourceOptions{Dialect: fixtures.PlainSitemap}), args[0], "")
+	case "museum":
+		s.serve(ts, fixtures.Museum(nil), args[0], fixtures.MuseumOAI)
 	case "news":
 		s.serve(ts, fixtures.News(), args[0], fixtures.NewsFeed)
 	case "site":
@@ -210,6 +216,18 @@ func changeBlog(b *fixtures.Blog, what, slug string) bool {
 		b.Publish(fixtures.Post{Slug: slug, Title: "Post " + slug})
 	case "update":
 		b.Revise(fixtures.Post{Slug: slug, Summary: "Revised."})
+	default:
+		return false
+	}
+	return true
+}
+
+func changeInventory(inv *fixtures.Inventory, what, name string) bool {
+	switch what {
+	case "create", "update":
+		inv.Put(fixtures.Item{Name: name, Set: "objects", Title: "Record " + name, Stamp: time.Now()})
+	case "delete":
+		inv.Put(fixtures.Item{Name: name, Deleted: true, Stamp: time.Now()})
 	default:
 		return false
 	}

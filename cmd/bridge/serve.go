@@ -91,6 +91,7 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base str
   %[1]s/                            a page of what there is
   %[1]s/.well-known/resourcesync    for ResourceSync
   %[1]s/sets/SET/feed.atom          for Atom-PMH, one feed for each set
+  %[1]s/sets/SET/oai                for OAI-PMH, one repository for each set
 `, base, address)
 	for _, s := range h.Sources() {
 		if s.Kind == harvest.SIP {

@@ -15,8 +15,8 @@ func validateCommand() *cobra.Command {
 	var as string
 	var strict, quiet bool
 	flags := cmd.Flags()
-	flags.StringVar(&as, "as", "", "the `protocol`: atom-pmh, resourcesync or sip (default: what the root element says)")
-	flags.BoolVar(&o.Follow, "follow", false, "check the whole chain of a feed, or the whole Source of a document")
+	flags.StringVar(&as, "as", "", "the `protocol`: atom-pmh, resourcesync, oai-pmh or sip (default: what the root element says)")
+	flags.BoolVar(&o.Follow, "follow", false, "check the whole chain of a feed, the whole Source of a document, or the whole repository")
 	flags.BoolVar(&o.Contents, "contents", false, "fetch resources, representations and packages too, and compare them with what is said of them")
 	flags.BoolVar(&strict, "strict", false, "exit with status 1 where a should is broken, too")
 	flags.BoolVar(&quiet, "quiet", false, "print broken musts and shoulds only, no notes and no documents")
@@ -34,9 +34,9 @@ func validateCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.As = validate.Protocol(as)
 		switch o.As {
-		case "", validate.AtomPMH, validate.ResourceSync, validate.SIP:
+		case "", validate.AtomPMH, validate.ResourceSync, validate.OAIPMH, validate.SIP:
 		default:
-			return usage(fmt.Errorf("--as %q: want atom-pmh, resourcesync or sip", as))
+			return usage(fmt.Errorf("--as %q: want atom-pmh, resourcesync, oai-pmh or sip", as))
 		}
 		if (o.Follow || o.Contents) && (o.Base != "" || len(args) == 1 && args[0] == "-") {
 			return usage(errors.New("--follow and --contents need documents that can be asked for: name URLs or files, and leave --base out"))
@@ -74,11 +74,14 @@ func validateCommand() *cobra.Command {
 		if *asJSON {
 			err = printJSON(out, sum)
 		} else {
-			unread := ""
-			if sum.Unread > 0 {
-				unread = fmt.Sprintf("; %d could not be checked", sum.Unread)
+			said := verdict(sum.Musts, sum.Shoulds, sum.Notes)
+			switch {
+			case sum.Unread > 0 && sum.Documents == 0:
+				said = fmt.Sprintf("%d could not be checked", sum.Unread)
+			case sum.Unread > 0:
+				said += fmt.Sprintf("; %d could not be checked", sum.Unread)
 			}
-			_, err = fmt.Fprintf(out, "checked %s: %s%s\n", plural(sum.Documents, "document", "documents"), verdict(sum.Musts, sum.Shoulds, sum.Notes), unread)
+			_, err = fmt.Fprintf(out, "checked %s: %s\n", plural(sum.Documents, "document", "documents"), said)
 		}
 		switch {
 		case err != nil:

@@ -37,6 +37,10 @@ var rules = map[string]rule{
 		third: []string{"golang.org/x/net/html"},
 		why:   "a protocol package knows only its specification and how to read XML",
 	},
+	"oaipmh": {
+		ours: []string{"internal/strictxml", "internal/follow"},
+		why:  "a protocol package knows only its specification and how to read XML",
+	},
 	"sip": {
 		ours: []string{"internal/strictxml"},
 		why:  "a protocol package knows only its specification and how to read XML",
@@ -47,7 +51,7 @@ var rules = map[string]rule{
 		why:   "SIP over SMTP is SIP and mail, nothing else",
 	},
 	"translate": {
-		ours: []string{"event", "atompmh", "resourcesync", "sip"},
+		ours: []string{"event", "atompmh", "resourcesync", "oaipmh", "sip"},
 		why:  "translate is pure: protocol values and events, no I/O, no other code",
 	},
 	"fixtures": {why: "the example providers are written by hand, so that what reads them is tested against something else"},
@@ -84,18 +88,18 @@ var rules = map[string]rule{
 		why:  "the content store knows SQLite only",
 	},
 	"internal/publish": {
-		ours:  []string{"event", "translate", "atompmh", "resourcesync", "internal/defect"},
+		ours:  []string{"event", "translate", "atompmh", "resourcesync", "oaipmh", "internal/defect"},
 		third: []string{"github.com/klauspost/compress"},
 		why:   "plan and render are pure, and know no protocol's harvest, no log and no server",
 	},
 	"internal/harvest": {
-		ours: []string{"event", "translate", "atompmh", "resourcesync", "internal/eventlog", "internal/content",
+		ours: []string{"event", "translate", "atompmh", "resourcesync", "oaipmh", "internal/eventlog", "internal/content",
 			"internal/fetch", "internal/follow", "internal/patch", "internal/strictxml", "internal/defect"},
 		third: []string{"github.com/mmcdole/gofeed"},
 		why:   "harvest reads the protocols and writes the log and the content store; it knows nothing of what is published",
 	},
 	"internal/validate": {
-		ours: []string{"atompmh", "resourcesync", "sip", "internal/strictxml", "internal/follow", "internal/fetch"},
+		ours: []string{"atompmh", "resourcesync", "oaipmh", "sip", "internal/strictxml", "internal/follow", "internal/fetch"},
 		why:  "validate reads documents of the protocols, and knows no log and nothing of what is published",
 	},
 	"internal/audit": {
@@ -123,7 +127,7 @@ var rules = map[string]rule{
 		why:  "status is the one form in which the state of all is reported: it reads nothing itself",
 	},
 	"internal/server": {
-		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/status", "internal/submission", "internal/limit", "internal/server/...", "internal/defect"},
+		ours:  []string{"event", "oaipmh", "sip", "internal/publish", "internal/harvest", "internal/status", "internal/submission", "internal/limit", "internal/server/...", "internal/defect"},
 		third: []string{"github.com/labstack/echo"},
 		why:   "the server knows what is published, not how it is stored",
 	},
@@ -143,7 +147,7 @@ var rules = map[string]rule{
 		why:   "the configuration knows words and TOML",
 	},
 	"internal/daemon": {
-		ours:  []string{"event", "atompmh", "resourcesync", "sip/...", "translate", "fixtures", "internal/..."},
+		ours:  []string{"event", "atompmh", "resourcesync", "oaipmh", "sip/...", "translate", "fixtures", "internal/..."},
 		third: []string{"golang.org/x/sync"},
 		why:   "the daemon ties together what is internal; it needs no library of its own",
 	},
@@ -159,7 +163,7 @@ var rules = map[string]rule{
 	},
 
 	"cmd/bridge": {
-		ours: []string{"event", "atompmh", "resourcesync", "sip", "fixtures",
+		ours: []string{"event", "atompmh", "resourcesync", "oaipmh", "sip", "fixtures",
 			"internal/audit", "internal/daemon", "internal/config", "internal/eventlog", "internal/export", "internal/harvest", "internal/status", "internal/submission", "internal/validate"},
 		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar", "golang.org/x/term"},
 		why:   "the command parses, prints and calls the daemon; of other packages it imports only those whose words it prints",

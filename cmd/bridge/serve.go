@@ -101,6 +101,8 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base str
 		switch wait, err := h.DueIn(ctx, s); {
 		case err != nil:
 			return err
+		case wait > 365*24*time.Hour:
+			first = "once it is resumed"
 		case wait > 0:
 			first = "in " + short(wait.Round(time.Second))
 		}

@@ -5,44 +5,112 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
 func sourceCommand() *cobra.Command {
 	return group("source", sourceListCommand(),
-		sourceAction("source reset", resetSource),
-		sourceAction("source accept-gap", acceptGap),
-		sourceAction("source release", releaseHeld),
+		sourcePauseCommand(),
+		sourceAction("source resume"),
+		sourceAction("source harvest"),
+		sourceAction("source reset"),
+		sourceAction("source accept-gap"),
+		sourceAction("source release"),
 		sourceForgetCommand())
 }
 
-func sourceForgetCommand() *cobra.Command {
-	var keep, remove bool
-	cmd := sourceAction("source forget", func(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
-		_, have, err := h.Log.CountAbsent(ctx, s.ID, event.Stamp{})
-		switch {
-		case err != nil:
-			return err
-		case keep && remove:
-			return usage(errors.New("--keep and --delete exclude each other"))
-		case have > 0 && !keep && !remove:
-			return usage(fmt.Errorf("%s: %s has %s: say --delete to delete those that no other Source of the set has, or --keep to keep them as they are",
-				s.Set, daemon.Redact(s.URL), plural(int(have), "record", "records")))
-		}
-		report, err := h.Harvester().Forget(ctx, &s.Source, keep)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "%s: %s is forgotten: %s deleted\n", s.Set, daemon.Redact(s.URL), plural(int(report.Deleted), "record", "records"))
-		return nil
+// sourceAction is a command that does something to one Source, through the process that
+// serves or with the lock of the data folder.
+func sourceAction(name string) *cobra.Command {
+	cmd := command(name)
+	in := newInputs(cmd)
+	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return in.actOnSource(cmd, args, daemon.SourceAction{}) }
+	return cmd
+}
+
+// actOnSource does what a command is called to the Source that its arguments name.
+func (in *inputs) actOnSource(cmd *cobra.Command, args []string, a daemon.SourceAction) error {
+	a.Do = cmd.Name()
+	a.Set, a.Source = sourceNamed(args)
+	return in.decide(cmd, []daemon.Decision{{Action: &a}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
+		fmt.Fprintln(w, done.Said)
 	})
+}
+
+// sourceNamed returns the set and the Source that arguments name: SET, SET SOURCE, SET/NAME,
+// or a URL, whose set is then "".
+func sourceNamed(args []string) (set, source string) {
+	if len(args) == 2 {
+		return args[0], args[1]
+	}
+	if before, after, ok := strings.Cut(args[0], "/"); ok && !strings.Contains(before, ":") {
+		return before, after
+	}
+	if strings.Contains(args[0], "/") {
+		return "", args[0]
+	}
+	return args[0], ""
+}
+
+func sourcePauseCommand() *cobra.Command {
+	cmd := command("source pause")
+	var a daemon.SourceAction
+	var until string
+	in := newInputs(cmd)
+	cmd.Flags().StringVar(&a.Reason, "reason", "", "why, for bridge status")
+	cmd.Flags().StringVar(&until, "until", "", "when it is resumed: a `time`, a day, or how long from now, like 3d or 12h (default: with bridge source resume)")
+	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var err error
+		if a.Until, err = timeOf(until, time.Now()); err != nil {
+			return usage(fmt.Errorf("--until: %w", err))
+		}
+		return in.actOnSource(cmd, args, a)
+	}
+	return cmd
+}
+
+// timeOf reads a time as people type it; "" is none.
+func timeOf(typed string, now time.Time) (time.Time, error) {
+	if typed == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, typed, now.Location()); err == nil {
+			return at, nil
+		}
+	}
+	if days, ok := strings.CutSuffix(typed, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.AddDate(0, 0, int(n)), nil
+		}
+	}
+	if d, err := time.ParseDuration(typed); err == nil && d > 0 {
+		return now.Add(d), nil
+	}
+	return time.Time{}, fmt.Errorf(`%q is not a time; write one like "2026-01-31 18:00", "2026-01-31", or from now on like "3d" or "12h"`, typed)
+}
+
+func sourceForgetCommand() *cobra.Command {
+	cmd := command("source forget")
+	var keep, remove bool
+	in := newInputs(cmd)
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the records that only this Source has")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete the records that only this Source has")
+	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if keep && remove {
+			return usage(errors.New("--keep and --delete exclude each other"))
+		}
+		return in.actOnSource(cmd, args, daemon.SourceAction{Keep: keep, Delete: remove})
+	}
 	return cmd
 }
 
@@ -74,56 +142,4 @@ func sourceListCommand() *cobra.Command {
 		})
 	}
 	return cmd
-}
-
-// sourceAction is a command that does something to one Source.
-func sourceAction(name string, do func(context.Context, io.Writer, *daemon.Bridge, *daemon.Source) error) *cobra.Command {
-	cmd := command(name)
-	in := newInputs(cmd)
-	cmd.Args = cobra.RangeArgs(1, 2)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return in.change(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
-			s, err := b.Find(ctx, args[0], append(args, "")[1])
-			if err != nil {
-				return err
-			}
-			return do(ctx, w, b, s)
-		})
-	}
-	return cmd
-}
-
-func resetSource(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
-	if err := h.Harvester().Reset(ctx, s.ID); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "%s: %s is read from the beginning in the next harvest; its records and events stay\n", s.Set, daemon.Redact(s.URL))
-	return nil
-}
-
-func acceptGap(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
-	url, err := h.Harvester().AcceptGap(ctx, &s.Source)
-	if errors.Is(err, harvest.ErrNoGap) {
-		fmt.Fprintf(w, "%s: %s has no gap: nothing to accept\n", s.Set, daemon.Redact(s.URL))
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	url = daemon.Redact(url)
-	if s.Kind == harvest.ResourceSync {
-		fmt.Fprintf(w, "%s: %s is no longer requested; changes that only it contained are lost\n", s.Set, url)
-		return nil
-	}
-	fmt.Fprintf(w, "%s: from now on the chain ends before %s; deletions that only it contained are lost\n", s.Set, url)
-	return nil
-}
-
-func releaseHeld(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
-	report, err := h.Harvester().Release(ctx, &s.Source)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "%s: %s applied\n", s.Set, plural(int(report.Deleted), "held deletion", "held deletions"))
-	return nil
 }

@@ -171,9 +171,19 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 	if s.Unfinished && s.Underway == nil {
 		fmt.Fprintf(w, "    a harvest was interrupted; the next one continues it\n")
 	}
-	if !s.Next.IsZero() && s.Underway == nil {
+	if p := s.Paused; p != nil {
+		until := "it is resumed with bridge source resume " + which
+		if !p.Until.IsZero() {
+			until = stamp(p.Until.Time)
+		}
+		fmt.Fprintf(w, "    PAUSED since %s until %s%s\n", stamp(p.Since.Time), until, reasonText(p.Reason))
+	}
+	if !s.Next.IsZero() && s.Underway == nil && s.Paused == nil {
 		after := ""
-		if s.Failures > 1 {
+		switch r := s.Last; {
+		case r != nil && r.Error != "" && s.Next.Equal(r.RetryAfter.Truncate(time.Microsecond)):
+			after = fmt.Sprintf(" (the Source asks for that with Retry-After; %d failed in a row)", s.Failures)
+		case s.Failures > 1:
 			after = fmt.Sprintf(" (%d have failed in a row)", s.Failures)
 		}
 		fmt.Fprintf(w, "    next harvest %s%s\n", stamp(s.Next.Time), after)
@@ -199,6 +209,14 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 	if s.Gap != "" {
 		fmt.Fprintf(w, "    GAP: %s\n    if it will not come back: bridge source accept-gap %s\n", dropRepeat(s.Gap), which)
 	}
+}
+
+// reasonText is the end of a line that has a reason, "" when there is none.
+func reasonText(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + oneLine(reason)
 }
 
 // quoted returns a URL as it is typed in a shell.

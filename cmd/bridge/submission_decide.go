@@ -171,7 +171,9 @@ func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w
 	}
 	var refused []error
 	applied := func(i int, done daemon.DecisionResult) {
-		if done.Error != "" {
+		if done.Undecided {
+			refused = append(refused, usage(errors.New(done.Error)))
+		} else if done.Error != "" {
 			refused = append(refused, errors.New(done.Error))
 		} else {
 			print(cmd.OutOrStdout(), i, done)

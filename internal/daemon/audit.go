@@ -214,8 +214,8 @@ func (b *Bridge) repair(ctx context.Context, in *Repair) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	src.busy.Lock()
-	defer src.busy.Unlock()
+	ctx, leave := src.turn.take(ctx)
+	defer leave()
 	left := make([]string, len(all.Records))
 	var of []int // the indexes of those that need more than their contents
 	rest := all.Repairs

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -26,8 +27,8 @@ import (
 // Settlement is what an operator has learned about a submission in doubt.
 type Settlement = ingest.Settlement
 
-// Decision settles a submission, sends submissions again, withdraws a record, or repairs
-// some.
+// Decision settles a submission, sends submissions again, withdraws a record, repairs
+// some, or does something to a Source.
 type Decision struct {
 	ID     int64 `json:"id,omitempty"` // 0: what Set names, with Resend or Withdraw
 	Accept bool  `json:"accept,omitempty"`
@@ -52,6 +53,8 @@ type Decision struct {
 	// Repair is records that an audit has found to differ, see NewRepair; nil is another
 	// decision.
 	Repair *Repair `json:"repair,omitempty"`
+	// Action is what is done to a Source; nil is another decision.
+	Action *SourceAction `json:"action,omitempty"`
 }
 
 // DecisionResult is the outcome of a Decision.
@@ -66,6 +69,10 @@ type DecisionResult struct {
 	Packed bool `json:"packed,omitempty"`
 	// Left says of each record of a Repair why it is not repaired, "" if it is.
 	Left []string `json:"left,omitempty"`
+	// Said is what was done to a Source, as a sentence.
+	Said string `json:"said,omitempty"`
+	// Undecided: the operator has to say more.
+	Undecided bool `json:"undecided,omitempty"`
 	// Error is why it was refused; "" when it is committed.
 	Error string `json:"error,omitempty"`
 }
@@ -73,6 +80,10 @@ type DecisionResult struct {
 // Decide applies a decision, in the process that holds the data folder.
 func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error) {
 	switch {
+	case d.Action != nil:
+		said, err := b.actOnSource(ctx, d.Action)
+		var undecided *UndecidedError
+		return DecisionResult{Said: said, Undecided: errors.As(err, &undecided)}, err
 	case d.Repair != nil:
 		left, err := b.repair(ctx, d.Repair)
 		return DecisionResult{Left: left}, err
@@ -175,6 +186,8 @@ func (d *Decision) subject() string {
 	switch {
 	case d.ID != 0:
 		return fmt.Sprintf("submission %d", d.ID)
+	case d.Action != nil:
+		return strings.TrimSpace(fmt.Sprintf("%s of Source %s %s", d.Action.Do, d.Action.Set, d.Action.Source))
 	case d.Repair != nil:
 		return fmt.Sprintf("the repair of records of set %s", d.Repair.Set)
 	case d.Withdraw != "":
@@ -188,6 +201,8 @@ func (d *Decision) seen() string {
 	switch {
 	case d.ID != 0:
 		return fmt.Sprintf("bridge submission show %d", d.ID)
+	case d.Action != nil:
+		return "bridge source ls " + d.Action.Set
 	case d.Repair != nil:
 		return "bridge audit --set " + d.Repair.Set
 	case d.Withdraw != "":

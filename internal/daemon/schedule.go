@@ -17,12 +17,13 @@ import (
 )
 
 // retryFirst and retryMost are the delays before a harvest is tried again after the
-// first failure and after many; pendingEvery and probeEvery how often serve checks for
+// first failure and after many, which are at most retryTimes the usual time; pendingEvery and probeEvery how often serve checks for
 // pending contents that are due, and for space while the disk is full; flushEvery how
 // often it stores when Sources were last asked.
 const (
 	retryFirst   = time.Minute
 	retryMost    = 24 * time.Hour
+	retryTimes   = 24
 	pendingEvery = time.Minute
 	probeEvery   = 10 * time.Second
 	flushEvery   = time.Minute
@@ -39,9 +40,9 @@ func (b *Bridge) Harvest(ctx context.Context, s *Source, o harvest.Options) (har
 
 // harvestSource harvests a Source, and stores the report and when the Source is due
 // next: after every, or at once if that is 0.
-func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
-	s.busy.Lock()
-	defer s.busy.Unlock()
+func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
+	ctx, done := s.turn.take(running)
+	defer done()
 	var under *harvestJob
 	o.Begin = func() { under = b.underway.begin(s) }
 	tell := o.Progress
@@ -61,6 +62,9 @@ func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Durati
 		report, err = b.harvest.Run(ctx, &s.Source, o)
 		return err
 	})
+	if running.Err() == nil && ctx.Err() != nil {
+		return report, errInterrupted
+	}
 	if ctx.Err() != nil || s.Kind == harvest.SIP {
 		return report, err // a pass that was ended, or sends no request, is not stored
 	}
@@ -73,6 +77,9 @@ func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Durati
 	}
 	return report, errors.Join(err, b.saveSchedule(ctx, s, every, &report, failed))
 }
+
+// errInterrupted: an operator has ended a harvest, which the next one continues.
+var errInterrupted = errors.New("an operator has ended the harvest; the next one continues it")
 
 // saveSchedule stores when a Source is due next, and the report of the last harvest.
 func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
@@ -120,9 +127,13 @@ func nextHarvest(r *harvest.Report, failed error, failures int, every time.Durat
 }
 
 // retryDelay returns the delay after so many failures in a row: a minute, then twice
-// as long each time, up to the time between its harvests and to a day.
+// as long each time, up to retryTimes the time between its harvests and to a day. So a
+// Source is asked again after about as long as it has been failing.
 func retryDelay(failures int, every time.Duration) time.Duration {
-	most := min(every, retryMost)
+	most := retryMost
+	if every < retryMost/retryTimes {
+		most = every * retryTimes
+	}
 	delay := retryFirst
 	for ; failures > 1 && delay < most; failures-- {
 		delay *= 2
@@ -188,12 +199,20 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 			log.Error("the time of the Source's next harvest cannot be read", "error", err)
 			wait = src.Every
 		}
-		if !sleep(ctx, wait) {
+		due := sleepOrWake(ctx, wait, src.wake)
+		if ctx.Err() != nil {
 			return
+		}
+		if !due {
+			continue
 		}
 		report, err := b.harvestSource(ctx, src, src.Every, harvest.Options{})
 		if ctx.Err() != nil {
 			return
+		}
+		if errors.Is(err, errInterrupted) {
+			log.Info(err.Error())
+			continue
 		}
 		if errors.Is(err, eventlog.ErrStopped) {
 			stop(err)
@@ -229,13 +248,27 @@ func (b *Bridge) logHarvest(ctx context.Context, src *Source, report *harvest.Re
 }
 
 // DueIn returns how long it is until a Source is due: at most the time between two
-// harvests, even if another configuration or another clock has planned it later.
+// harvests, and after failures a day, even if another configuration or another clock has
+// planned it later. One that is paused is due when its pause ends.
 func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) {
+	pause, err := b.paused(ctx, src.ID)
+	switch {
+	case err != nil:
+		return 0, err
+	case pause != nil && pause.Until == 0:
+		return forever, nil
+	case pause != nil:
+		return pause.Until.Time().Sub(b.now()), nil
+	}
 	s, err := b.Log.Schedule(ctx, src.ID)
 	if err != nil || s.Next == 0 {
 		return 0, err
 	}
-	return min(s.Next.Time().Sub(b.now()), max(src.Every+src.Every/10, time.Hour)), nil
+	most := max(src.Every, time.Hour)
+	if s.Failures > 0 {
+		most = max(most, retryMost)
+	}
+	return min(s.Next.Time().Sub(b.now()), most+most/10), nil
 }
 
 // retryPending fetches pending contents as they come due, until ctx ends.
@@ -245,22 +278,27 @@ func (b *Bridge) retryPending(ctx context.Context) {
 	defer group.Wait()
 	for sleep(ctx, pendingEvery) {
 		due, err := b.Log.DuePending(ctx, event.MicrosOf(b.now()))
-		if err != nil && ctx.Err() == nil {
+		pauses, perr := b.pauseStatus(ctx)
+		if err = errors.Join(err, perr); err != nil && ctx.Err() == nil {
 			b.opt.Logger.Error("pending contents cannot be read", "error", err)
 		}
 		for _, id := range due {
 			src := b.sourceByID(id)
-			if src == nil || !src.busy.TryLock() {
-				continue // not configured, or asked for right now
+			if _, paused := pauses[id]; src == nil || paused {
+				continue
+			}
+			ctx, done, ok := src.turn.try(ctx)
+			if !ok {
+				continue // it is asked right now
 			}
 			select {
 			case slots <- struct{}{}:
 			default: // all are taken by slow hosts: in the next minute
-				src.busy.Unlock()
+				done()
 				continue
 			}
 			group.Go(func() {
-				defer func() { src.busy.Unlock(); <-slots }()
+				defer func() { done(); <-slots }()
 				if err := b.retryPendingOf(ctx, src); err != nil && ctx.Err() == nil {
 					b.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
 					defect.Log(b.opt.Logger, err)
@@ -307,6 +345,19 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 	case <-due.C:
 		return ctx.Err() == nil
 	}
+}
+
+// sleepOrWake returns true after wait, and false when ctx ends or somebody wakes it first.
+func sleepOrWake(ctx context.Context, wait time.Duration, awake <-chan struct{}) bool {
+	due := time.NewTimer(wait)
+	defer due.Stop()
+	select {
+	case <-ctx.Done():
+	case <-awake:
+	case <-due.C:
+		return ctx.Err() == nil
+	}
+	return false
 }
 
 // probeSpace writes a megabyte into the data folder and removes it.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -26,7 +25,8 @@ type Source struct {
 	Name     string // in the configuration, "" when it has none
 	Template string // the configured set that its set was derived from, "" none
 	Every    time.Duration
-	busy     sync.Mutex // held while it is harvested, or its pending contents are asked for
+	turn     turn          // of who harvests it, or asks for its pending contents
+	wake     chan struct{} // sent to when it may be due earlier than it was
 }
 
 // Sources returns those that are configured, in the order of the configuration. Those of
@@ -131,7 +131,7 @@ func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, 
 		return nil, fmt.Errorf("source %s: %w", c.URL, err)
 	}
 	plain, root, l := fetch.Plain(u), "", b.Config.Limits
-	src := &Source{Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
+	src := &Source{wake: make(chan struct{}, 1), Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: b.allowHost, User: c.User,
 		Repository: harvest.Repository{Format: c.Format, Also: c.Also, Set: c.OAISet, Window: c.Window},
@@ -212,9 +212,24 @@ func (b *Bridge) setBaseURL(base string) {
 }
 
 // Find returns the Source of a set that a person means: by its name, or its URL,
-// also redacted if no other looks the same, or without either the only one. One that
-// is not configured has the default settings.
+// also redacted if no other looks the same, or without either the only one. Without a set
+// it is looked for in all sets. One that is not configured has the default settings.
 func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) {
+	found, err := b.Lookup(ctx, set, source)
+	if err != nil {
+		return nil, err
+	}
+	if s := b.sourceByID(found.ID); s != nil {
+		return s, nil
+	}
+	return b.unconfigured(ctx, found.Set, found)
+}
+
+// Lookup is Find for what the log has of the Source.
+func (b *Bridge) Lookup(ctx context.Context, set, source string) (*eventlog.Source, error) {
+	if set == "" {
+		return b.findAnywhere(ctx, source)
+	}
 	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
@@ -222,19 +237,39 @@ func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) 
 	found := findSource(all, source)
 	switch {
 	case found != nil:
+		return found, nil
 	case len(all) == 0:
 		return nil, fmt.Errorf("set %q has no Source in this data folder: see bridge source ls", set)
 	case source == "":
 		return nil, fmt.Errorf("set %q has %d Sources: name one of them, see bridge source ls %s", set, len(all), set)
-	default:
-		return nil, fmt.Errorf("set %q has no Source %q: see bridge source ls %s", set, source, set)
 	}
-	for _, s := range b.Sources() {
-		if s.ID == found.ID {
-			return s, nil
+	return nil, fmt.Errorf("set %q has no Source %q: see bridge source ls %s", set, source, set)
+}
+
+// findAnywhere returns the only Source of all sets with a name or URL.
+func (b *Bridge) findAnywhere(ctx context.Context, source string) (found *eventlog.Source, err error) {
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sets {
+		all, err := b.Log.Sources(ctx, sets[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		f := findSource(all, source)
+		switch {
+		case f == nil || source == "":
+		case found != nil:
+			return nil, fmt.Errorf("sets %q and %q both have a Source %q: name the set as well, like %s/%s", found.Set, f.Set, source, f.Set, source)
+		default:
+			found = f
 		}
 	}
-	return b.unconfigured(ctx, set, found)
+	if found == nil {
+		return nil, fmt.Errorf("no set has a Source %q: see bridge source ls", source)
+	}
+	return found, nil
 }
 
 // findSource returns the one with a name or URL, the only one whose URL looks like

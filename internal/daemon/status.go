@@ -111,12 +111,16 @@ func (b *Bridge) sourceStatus(ctx context.Context, set string) ([]status.Source,
 	if err != nil {
 		return nil, err
 	}
+	pauses, err := b.pauseStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
 	underway := b.underwayOf()
 	out := make([]status.Source, len(all))
 	for i, src := range all {
 		out[i] = status.Source{ID: src.ID, Set: src.Set, Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: status.Mark{Stamp: src.Mark},
 			Pending: src.Pending, PartialRecords: src.Partial, Held: src.Held, Quarantined: src.Quarantined, Dropped: src.Dropped,
-			Gap: harvest.Gap(src.Gap), Failures: src.Schedule.Failures, Underway: underway[src.ID], Unfinished: src.Cursor.Data != nil}
+			Gap: harvest.Gap(src.Gap), Failures: src.Schedule.Failures, Underway: underway[src.ID], Paused: pauses[src.ID], Unfinished: src.Cursor.Data != nil}
 		if src.Schedule.Next != 0 {
 			out[i].Next.Time = src.Schedule.Next.Time()
 		}

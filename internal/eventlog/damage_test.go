@@ -191,6 +191,10 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 	if err := errors.Join(err, enc.Encode(hosts)); err != nil {
 		return "", err
 	}
+	pauses, err := l.Pauses(ctx)
+	if err := errors.Join(err, enc.Encode(pauses)); err != nil {
+		return "", err
+	}
 	bad, err := l.Quarantined(ctx, "")
 	if err := errors.Join(err, enc.Encode(bad)); err != nil {
 		return "", err
@@ -264,6 +268,9 @@ func damageable(t *testing.T) string {
 		if err := l.SaveSchedule(ctx, source, event.Schedule{Next: event.Micros(1e15 + i), Failures: i, Report: []byte(`{"events":1}`)}, i > 0); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := l.SetPause(ctx, second, &eventlog.Pause{Since: 1e15, Until: 2e15, Reason: "their server moves"}); err != nil {
+		t.Fatal(err)
 	}
 	sound(t, l)
 	if err := l.Close(); err != nil {

@@ -190,7 +190,7 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 		if err != nil {
 			return err
 		}
-		for _, table := range []string{"pending", "held_deletion", "quarantine", "schedule"} {
+		for _, table := range []string{"pending", "held_deletion", "quarantine", "schedule", "pause"} {
 			if err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE source = $1", int64(id)); err != nil {
 				return err
 			}

@@ -75,7 +75,8 @@ func (v *verifier) run() error {
 		{{"table link", doRestore, v.readLinks}},
 		{v.waiting("pending", pendingColumns, new(pendingRow))},
 		{v.waiting("regressed", regressedColumns, new(regressedRow)), v.waiting("seen_order", orderColumns, new(orderRow)), v.waiting("held_deletion", heldColumns, new(heldRow)),
-			{"table seen", doReset, v.readSeen}, {"table schedule", doReset, v.readSchedules}},
+			{"table seen", doReset, v.readSeen}, {"table schedule", doReset, v.readSchedules},
+			{"table pause", doReset, v.readPauses}},
 		{{"table quarantine", doReset, v.readQuarantine}},
 	} {
 		// What was appended meanwhile is taken in first.
@@ -640,6 +641,18 @@ func (v *verifier) readSchedules() error {
 			v.found(fmt.Sprintf("Source %d", source), "it is not what was stored")
 		}
 		return nil
+	})
+}
+
+func (v *verifier) readPauses() error {
+	return v.each(selectPauses, func(rows *sql.Rows) error {
+		var p Pause
+		source, err := p.scan(rows)
+		if _, known := v.sources[source]; !known || errors.Is(err, errDamaged) {
+			v.found(fmt.Sprintf("Source %d", source), "it is not what was stored, or the Source is missing")
+			return nil
+		}
+		return err
 	})
 }
 

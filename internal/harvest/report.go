@@ -270,7 +270,7 @@ func (w *watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 
 // retryAfterMost is the longest time for which no request is made because the Source
 // asks for that.
-const retryAfterMost = time.Hour
+const retryAfterMost = 24 * time.Hour
 
 // postpone notes until when the Source wants no request.
 func (r *run) postpone(until time.Time) {

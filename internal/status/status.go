@@ -80,6 +80,8 @@ type Source struct {
 	Next Time `json:"next,omitzero"`
 	// Failures counts the harvests that have failed in a row.
 	Failures int `json:"failures,omitempty"`
+	// Paused: an operator has paused it; nil is not.
+	Paused *Pause `json:"paused,omitempty"`
 	// Underway is the harvest under way, nil when there is none.
 	Underway *Underway `json:"underway,omitempty"`
 
@@ -92,6 +94,13 @@ type Source struct {
 	PartialRecords int `json:"-"`
 	// Waits are the first few pending records, each with the reason.
 	Waits []string `json:"-"`
+}
+
+// Pause is why and until when a Source is left alone.
+type Pause struct {
+	Since  Time   `json:"since"`
+	Reason string `json:"reason,omitempty"`
+	Until  Time   `json:"until,omitzero"` // absent: until it is resumed
 }
 
 // Mark is a Source's mark. As JSON it is the text of the stamp.

@@ -1,0 +1,264 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
+)
+
+// What an operator does to a Source. All of it works beside scheduled harvests: a harvest of
+// the Source that is under way ends at its next border, keeps what it has committed, and
+// goes on later. Each method takes the Source as Find does, and returns a sentence that
+// says what was done.
+
+// forever is how long it is until a Source is due that is paused without an end.
+const forever = time.Duration(math.MaxInt64)
+
+// Pause leaves a Source alone until it is resumed or, if until is not zero, until then: it is
+// neither harvested nor asked for pending contents. Its records stay published. Paused
+// again, it keeps the time at which it was first paused.
+func (b *Bridge) Pause(ctx context.Context, set, source, reason string, until time.Time) (string, error) {
+	src, err := b.Lookup(ctx, set, source)
+	if err != nil {
+		return "", err
+	}
+	if src.Kind == harvest.SIP {
+		return "", fmt.Errorf("%s: %s calls bridge and is not harvested: there is nothing to pause", src.Set, Redact(src.URL))
+	}
+	p := eventlog.Pause{Since: event.MicrosOf(b.now()), Reason: reason}
+	if !until.IsZero() {
+		p.Until = event.MicrosOf(until)
+		if p.Over(p.Since) {
+			return "", fmt.Errorf("a pause until %s has ended already: write a later time, or leave it out", until.UTC().Format(time.RFC3339))
+		}
+	}
+	was, err := b.paused(ctx, src.ID)
+	if err != nil {
+		return "", err
+	}
+	if was != nil {
+		p.Since = was.Since
+	}
+	if err := b.Log.SetPause(ctx, src.ID, &p); err != nil {
+		return "", err
+	}
+	if running := b.sourceByID(src.ID); running != nil {
+		running.turn.interrupt()
+		wake(running.wake)
+	}
+	end := "it is resumed"
+	if p.Until != 0 {
+		end = p.Until.Time().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s: %s is paused until %s; its records stay published", src.Set, Redact(src.URL), end), nil
+}
+
+// Resume ends the pause of a Source, which is harvested when it is due.
+func (b *Bridge) Resume(ctx context.Context, set, source string) (string, error) {
+	src, err := b.Lookup(ctx, set, source)
+	if err != nil {
+		return "", err
+	}
+	was, err := b.paused(ctx, src.ID)
+	if err != nil {
+		return "", err
+	}
+	if was == nil {
+		return fmt.Sprintf("%s: %s is not paused", src.Set, Redact(src.URL)), nil
+	}
+	if err := b.Log.SetPause(ctx, src.ID, nil); err != nil {
+		return "", err
+	}
+	if running := b.sourceByID(src.ID); running != nil {
+		wake(running.wake)
+	}
+	return fmt.Sprintf("%s: %s is resumed", src.Set, Redact(src.URL)), nil
+}
+
+// HarvestNow has a Source harvested at once. While Serve runs it only begins that.
+func (b *Bridge) HarvestNow(ctx context.Context, set, source string) (string, error) {
+	found, err := b.Lookup(ctx, set, source)
+	if err != nil {
+		return "", err
+	}
+	src, name := b.sourceByID(found.ID), found.Set+": "+Redact(found.URL)
+	switch {
+	case src == nil:
+		return "", fmt.Errorf("%s is not configured: write it into the configuration again", name)
+	case src.Kind == harvest.SIP:
+		return "", fmt.Errorf("%s calls bridge: nothing is harvested there", name)
+	}
+	was, err := b.paused(ctx, src.ID)
+	if err != nil {
+		return "", err
+	}
+	if was != nil {
+		return "", fmt.Errorf("%s is paused: resume it with bridge source resume", name)
+	}
+	if b.stop.Load() == nil { // nobody harvests on a schedule
+		report, err := b.Harvest(ctx, src, harvest.Options{})
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%s is harvested: %d created, %d updated, %d deleted", name, report.Created, report.Updated, report.Deleted), nil
+	}
+	s, err := b.Log.Schedule(ctx, src.ID)
+	if err != nil {
+		return "", err
+	}
+	work, done, ok := src.turn.try(ctx)
+	if !ok {
+		return name + " is being harvested now: see bridge status", nil
+	}
+	defer done()
+	s.Next = event.MicrosOf(b.now())
+	if err := b.Log.SaveSchedule(work, src.ID, s, false); err != nil {
+		return "", err
+	}
+	wake(src.wake)
+	return name + " is harvested now: see bridge status", nil
+}
+
+// Reset has the next harvest of a Source read all of it; see harvest.Harvester.Reset.
+func (b *Bridge) Reset(ctx context.Context, set, source string) (string, error) {
+	return b.operate(ctx, set, source, func(src *Source) (string, error) {
+		if err := b.harvest.Reset(ctx, src.ID); err != nil {
+			return "", err
+		}
+		return Redact(src.URL) + " is read from the beginning in the next harvest; its records and events stay", nil
+	})
+}
+
+// AcceptGap goes on without a document of a Source that is gone for good; see
+// harvest.Harvester.AcceptGap.
+func (b *Bridge) AcceptGap(ctx context.Context, set, source string) (string, error) {
+	return b.operate(ctx, set, source, func(src *Source) (string, error) {
+		url, err := b.harvest.AcceptGap(ctx, &src.Source)
+		switch {
+		case errors.Is(err, harvest.ErrNoGap):
+			return Redact(src.URL) + " has no gap: nothing to accept", nil
+		case err != nil:
+			return "", err
+		case src.Kind == harvest.ResourceSync:
+			return Redact(url) + " is no longer requested; changes that only it contained are lost", nil
+		}
+		return "from now on the chain ends before " + Redact(url) + "; deletions that only it contained are lost", nil
+	})
+}
+
+// Release applies the held deletions of a Source.
+func (b *Bridge) Release(ctx context.Context, set, source string) (string, error) {
+	return b.operate(ctx, set, source, func(src *Source) (string, error) {
+		report, err := b.harvest.Release(ctx, &src.Source)
+		return count(report.Deleted, "held deletion") + " applied", err
+	})
+}
+
+// Forget ends a Source that is not harvested any more. The records that only it has stay as
+// they are with keep, and are deleted with remove; where there are some, one of the two
+// must be said, or the error is an UndecidedError.
+func (b *Bridge) Forget(ctx context.Context, set, source string, keep, remove bool) (string, error) {
+	return b.operate(ctx, set, source, func(src *Source) (string, error) {
+		_, have, err := b.Log.CountAbsent(ctx, src.ID, event.Stamp{})
+		if err != nil {
+			return "", err
+		}
+		if have > 0 && !keep && !remove {
+			return "", &UndecidedError{fmt.Sprintf("%s: %s has %s: say --delete to delete those that no other Source of the set has, or --keep to keep them as they are",
+				src.Set, Redact(src.URL), count(have, "record"))}
+		}
+		report, err := b.harvest.Forget(ctx, &src.Source, keep)
+		return Redact(src.URL) + " is forgotten: " + count(report.Deleted, "record") + " deleted", err
+	})
+}
+
+// UndecidedError: an operator has to say more.
+type UndecidedError struct{ text string }
+
+func (e *UndecidedError) Error() string { return e.text }
+
+func count(n int64, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// operate does work on a Source while nobody else does.
+func (b *Bridge) operate(ctx context.Context, set, source string, do func(*Source) (string, error)) (string, error) {
+	src, err := b.Find(ctx, set, source)
+	if err != nil {
+		return "", err
+	}
+	done := src.turn.takeFirst()
+	said, err := do(src)
+	done()
+	wake(src.wake)
+	if err != nil {
+		return "", err
+	}
+	return src.Set + ": " + said, nil
+}
+
+// paused returns why a Source is paused, nil when it is not.
+func (b *Bridge) paused(ctx context.Context, id event.SourceID) (*eventlog.Pause, error) {
+	all, err := b.Log.Pauses(ctx)
+	if p, ok := all[id]; ok && !p.Over(event.MicrosOf(b.now())) {
+		return &p, err
+	}
+	return nil, err
+}
+
+// pauseStatus returns the pauses in force.
+func (b *Bridge) pauseStatus(ctx context.Context) (map[event.SourceID]*status.Pause, error) {
+	all, err := b.Log.Pauses(ctx)
+	out := map[event.SourceID]*status.Pause{}
+	for id, p := range all {
+		if p.Over(event.MicrosOf(b.now())) {
+			continue
+		}
+		out[id] = &status.Pause{Since: status.Time{Time: p.Since.Time()}, Reason: p.Reason}
+		if p.Until != 0 {
+			out[id].Until.Time = p.Until.Time()
+		}
+	}
+	return out, err
+}
+
+// SourceAction is one of the methods above, as commands send it to the process that serves.
+type SourceAction struct {
+	Do     string    `json:"do"` // pause, resume, harvest, reset, accept-gap, release, forget
+	Set    string    `json:"set"`
+	Source string    `json:"source,omitempty"`
+	Reason string    `json:"reason,omitempty"` // of a pause
+	Until  time.Time `json:"until,omitzero"`   // of a pause
+	Keep   bool      `json:"keep,omitempty"`   // of forget, as Delete is
+	Delete bool      `json:"delete,omitempty"`
+}
+
+func (b *Bridge) actOnSource(ctx context.Context, a *SourceAction) (string, error) {
+	switch a.Do {
+	case "pause":
+		return b.Pause(ctx, a.Set, a.Source, a.Reason, a.Until)
+	case "resume":
+		return b.Resume(ctx, a.Set, a.Source)
+	case "harvest":
+		return b.HarvestNow(ctx, a.Set, a.Source)
+	case "reset":
+		return b.Reset(ctx, a.Set, a.Source)
+	case "accept-gap":
+		return b.AcceptGap(ctx, a.Set, a.Source)
+	case "release":
+		return b.Release(ctx, a.Set, a.Source)
+	case "forget":
+		return b.Forget(ctx, a.Set, a.Source, a.Keep, a.Delete)
+	}
+	return "", fmt.Errorf("this version of bridge does not know %q: restart bridge serve with the version of the command", a.Do)
+}

@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+)
+
+// turn lets one at a time work on a Source: a harvest, the asking for pending contents,
+// or an operator, for whom the others make room.
+type turn struct {
+	busy sync.Mutex
+
+	mu     sync.Mutex
+	urgent int                // operators that wait
+	end    context.CancelFunc // ends the work under way; nil when it cannot be ended
+}
+
+// take waits until nobody works on the Source. The work must end with the context that it
+// returns, and then call done.
+func (t *turn) take(ctx context.Context) (work context.Context, done func()) {
+	t.busy.Lock()
+	return t.begin(ctx)
+}
+
+// try is take where nobody works on the Source; otherwise ok is false.
+func (t *turn) try(ctx context.Context) (work context.Context, done func(), ok bool) {
+	if !t.busy.TryLock() {
+		return ctx, nil, false
+	}
+	work, done = t.begin(ctx)
+	return work, done, true
+}
+
+func (t *turn) begin(ctx context.Context) (work context.Context, done func()) {
+	work, end := context.WithCancel(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.end = end
+	if t.urgent > 0 {
+		end()
+	}
+	return work, func() {
+		t.mu.Lock()
+		t.end = nil
+		t.mu.Unlock()
+		end()
+		t.busy.Unlock()
+	}
+}
+
+// takeFirst is take for an operator: a harvest under way ends at its next border, and what
+// it has committed stays. Nobody can end the work of the operator.
+func (t *turn) takeFirst() (done func()) {
+	t.mu.Lock()
+	t.urgent++
+	if t.end != nil {
+		t.end()
+	}
+	t.mu.Unlock()
+	t.busy.Lock()
+	t.mu.Lock()
+	t.urgent--
+	t.mu.Unlock()
+	return t.busy.Unlock
+}
+
+// interrupt ends the work under way at its next border, and waits for nothing.
+func (t *turn) interrupt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.end != nil {
+		t.end()
+	}
+}

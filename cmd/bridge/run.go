@@ -72,6 +72,8 @@ func commands() []*cobra.Command {
 		submitCommand(),
 		auditCommand(),
 		verifyCommand(),
+		backupCommand(),
+		restoreCommand(),
 		validateCommand(),
 		exportCommand(),
 		configCommand(),

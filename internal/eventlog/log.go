@@ -61,6 +61,12 @@ type Options struct {
 	Clock func() (wall time.Time, running time.Duration)
 	// Holder describes this process to whoever finds the log locked.
 	Holder string
+	// Restored is the moment of the backup that was put into the folder just now: the log
+	// goes on in a new epoch, because of that.
+	Restored time.Time
+	// Moved: the log was put into the folder just now, and nobody has written it anywhere
+	// else since: it is whole, although there is no head.
+	Moved bool
 }
 
 // Log is an open event log. Its methods may be called from any goroutine; one
@@ -256,6 +262,13 @@ func (l *Log) look(ctx context.Context, h head, headErr error) error {
 	return l.read(ctx, func(q sqlite.Querier) (err error) {
 		if l.loss, err = lossSince(ctx, q, h, headErr); err != nil {
 			return err
+		}
+		switch {
+		case l.loss == nil || !l.loss.Backup:
+		case l.opt.Moved:
+			l.loss = nil
+		case !l.opt.Restored.IsZero():
+			l.loss.Unknown = "it was restored from a backup of " + l.opt.Restored.UTC().Format(time.RFC3339)
 		}
 		var last sql.NullInt64
 		if err := q.QueryRowContext(ctx, "SELECT max(clock) FROM sets").Scan(&last); err != nil {

@@ -1,0 +1,242 @@
+//go:build unix
+
+// Package backup copies the state of a data folder into one file, beside the process that
+// writes the folder, and puts it back.
+//
+// The file is a tar archive, compressed with Zstandard, which keeps up with the disk where
+// gzip does not. It has these entries, in this order:
+//
+//   - backup.json: a [Manifest], of when the copy is.
+//   - log.db: the event log, as it was at one moment.
+//   - content.db: the contents, as they were at a later moment. A content is committed
+//     before the event that names it and is never removed, so all that the log names are
+//     there.
+//   - SHA256SUMS: the hashes of these, as sha256sum writes and checks them. It is the last
+//     entry, so a file that was cut off has none.
+//
+// All else in a data folder is made again from these two databases, or is of the process
+// that runs. The file head is left out on purpose: see [Options].
+package backup
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+)
+
+// The names of the entries. Those of the databases are their names in the data folder.
+const (
+	manifestName = "backup.json"
+	contentName  = "content.db"
+	sumsName     = "SHA256SUMS"
+)
+
+const format = 1
+
+// Manifest says of when a backup is, and what it has.
+type Manifest struct {
+	Format int `json:"format"`
+	// Bridge is the version that made it.
+	Bridge string `json:"bridge"`
+	// Made is when the copy of the log began: it has what was committed until then.
+	Made time.Time `json:"made"`
+	// Writing: a process was writing the data folder, so the log went on since.
+	Writing bool `json:"writing"`
+	// Last is the last event, LastObserved when it was observed; nil when there is none.
+	Last         int64      `json:"last"`
+	LastObserved *time.Time `json:"last_observed,omitempty"`
+	Sets         []Set      `json:"sets"`
+}
+
+// Set is what a backup has of a set.
+type Set struct {
+	Name    string `json:"name"`
+	Records int64  `json:"records"`
+	Events  int64  `json:"events"`
+}
+
+// WriteFile writes a backup of a data folder to a file, which is there when it is whole
+// and durable, not before: until then it is beside it, with .partial added to its name.
+// A backup of that name is replaced, anything else is not.
+func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, size int64, err error) {
+	if err := replaceable(path); err != nil {
+		return m, 0, err
+	}
+	partial := path + ".partial"
+	f, err := claim(partial)
+	if err != nil {
+		return m, 0, sqlite.Explain(path, err)
+	}
+	m, err = Write(ctx, folder, f, version)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		var st os.FileInfo
+		if st, err = f.Stat(); err == nil {
+			size, err = st.Size(), os.Rename(partial, path)
+		}
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(partial))
+	} else {
+		err = sqlite.SyncDir(filepath.Dir(path))
+	}
+	return m, size, sqlite.Explain(path, errors.Join(err, f.Close()))
+}
+
+// claim opens a file to which nobody else writes, and empties it.
+func claim(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil { // the one before may have ended, and renamed it
+		var has, is os.FileInfo
+		if has, err = f.Stat(); err == nil {
+			if is, err = os.Stat(path); err == nil && !os.SameFile(has, is) {
+				err = unix.EWOULDBLOCK
+			}
+		}
+	}
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = fmt.Errorf("%s: another backup to this file is under way", path)
+	case err == nil:
+		if err = f.Truncate(0); errors.Is(err, unix.EINVAL) {
+			err = nil // it is no regular file
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// magic is how a Zstandard frame begins.
+const magic = "\x28\xb5\x2f\xfd"
+
+// replaceable returns an error when a file is there that is no backup.
+func replaceable(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	begins := make([]byte, len(magic))
+	if n, err := io.ReadFull(f, begins); n > 0 && string(begins[:n]) != magic || err != nil && n == 0 && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s is there, and is no backup: give another name, or remove it", path)
+	}
+	return nil
+}
+
+// Write writes a backup of a data folder. version is that of bridge.
+func Write(ctx context.Context, folder string, to io.Writer, version string) (m Manifest, err error) {
+	writing := eventlog.Held(folder)
+	m = Manifest{Format: format, Bridge: version, Made: time.Now().UTC().Truncate(time.Second), Writing: writing, Sets: []Set{}}
+	log, err := eventlog.TakeSnapshot(ctx, folder)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	m.Last = int64(log.Last)
+	if log.Last > 0 {
+		at := log.Observed.Time()
+		m.LastObserved = &at
+	}
+	for i := range log.Sets {
+		s := &log.Sets[i]
+		m.Sets = append(m.Sets, Set{s.Name, int64(s.Live), int64(s.Events)})
+	}
+	z, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(true))
+	if err != nil {
+		return m, err
+	}
+	w := &writer{tar: tar.NewWriter(z), made: m.Made}
+	if err := w.all(ctx, folder, &m, log); err != nil {
+		return m, errors.Join(err, z.Close())
+	}
+	return m, errors.Join(w.tar.Close(), z.Close())
+}
+
+// writer writes the entries, and keeps their hashes.
+type writer struct {
+	tar  *tar.Writer
+	made time.Time
+	sums bytes.Buffer
+}
+
+func (w *writer) all(ctx context.Context, folder string, m *Manifest, log *eventlog.Snapshot) error {
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := w.entry(manifestName, int64(len(text)+1), func(to io.Writer) error {
+		_, err := to.Write(append(text, '\n'))
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := w.entry(eventlog.FileName, log.Size(), func(to io.Writer) error { return log.WriteTo(ctx, to) }); err != nil {
+		return err
+	}
+	if err := log.Close(); err != nil { // so that its write-ahead log can be used anew
+		return err
+	}
+	if err := w.contents(ctx, filepath.Join(folder, contentName)); err != nil {
+		return err
+	}
+	return w.entry(sumsName, int64(w.sums.Len()), func(to io.Writer) error {
+		_, err := w.sums.WriteTo(to)
+		return err
+	})
+}
+
+// contents writes the content store. A folder may have none, if no set needed it.
+func (w *writer) contents(ctx context.Context, path string) (err error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	s, err := content.TakeSnapshot(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return w.entry(contentName, s.Size(), func(to io.Writer) error { return s.WriteTo(ctx, to) })
+}
+
+func (w *writer) entry(name string, size int64, write func(to io.Writer) error) error {
+	if err := w.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: w.made}); err != nil {
+		return err
+	}
+	sum := sha256.New()
+	to := bufio.NewWriterSize(io.MultiWriter(w.tar, sum), 1<<20)
+	if err := errors.Join(write(to), to.Flush()); err != nil {
+		return err
+	}
+	if name != sumsName {
+		fmt.Fprintf(&w.sums, "%x  %s\n", sum.Sum(nil), name)
+	}
+	return nil
+}

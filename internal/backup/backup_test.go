@@ -1,0 +1,128 @@
+package backup_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/backup"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// newFolder makes a data folder with a set and a content.
+func newFolder(t *testing.T) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	log, err := eventlog.Open(t.Context(), folder, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := content.Open(t.Context(), filepath.Join(folder, "content.db"), content.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	noise := make([]byte, 200<<10)
+	for i := range noise {
+		noise[i] = byte(rand.N(256))
+	}
+	err = store.Put(t.Context(), content.NewDraft(noise))
+	if err := errors.Join(err, log.EnsureSet(t.Context(), eventlog.SetConfig{Name: "main", Content: event.Mirror}), store.Close(), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// TestDamage: a backup in which a byte is another one, or that is cut off or goes on, is
+// refused, and leaves nothing behind.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	original := newFolder(t)
+	if _, err := backup.Write(t.Context(), original, &b, "test"); err != nil {
+		t.Fatal(err)
+	}
+	whole := b.Bytes()
+	contents, err := os.ReadFile(filepath.Join(original, "content.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := func(at int) []byte {
+		out := bytes.Clone(whole)
+		out[at] ^= 1 << rand.N(8)
+		return out
+	}
+	cases := map[string][]byte{"empty": {}, "no end": whole[:len(whole)-1], "half": whole[:len(whole)/2], "more": append(bytes.Clone(whole), "more"...), "first": flipped(0), "last": flipped(len(whole) - 1)}
+	for range 20 {
+		cases["somewhere"] = flipped(rand.N(len(whole)))
+		for name, bad := range cases {
+			folder := filepath.Join(t.TempDir(), "data")
+			_, err := backup.Restore(t.Context(), bytes.NewReader(bad), folder, backup.Options{})
+			if same, _ := os.ReadFile(filepath.Join(folder, "content.db")); err == nil && bytes.Equal(same, contents) {
+				continue // a bit that means nothing
+			}
+			if err == nil || !strings.Contains(err.Error(), "nothing was restored") {
+				t.Errorf("%s: restored, %v", name, err)
+			}
+			if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+				t.Errorf("%s: left %v, %v", name, left, err)
+			}
+		}
+		cases = map[string][]byte{}
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "log.db.restoring"), whole, 0o600); err != nil { // of one that was killed
+		t.Fatal(err)
+	}
+	if _, err := backup.Restore(t.Context(), bytes.NewReader(whole), folder, backup.Options{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := backup.Restore(t.Context(), bytes.NewReader(whole), folder, backup.Options{}); !errors.Is(err, backup.ErrInUse) {
+		t.Errorf("restored over a data folder: %v", err)
+	}
+}
+
+// TestInterrupted: a backup that is not made to its end leaves the one before as it was.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	folder, path := newFolder(t), filepath.Join(t.TempDir(), "backup")
+	if _, _, err := backup.WriteFile(t.Context(), folder, path, "test"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := backup.WriteFile(ended, folder, path, "test"); !errors.Is(err, context.Canceled) {
+		t.Errorf("written: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the backup before is not what it was: %v", err)
+	}
+	if _, err := os.Stat(path + ".partial"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left a part: %v", err)
+	}
+	to := &failing{left: 1000}
+	if _, err := backup.Write(t.Context(), folder, to, "test"); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("written: %v", err)
+	}
+}
+
+// failing takes so many bytes and then fails.
+type failing struct{ left int }
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, io.ErrShortWrite
+	}
+	return len(p), nil
+}

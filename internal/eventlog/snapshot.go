@@ -1,0 +1,37 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+)
+
+// Snapshot is a log at one moment, for a copy beside whoever writes it.
+type Snapshot struct {
+	*sqlite.Snapshot
+	Sets []event.Set
+	// Last is the last event, Observed when it was observed; 0 when there is none.
+	Last     event.Seq
+	Observed event.Micros
+}
+
+// TakeSnapshot begins one of the log in a data folder. Close it.
+func TakeSnapshot(ctx context.Context, folder string) (*Snapshot, error) {
+	copying, err := kind().Snapshot(ctx, filepath.Join(folder, FileName))
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{Snapshot: copying}
+	top, err := topOf(ctx, s.Query(), maxSeq)
+	if err == nil {
+		s.Sets, err = allSets(ctx, s.Query())
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.Last, s.Observed = top.Seq, top.Observed
+	return s, nil
+}

@@ -460,27 +460,37 @@ func CanBeSet(s string) bool { return setPattern.MatchString(s) }
 func CanBeAdminEmail(s string) bool { return emailPattern.MatchString(s) }
 
 // ReadMetadata reads an XML document whose media type is contentType, "" if it is not
-// known, and returns its root element as a document in UTF-8, with the same bytes if it
-// was in UTF-8, and the name of that element. A byte order mark, the XML declaration, and
-// comments and processing instructions outside of the root are left out. A document that
-// is not well-formed, or has a document type, cannot be metadata: the error is one of the
-// document's own.
+// known, and returns its root element as a document in UTF-8, and the name of that
+// element. If it was in UTF-8 they are the same bytes, and a part of doc. A byte order
+// mark, the XML declaration, and comments and processing instructions outside of the root
+// are left out. A document that is not well-formed, or has a document type, cannot be
+// metadata: the error is one of the document's own.
 func ReadMetadata(doc []byte, contentType string) ([]byte, xml.Name, error) {
-	s := strictxml.New(bytes.NewReader(doc), strictxml.Options{ContentType: contentType, Want: "an XML document",
+	return new(MetadataReader).Read(doc, contentType)
+}
+
+// MetadataReader reads many documents as [ReadMetadata] does, one after the other, with
+// the same memory. Its zero value is ready.
+type MetadataReader struct{ scan strictxml.Scanner }
+
+// Read is ReadMetadata.
+func (r *MetadataReader) Read(doc []byte, contentType string) ([]byte, xml.Name, error) {
+	s := &r.scan
+	s.Reset(doc, strictxml.Options{ContentType: contentType, Want: "an XML document",
 		Limits: strictxml.Limits{Document: int64(len(doc)) + 1, Text: len(doc) + 1}})
-	err := s.Next()
-	if err != nil {
+	if err := s.Next(); err != nil {
 		return nil, xml.Name{}, err
 	}
-	root := xml.Name{Space: s.Space, Local: s.Local}
-	element, _, err := s.Element(strictxml.Limits{}.WithDefaults().Depth)
-	if err != nil {
+	root, from := xml.Name{Space: s.Space, Local: s.Local}, s.Start
+	s.Keep(from)
+	if err := s.Skip(); err != nil {
 		return nil, xml.Name{}, err
 	}
+	to := s.Offset()
 	if err := s.Next(); err != io.EOF { //nolint:errorlint // a wrapped one would be the reader's
 		return nil, xml.Name{}, fmt.Errorf("after the root element: %w", err)
 	}
-	return element, root, nil
+	return s.Slice(from, to), root, nil
 }
 
 // inheritsDefault reports whether the element may have names without a prefix that

@@ -239,6 +239,7 @@ func namesIn(t *testing.T, doc []byte, inside string) string {
 }
 
 func TestReadMetadata(t *testing.T) {
+	var again MetadataReader
 	for _, c := range []struct{ doc, kind, want string }{
 		{"\ufeff<?xml version='1.0'?>\n<!-- x --><a xmlns='urn:a'>ü</a>\n<?p?>", "", "<a xmlns='urn:a'>ü</a>"},
 		{"<?xml version='1.0' encoding='iso-8859-1'?><a>\xfc</a>", "text/xml", "<a>ü</a>"},
@@ -253,6 +254,10 @@ func TestReadMetadata(t *testing.T) {
 		got, root, err := ReadMetadata([]byte(c.doc), c.kind)
 		if (err != nil) != (c.want == "") || string(got) != c.want || err == nil && root.Local != "a" {
 			t.Errorf("%q: %q %v, %v; want %q", c.doc, got, root, err, c.want)
+		}
+		other, name, bad := again.Read([]byte(c.doc), c.kind)
+		if string(other) != string(got) || name != root || fmt.Sprint(bad) != fmt.Sprint(err) {
+			t.Errorf("%q: one that has read others read %q %v, %v", c.doc, other, name, bad)
 		}
 	}
 }

@@ -447,9 +447,11 @@ type repositoryPageOf struct {
 	headers bool   // nothing but headers is wanted
 	changes bool   // what has changed is wanted, and absence from the list means nothing
 	blocks  blocks // of the log that have such records; nil may be all
-	items   []repositoryItem
-	bytes   int64
-	more    bool // there is a further record, at the position's next
+	// metadata reads the contents.
+	metadata oaipmh.MetadataReader
+	items    []repositoryItem
+	bytes    int64
+	more     bool // there is a further record, at the position's next
 }
 
 // repositoryItem is a record of an answer.
@@ -748,7 +750,7 @@ func (p *repositoryPageOf) fill(ctx context.Context, it *repositoryItem) error {
 		}
 	}
 	own := &it.own
-	element, root, err := oaipmh.ReadMetadata(it.doc, own.kind)
+	element, root, err := p.metadata.Read(it.doc, own.kind)
 	if err == nil && root.Space != "" && root.Space != oaipmh.Namespace && (own.namespace == "" || own.namespace == root.Space) && (own.name == "" || own.name == root.Local) {
 		it.rec.Metadata, it.rec.Root = element, root
 		if it.rec.Provenance != nil && own.namespace != "" { // of which the event knows nothing

@@ -5,13 +5,15 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 )
 
 // FuzzScanner: the scanner never panics, every fault has a place, and whatever it
 // accepts encoding/xml accepts too and reads in the same way, and so does a lenient
-// scanner. It makes no difference in which pieces the document arrives.
+// scanner. It makes no difference in which pieces the document arrives, or what the
+// scanner has read before.
 func FuzzScanner(f *testing.F) {
 	for _, doc := range []string{
 		`<a/>`,
@@ -45,6 +47,14 @@ func FuzzScanner(f *testing.F) {
 			t.Fatalf("as a whole %s, %v\nbyte by byte %s, %v", whole, err, cut, bad)
 		}
 		ours, err := trace(string(doc), o)
+		used := new(Scanner)
+		used.Reset([]byte(`<p:a xmlns:p="urn:x" xmlns:xml="http://www.w3.org/XML/1998/namespace" xml:base="b/"><p:b>&lt;`), Options{}) // and what comes is another document
+		_, _ = traced(used)
+		given := bytes.Clone(doc)
+		used.Reset(given, o)
+		if again, bad := traced(used); again != ours || fmt.Sprint(bad) != fmt.Sprint(err) || !bytes.Equal(given, doc) {
+			t.Fatalf("new %s, %v\nreset %s, %v", ours, err, again, bad)
+		}
 		if err != nil {
 			var fault *DocumentError
 			if !errors.As(err, &fault) || fault.Line < 1 || fault.Column < 1 || fault.Reason == "" {

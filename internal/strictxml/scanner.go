@@ -150,13 +150,41 @@ func New(r io.Reader, o Options) *Scanner {
 	}
 }
 
+// Reset begins another document, which is in memory and must not change while it is read.
+// The zero Scanner can be reset too. What the Scanner needs itself is used again, and of a
+// document in UTF-8 nothing is copied: Slice returns parts of it, which stay valid.
+func (s *Scanner) Reset(doc []byte, o Options) {
+	if s.innermost == nil {
+		*s = *New(nil, o)
+	}
+	clear(s.innermost)
+	s.innermost["xml"] = 0
+	o.Limits = o.Limits.WithDefaults()
+	*s = Scanner{
+		in: &memory{doc}, o: o, src: newSource(bytes.NewReader(doc), o.Limits), names: s.names,
+		Attrs: s.Attrs[:0], resolved: s.resolved, text: s.text, values: s.values, written: s.written, settled: s.settled, mending: s.mending,
+		stack: s.stack[:0], ns: s.ns[:1], innermost: s.innermost, scope: s.scope + 1, document: documentBase(o.URL),
+	}
+	if int64(len(doc)) > o.Limits.Document {
+		s.in = bytes.NewReader(doc)
+	}
+}
+
 // begin sets up the decoding.
 func (s *Scanner) begin() {
-	whole := &capped{r: s.in, left: s.o.Limits.Document, cap: s.o.Limits.Document}
-	in, stated, note, err := decoded(bufio.NewReaderSize(whole, head), &s.o)
+	var doc peeker
+	if m, ok := s.in.(*memory); ok {
+		doc = m
+	} else {
+		doc = bufio.NewReaderSize(&capped{r: s.in, left: s.o.Limits.Document, cap: s.o.Limits.Document}, head)
+	}
+	in, stated, note, err := decoded(doc, &s.o)
 	if err != nil {
 		// The first token will say it, with its place.
 		in = errorReader{err}
+	}
+	if m, ok := in.(*memory); ok && !s.o.Lenient && !s.o.Mend {
+		s.src.buf, s.src.err = m.rest[:len(m.rest):len(m.rest)], io.EOF
 	}
 	if s.o.Lenient {
 		in = transform.NewReader(in, &mender{report: s.mended, line: 1, column: 1})
@@ -289,6 +317,9 @@ func (s *Scanner) placed(err error) error {
 	var at *DocumentError
 	if errors.As(err, &at) {
 		return at
+	}
+	if err == io.EOF && s.rooted && len(s.stack) == 0 && s.src.token == len(s.src.buf) {
+		return io.EOF
 	}
 	s.src.pos = len(s.src.buf)
 	line, start := s.place()

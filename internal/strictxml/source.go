@@ -1,7 +1,6 @@
 package strictxml
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
@@ -145,11 +144,41 @@ var declaredEncoding = regexp.MustCompile(`^<\?xml[^>]*?\sencoding\s*=\s*["']([A
 // head is how much of a document is looked at for its charset.
 const head = 1024
 
+// peeker is a document of which the beginning can be looked at; bufio.Reader is one.
+type peeker interface {
+	io.Reader
+	Peek(n int) ([]byte, error)
+	Discard(n int) (int, error)
+}
+
+// memory is what is left of a document that is in memory.
+type memory struct{ rest []byte }
+
+func (m *memory) Peek(n int) ([]byte, error) {
+	if n > len(m.rest) {
+		return m.rest, io.EOF
+	}
+	return m.rest[:n], nil
+}
+
+func (m *memory) Discard(n int) (int, error) {
+	m.rest = m.rest[n:]
+	return n, nil
+}
+
+func (m *memory) Read(p []byte) (int, error) {
+	if len(m.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, m.rest)
+	return m.Discard(n)
+}
+
 // decoded returns r as UTF-8 without a byte order mark. By RFC 7303 3 the mark
 // decides, else the charset of the Content-Type, else the XML declaration, else
 // it is UTF-8. stated: one of them says so. note is set when the Content-Type overrules
 // a declaration.
-func decoded(r *bufio.Reader, o *Options) (out io.Reader, stated bool, note string, err error) {
+func decoded(r peeker, o *Options) (out io.Reader, stated bool, note string, err error) {
 	first, err := r.Peek(head)
 	if err != nil && err != io.EOF {
 		return nil, false, "", err

@@ -178,12 +178,9 @@ func (p *Publisher) writeParts(ctx context.Context, set event.Set, at Snapshot, 
 		if err != nil {
 			return nil, err
 		}
-		pf := &partFile{file: f, sum: newHashWriter(f),
+		pf := &partFile{Compressor: NewCompressor(), file: f, sum: newHashWriter(f),
 			closed: func(s sum) { files = append(files, storedFile{Gzip: s.length, SHA256: s.sha256}) }}
-		if pf.deflater, err = newDeflater(pf.sum); err != nil {
-			f.abandon()
-			return nil, err
-		}
+		pf.Begin(pf.sum)
 		return pf, nil
 	}
 	parts, err := RenderParts(p.base, set, at, p.limits, p.events(ctx, &it), create)
@@ -203,7 +200,7 @@ func (p *Publisher) writeParts(ctx context.Context, set event.Set, at Snapshot, 
 
 // partFile compresses, hashes and writes a part; Close makes it durable.
 type partFile struct {
-	*deflater
+	*Compressor
 	file   *file
 	sum    *hashWriter
 	closed func(sum)
@@ -211,7 +208,7 @@ type partFile struct {
 
 func (f *partFile) Close() error {
 	defer f.file.abandon()
-	if err := f.deflater.Close(); err != nil {
+	if err := f.Compressor.Close(); err != nil {
 		return err
 	}
 	if err := f.file.sync(); err != nil {

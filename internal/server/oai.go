@@ -1,9 +1,9 @@
 package server
 
 import (
-	"io"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/oaipmh"
@@ -45,7 +45,7 @@ func (s *Server) serveRepository(rw *responseWriter, r *http.Request, set string
 		h.ServeHTTP(rw, r)
 		return
 	}
-	w := &compressingWriter{responseWriter: rw}
+	w := &compressingWriter{responseWriter: rw, compressors: &s.compressors}
 	defer w.close() // also when the handler panics
 	h.ServeHTTP(w, r)
 }
@@ -54,9 +54,9 @@ func (s *Server) serveRepository(rw *responseWriter, r *http.Request, set string
 // status.
 type compressingWriter struct {
 	*responseWriter
-	compressor io.WriteCloser
-	stated     bool // a status was
-	failed     error
+	compressors *sync.Pool
+	compressor  *publish.Compressor // nil until something is written
+	stated      bool                // a status was
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -68,21 +68,18 @@ func (w *compressingWriter) WriteHeader(status int) {
 // Write implements io.Writer.
 func (w *compressingWriter) Write(p []byte) (int, error) {
 	switch {
-	case w.failed != nil:
-		return 0, w.failed
 	case w.stated:
 		return w.responseWriter.Write(p)
 	case w.compressor == nil:
 		w.Header().Set("Content-Encoding", "gzip")
-		if w.compressor, w.failed = publish.NewCompressor(w.responseWriter); w.failed != nil {
-			return 0, w.failed
-		}
+		w.compressor = w.compressors.Get().(*publish.Compressor)
+		w.compressor.Begin(w.responseWriter)
 	}
 	return w.compressor.Write(p)
 }
 
 func (w *compressingWriter) close() {
-	if w.compressor != nil {
-		_ = w.compressor.Close() // responseWriter keeps the error
+	if w.compressor != nil && w.compressor.Close() == nil { // responseWriter keeps the error
+		w.compressors.Put(w.compressor)
 	}
 }

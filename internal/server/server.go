@@ -175,6 +175,8 @@ type Server struct {
 	nosniff, policy []string
 	// buffers are *[bufferSize]byte, for answers that are no files.
 	buffers sync.Pool
+	// compressors are *publish.Compressor.
+	compressors sync.Pool
 	// draining ends, by startDraining, when calls of SIP services must be answered.
 	draining      context.Context
 	startDraining context.CancelFunc
@@ -205,6 +207,7 @@ func New(o Options) *Server {
 	}
 	s.draining, s.startDraining = context.WithCancel(context.Background())
 	s.buffers.New = func() any { return new([bufferSize]byte) }
+	s.compressors.New = func() any { return publish.NewCompressor() }
 	s.echo = s.routes()
 	return s
 }

@@ -99,6 +99,8 @@ type Log struct {
 	unsaved   unsavedCursors
 	observing observing
 
+	pages sync.Pool // of *rowPage, for Newest
+
 	signal  sync.Mutex    // guards changed
 	changed chan struct{} // closed and replaced by every commit that appended
 }
@@ -129,7 +131,7 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	if opt.Clock == nil {
 		opt.Clock = systemClock
 	}
-	l := &Log{folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
+	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
 		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -35,7 +35,12 @@ func (l *Log) Newest(ctx context.Context, set string, r event.Range, most int, d
 		if id == 0 {
 			return noSet(set)
 		}
-		var p rowPage
+		p := l.pages.Get().(*rowPage)
+		defer func() {
+			if cap(p.bytes) <= 1<<20 { // long bodies are rare
+				l.pages.Put(p)
+			}
+		}()
 		for limit := min(firstPage, most); most > 0; limit = min(2*limit, eventPage, most) {
 			rows, err := q.QueryContext(ctx, selectNewest, eventID(id, r.After), eventID(id, r.Upto), limit)
 			if err := p.read(rows, err, nil); err != nil {

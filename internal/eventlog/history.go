@@ -64,8 +64,8 @@ type chain struct {
 }
 
 // openChain finds the record of a set whose key it is; fs.ErrNotExist when the set has
-// never had it, or keeps no history.
-func (l *Log) openChain(ctx context.Context, q sqlite.Querier, set, key string) (*chain, error) {
+// never had it, or serves no earlier versions and anySet is not set.
+func (l *Log) openChain(ctx context.Context, q sqlite.Querier, set, key string, anySet bool) (*chain, error) {
 	bits, ok := event.KeyBitsOf(key)
 	if !ok {
 		return nil, fmt.Errorf("%q is no key of a record: %w", key, fs.ErrNotExist)
@@ -76,7 +76,7 @@ func (l *Log) openChain(ctx context.Context, q sqlite.Querier, set, key string) 
 	if err := sqlite.ScanAll(rows, err, has.scan); err != nil {
 		return nil, err
 	}
-	if !has.History {
+	if !has.History && !anySet {
 		return nil, fmt.Errorf("set %s has no history: %w", set, fs.ErrNotExist)
 	}
 	c.set = has.id
@@ -179,7 +179,7 @@ func (c *chain) find(reaches func(event.Version) bool) (at, next chainLink, err 
 func (l *Log) Version(ctx context.Context, set, key string, seq event.Seq, observed event.Micros) (*event.Versions, error) {
 	out := &event.Versions{}
 	err := l.read(ctx, func(q sqlite.Querier) error {
-		c, err := l.openChain(ctx, q, set, key)
+		c, err := l.openChain(ctx, q, set, key, false)
 		if err != nil {
 			return err
 		}
@@ -224,7 +224,7 @@ func (l *Log) Version(ctx context.Context, set, key string, seq event.Seq, obser
 // is not there has no versions. It is fs.ErrNotExist as in Version.
 func (l *Log) VersionPage(ctx context.Context, set, key string, page, size int) (list []event.Version, first, last event.Version, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		c, err := l.openChain(ctx, q, set, key)
+		c, err := l.openChain(ctx, q, set, key, false)
 		if err != nil {
 			return err
 		}
@@ -251,4 +251,36 @@ func (l *Log) VersionPage(ctx context.Context, set, key string, page, size int) 
 	})
 	slices.Reverse(list)
 	return list, first, last, err
+}
+
+// EventsOf calls do for the events of a record before a Seq, the newest first, until do
+// returns false; before 0 is from the newest one. It is fs.ErrNotExist when the set has
+// never had the record. An event is good until do returns.
+func (l *Log) EventsOf(ctx context.Context, set, key string, before event.Seq, do func(*event.Event) bool) error {
+	return l.read(ctx, func(q sqlite.Querier) error {
+		c, err := l.openChain(ctx, q, set, key, true)
+		if err != nil {
+			return err
+		}
+		at := c.last
+		if before > 0 {
+			if at, _, err = c.find(func(v event.Version) bool { return v.Number == 1 || v.Seq < before }); err != nil || at.Seq >= before {
+				return err
+			}
+		}
+		s, err := newScanner(ctx, q)
+		for err == nil {
+			on := true
+			rows, failed := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", eventID(c.set, at.Seq))
+			if err = sqlite.ScanAll(rows, failed, func(rows *sql.Rows) error {
+				ev, err := s.scan(rows)
+				on = err == nil && do(ev)
+				return err
+			}); err != nil || !on || at.before == 0 {
+				return err
+			}
+			at, err = c.read(at.before, at.Number-1)
+		}
+		return err
+	})
 }

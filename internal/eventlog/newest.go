@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/sqlite"
@@ -68,6 +69,50 @@ func (l *Log) Newest(ctx context.Context, set string, r event.Range, most int, d
 		return nil
 	})
 	return r.After, err
+}
+
+var selectBack = "SELECT " + eventColumns + " FROM event WHERE id > $1 AND id < $2 ORDER BY id DESC LIMIT $3"
+
+// Back calls do for the events of a set before a Seq, the newest first, until do returns
+// false; before 0 is from the newest one. It returns the Seq of the last event that it
+// has called do with, and 0 when there is none before that. What it costs depends on how
+// many events it reads, and not on where they are. An event is good until do returns.
+func (l *Log) Back(ctx context.Context, set string, before event.Seq, do func(*event.Event) bool) (last event.Seq, err error) {
+	if last = before; before <= 0 || before > maxSeq {
+		last = maxSeq
+	}
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		s, err := newScanner(ctx, q)
+		if err != nil {
+			return err
+		}
+		id := s.idOf(set)
+		if id == 0 {
+			return noSet(set)
+		}
+		var p rowPage
+		for limit := firstPage; ; limit = min(2*limit, eventPage) {
+			rows, err := q.QueryContext(ctx, selectBack, eventID(id, 0), eventID(id, last), limit)
+			if err := p.read(rows, err, nil); err != nil {
+				return err
+			}
+			for _, row := range slices.Backward(p.kept) {
+				ev, err := s.event(row.columns, p.bytes[row.from:row.to])
+				if err != nil {
+					return err
+				}
+				last = event.Seq(row.seq)
+				if !do(ev) {
+					return nil
+				}
+			}
+			if p.rows < limit {
+				last = 0
+				return nil
+			}
+		}
+	})
+	return last, err
 }
 
 var selectObserved = fmt.Sprintf("SELECT e.id, e.observed FROM sets s JOIN event e ON e.id > s.id << %d | $2 AND e.id < s.id + 1 << %[1]d WHERE s.name = $1 ORDER BY e.id LIMIT 1", seqBits)

@@ -371,3 +371,27 @@ WHERE h.source = $1 AND ($2 OR (h.since <= $3 AND h.person = 0)) ORDER BY h.reco
 	})
 	return out, err
 }
+
+// HeldDeletion is a deletion by absence that the guard keeps back (A6).
+type HeldDeletion struct {
+	Number int64 // of the record, for going on after it
+	Record string
+	Since  event.Micros
+	Person bool // only a person may release it
+}
+
+// HeldDeletions returns so many held deletions of a Source, those of the records after a
+// number.
+func (l *Log) HeldDeletions(ctx context.Context, source event.SourceID, after int64, limit int) (out []HeldDeletion, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, `SELECT h.record, r.identifier, h.since, h.person FROM held_deletion h JOIN record r ON r.id = h.record
+WHERE h.source = $1 AND h.record > $2 ORDER BY h.record LIMIT $3`, int64(source), after, limit)
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			var d HeldDeletion
+			err := rows.Scan(&d.Number, &d.Record, &d.Since, &d.Person)
+			out = append(out, d)
+			return err
+		})
+	})
+	return out, err
+}

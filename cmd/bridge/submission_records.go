@@ -47,90 +47,16 @@ func submissionDiffCommand() *cobra.Command {
 					return err
 				}
 			}
-			_, err = fmt.Fprintf(w, "--- %s\n+++ submission %d\n%s", oneLine(name), s.ID, diff(elements(published), elements(record)))
+			var out strings.Builder
+			fmt.Fprintf(&out, "--- %s\n+++ submission %d\n", oneLine(name), s.ID)
+			for _, line := range daemon.Diff(string(published), string(record)) {
+				fmt.Fprintf(&out, "%s %s\n", line.Sign, oneLine(line.Text))
+			}
+			_, err = io.WriteString(w, out.String())
 			return err
 		})
 	}
 	return cmd
-}
-
-// elements parts XML into lines: those that it has, and one for each start tag that
-// follows another tag at once.
-func elements(xml []byte) []string {
-	if len(xml) == 0 {
-		return nil
-	}
-	return strings.Split(strings.TrimRight(strings.ReplaceAll(strings.ReplaceAll(string(xml), "\r\n", "\n"), "><", ">\n<"), "\n"), "\n")
-}
-
-// mostCompared bounds what diff compares line by line: beyond it, what is between
-// the first and the last difference is shown as other altogether.
-const mostCompared = 4_000_000
-
-// diff returns the lines of two texts, those of one alone with - or + in front.
-func diff(old, new []string) string {
-	var out strings.Builder
-	same := 0
-	for same < len(old) && same < len(new) && old[same] == new[same] {
-		fmt.Fprintf(&out, "  %s\n", oneLine(old[same]))
-		same++
-	}
-	old, new = old[same:], new[same:]
-	end := 0
-	for end < len(old) && end < len(new) && old[len(old)-1-end] == new[len(new)-1-end] {
-		end++
-	}
-	tail := old[len(old)-end:]
-	old, new = old[:len(old)-end], new[:len(new)-end]
-	if len(old)*len(new) > mostCompared {
-		writeLines(&out, "- ", old)
-		writeLines(&out, "+ ", new)
-	} else {
-		compare(&out, old, new)
-	}
-	writeLines(&out, "  ", tail)
-	return out.String()
-}
-
-// compare writes the lines of both, with as many in common as there are.
-func compare(out *strings.Builder, old, new []string) {
-	// common[i][j] is how many lines old[i:] and new[j:] have in common, in their
-	// order.
-	common := make([][]int32, len(old)+1)
-	for i := range common {
-		common[i] = make([]int32, len(new)+1)
-	}
-	for i := len(old) - 1; i >= 0; i-- {
-		for j := len(new) - 1; j >= 0; j-- {
-			if old[i] == new[j] {
-				common[i][j] = common[i+1][j+1] + 1
-			} else {
-				common[i][j] = max(common[i+1][j], common[i][j+1])
-			}
-		}
-	}
-	i, j := 0, 0
-	for i < len(old) && j < len(new) {
-		switch {
-		case old[i] == new[j]:
-			writeLines(out, "  ", old[i:i+1])
-			i, j = i+1, j+1
-		case common[i+1][j] >= common[i][j+1]:
-			writeLines(out, "- ", old[i:i+1])
-			i++
-		default:
-			writeLines(out, "+ ", new[j:j+1])
-			j++
-		}
-	}
-	writeLines(out, "- ", old[i:])
-	writeLines(out, "+ ", new[j:])
-}
-
-func writeLines(out *strings.Builder, mark string, lines []string) {
-	for _, line := range lines {
-		out.WriteString(mark + oneLine(line) + "\n")
-	}
 }
 
 // submissionExportCommand writes submissions and their records as files.

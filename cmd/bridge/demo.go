@@ -114,6 +114,7 @@ func (d *demo) runBridge(ctx context.Context, listen, folder string, sources []s
 	if err != nil {
 		return errors.Join(usage(err), listener.Close())
 	}
+	c.ConsoleListen = "127.0.0.1:0"
 	c.Sets[0].Title, c.Sets[1].Title = "Research data catalogue", "Catalogue, maps, news and museum"
 	for _, set := range c.Sets {
 		for i := range set.Sources {
@@ -123,6 +124,9 @@ func (d *demo) runBridge(ctx context.Context, listen, folder string, sources []s
 	d.opened, err = openBridge(ctx, c, o)
 	if err != nil {
 		return errors.Join(err, listener.Close())
+	}
+	if err := openConsole(ctx, d.opened, c.BaseURL, d.out, o.Logger); err != nil {
+		return errors.Join(err, listener.Close(), d.opened.Close())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

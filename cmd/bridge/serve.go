@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/console"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -61,11 +62,37 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 	if err := h.ListenMail(ctx); err != nil {
 		return errors.Join(err, listener.Close(), h.Close())
 	}
+	if err := openConsole(ctx, h, h.Base(listener), out, o.Logger); err != nil {
+		return errors.Join(err, listener.Close(), h.Close())
+	}
 	defer ignoreHangup(o.Logger)()
 	if err := printServing(ctx, out, h, h.Base(listener), listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close(), h.Close())
 	}
 	return errors.Join(h.Serve(ctx, listener, nil), h.Close())
+}
+
+// openConsole gives a bridge the console that its configuration wants, if any, and
+// prints where that is.
+func openConsole(ctx context.Context, h *daemon.Bridge, base string, out io.Writer, log *slog.Logger) error {
+	c := h.Config
+	if c.ConsoleListen == "" && c.ConsoleToken.Reveal() == "" {
+		return nil
+	}
+	o := console.Options{Bridge: h, Base: base, Token: c.ConsoleToken.Reveal(), Version: version(), Logger: log}
+	if c.ConsoleListen == "" {
+		o.Secure = strings.HasPrefix(base, "https:")
+		h.SetConsole(console.New(o), nil)
+		fmt.Fprintf(out, "console: %s%s\n", base, console.Path)
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.ConsoleListen)
+	if err != nil {
+		return fmt.Errorf("listening on %s for the console: %w: stop what uses that address, or choose another console_listen", c.ConsoleListen, err)
+	}
+	h.SetConsole(console.New(o), l)
+	fmt.Fprintf(out, "console: http://%s%s\n", l.Addr(), console.Path)
+	return nil
 }
 
 // ignoreHangup logs SIGHUP, which would end the process, until end is called.

@@ -92,6 +92,31 @@ func checkService(t table, s *Source) {
 	checkAccess(t, &c.Access)
 }
 
+// console checks who reaches the console.
+func (t table) console(c *Config) {
+	if secret := c.ConsoleToken.text; secret != "" && len(secret) < consoleTokenBytes {
+		key := "console_token"
+		if t.has("console_token_file") {
+			key = "console_token_file"
+		}
+		t.report(key, "the token is too short to be safe; make it of %d characters or more, like: openssl rand -hex 16", consoleTokenBytes)
+	}
+	if c.ConsoleListen == "" {
+		return
+	}
+	loopback, _, err := checkListen(c.ConsoleListen)
+	switch {
+	case err != nil: // which is reported
+	case !loopback && c.ConsoleToken.text == "":
+		t.report("console_listen", "%s can be reached from other machines, and whoever reaches the console without a token may do everything; write console_token_file as well", c.ConsoleListen)
+	case c.ConsoleListen == c.Listen:
+		t.report("console_listen", "is the same as listen; leave it out, and with console_token_file the console is at /console there")
+	}
+}
+
+// consoleTokenBytes is how long the token of a console is at least.
+const consoleTokenBytes = 16
+
 func checkAccess(t table, a *Access) {
 	if s := a.Token.text; s != "" && !token.MatchString(s) {
 		key := "access_token"

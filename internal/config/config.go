@@ -42,6 +42,11 @@ type Config struct {
 	// them an IPv4 network in IPv6's form: their X-Forwarded-For is believed. The
 	// default is none.
 	TrustedProxies []netip.Prefix `toml:"trusted_proxies"`
+	// ConsoleListen is the address of the console, host:port; "" is none, or below BaseURL
+	// where there is a ConsoleToken. ConsoleToken is what people sign in with; an
+	// address that other machines reach has one.
+	ConsoleListen string `toml:"console_listen" form:"listen"`
+	ConsoleToken  Secret `toml:"console_token"`
 	// Data is the absolute path of the data folder.
 	Data string `toml:"data" default:"bridge-data"`
 	// AllowHosts are host names and IP addresses, in lower case and with or without a

@@ -156,6 +156,7 @@ func (d *document) read(t table, flags Flags) (*Config, error) {
 	if err := reach(c, t, flags); err != nil {
 		return nil, err
 	}
+	t.console(c)
 	d.crossCheck(c)
 	return c, d.err()
 }

@@ -56,7 +56,7 @@ func TestTemplate(t *testing.T) {
 		t.Errorf("the template says\n%+v\nthe defaults are\n%+v", c, want)
 	}
 	folder := t.TempDir()
-	for _, name := range []string{"feed.atom", "mods-3-8.xsd", "archive.password", "upstream.password", "submitter.password", "sip.token"} {
+	for _, name := range []string{"feed.atom", "mods-3-8.xsd", "archive.password", "upstream.password", "submitter.password", "sip.token", "console.token"} {
 		write(t, folder, name, "open-sesame-open\n")
 	}
 	for access, keys := range map[string]string{
@@ -115,6 +115,18 @@ func TestKeys(t *testing.T) {
 	}
 	if keys < 80 {
 		t.Fatalf("only %d keys", keys)
+	}
+}
+
+func TestConsoleToken(t *testing.T) {
+	const text = "console_listen = \"0.0.0.0:8081\"\nconsole_token = \"${BRIDGE_TEST_TOKEN}\"\n"
+	t.Setenv("BRIDGE_TEST_TOKEN", "rosebud")
+	if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), "bridge.toml:2: console_token: the token is too short to be safe; make it of 16 characters or more") || strings.Contains(err.Error(), "rosebud") {
+		t.Errorf("a short token: %v", err)
+	}
+	t.Setenv("BRIDGE_TEST_TOKEN", "rosebud-rosebud-rosebud")
+	if c, err := load(t, text); err != nil || c.ConsoleToken.Reveal() != "rosebud-rosebud-rosebud" || c.ConsoleListen != "0.0.0.0:8081" {
+		t.Errorf("a long token: %v, %v", c, err)
 	}
 }
 
@@ -661,6 +673,9 @@ func TestLoadFails(t *testing.T) {
 		"base empty":      {`base_url = ""`, "is not absolute"},
 		"set is no array": {"[set]\nname = \"a\"", "is a table; write a table with two brackets: [[set]]"},
 		"of the top":      {"[[set]]\nname = \"a\"\ntrusted_proxies = []\n", `bridge.toml:3: set "a": trusted_proxies: does not belong here; write it before the first [[set]]`},
+		"console for all": {`console_listen = "0.0.0.0:8081"`, "write console_token_file as well"},
+		"console there":   {`console_listen = "127.0.0.1:8080"`, "is the same as listen"},
+		"console address": {`console_listen = "8081"`, "is not an address"},
 		"contact":         {`contact = "a (b)"`, "has a bracket"},
 		"path":            {"[[set]]\nname=\"a\"\nsource=[{url=\"no.atom\"}]", "there is no file "},
 		"folder":          {"[[set]]\nname=\"a\"\nsource=[{url=\".\"}]", "is a folder"},

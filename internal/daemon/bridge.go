@@ -67,7 +67,8 @@ type Bridge struct {
 	sip             sipState
 	stop            atomic.Pointer[context.CancelCauseFunc] // ends Serve
 	requestBudget   *limit.Bytes                            // of the requests under way
-	diskSpace       *limit.Space                            // what submissions and the cache leave free of the disk
+	console         console
+	diskSpace       *limit.Space // what submissions and the cache leave free of the disk
 }
 
 // Open opens the data folder of a configuration and makes its sets and Sources.
@@ -206,6 +207,9 @@ func (b *Bridge) Close() error {
 	}
 	for _, m := range b.sip.mails {
 		_ = m.listener.Close() // Serve has, if it ran
+	}
+	if b.console.listener != nil {
+		_ = b.console.listener.Close() // Publish has, if it ran
 	}
 	for _, g := range b.guards {
 		g.Close()

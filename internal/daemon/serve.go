@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/export"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
 )
@@ -62,10 +65,49 @@ func (b *Bridge) endIfStopped(err error) {
 	}
 }
 
+// console is what SetConsole was given.
+type console struct {
+	handler  http.Handler
+	listener net.Listener
+}
+
+// SetConsole has Publish, and so Serve, answer the console with a handler: on a listener
+// of its own, which Publish closes, or below /console of the public address when that is
+// nil.
+func (b *Bridge) SetConsole(h http.Handler, l net.Listener) { b.console = console{h, l} }
+
+// The console is for a few people, and so are its limits.
+const (
+	consoleConnections = 64
+	consoleTime        = time.Minute // for a request, and for its answer
+)
+
+// serveConsole answers the console on its own listener until ctx ends.
+func (b *Bridge) serveConsole(ctx context.Context) {
+	limited := limit.NewListener(b.console.listener, limit.ConnLimits{All: consoleConnections, PerClient: consoleConnections})
+	s := &http.Server{Handler: b.console.handler, ReadTimeout: consoleTime, WriteTimeout: consoleTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ConnState: limited.State, ErrorLog: slog.NewLogLogger(b.opt.Logger.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return ctx }}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(limited) }()
+	select {
+	case err := <-ended:
+		b.opt.Logger.Error("the console answers no more", "error", err)
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = s.Shutdown(end)
+	_ = s.Close() // what has not ended by then
+}
+
 // Publish serves what the log has on the listener, and keeps the snapshots of
 // large sets, until ctx ends.
 func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	base := b.Base(l)
+	var public http.Handler
+	if b.console.listener == nil {
+		public = b.console.handler
+	}
 	p, err := b.Publisher(base)
 	if err != nil {
 		l.Close()
@@ -74,11 +116,14 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	s := server.New(server.Options{
 		Documents: p, Log: b.Log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config.TrustedProxies, Logger: b.opt.Logger,
 		Status: b.pageStatus, SIPService: b.sipService, Repository: b.repositories(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
-		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader,
+		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup
+	if b.console.listener != nil {
+		group.Go(func() { b.serveConsole(ctx) })
+	}
 	group.Go(func() { b.restartOnPanic(ctx, "the making of snapshots", p.Run) })
 	err = s.Run(ctx, l)
 	cancel()

@@ -68,6 +68,10 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveSIP(rw, withPath(r, path, rw.body), rest)
 		return
 	}
+	if s.opt.Console != nil && (path == "/console" || strings.HasPrefix(path, "/console/")) {
+		s.opt.Console.ServeHTTP(rw, withPath(r, path, rw.body))
+		return
+	}
 	if set, ok := repositoryPath(path); ok && s.opt.Repository != nil {
 		s.serveRepository(rw, withPath(r, path, rw.body), set)
 		return

@@ -146,7 +146,7 @@ func (s *Server) setPage(c echo.Context) error {
 	}
 	v.Documents = documentViews(set, segments)
 	if s.opt.Repository != nil {
-		v.Documents = append(v.Documents, documentView{Href: "oai?verb=Identify", Name: "Repository", About: "all records, and all changes by their dates (OAI-PMH)"})
+		v.Documents = append(v.Documents, repositoryView())
 	}
 	lists := publish.ChangeListSegments(set, segments)
 	v.Older = max(len(lists)-segmentsShown, 0)
@@ -198,6 +198,23 @@ func changeListView(it *publish.Item) documentView {
 		v.Until = optionalTime(it.Until.Time())
 	}
 	return v
+}
+
+// DocumentLink is a document of a set, for people.
+type DocumentLink struct{ URL, Name, About string }
+
+// DocumentLinks lists the documents of a set that all others are linked from, with their
+// URLs below a base URL.
+func DocumentLinks(base string, set event.Set, segments []event.Segment) (links []DocumentLink) {
+	for _, d := range append(documentViews(set, segments), repositoryView()) {
+		links = append(links, DocumentLink{base + "/sets/" + set.Name + "/" + d.Href, d.Name, d.About})
+	}
+	return links
+}
+
+// repositoryView is the OAI-PMH repository of a set.
+func repositoryView() documentView {
+	return documentView{Href: "oai?verb=Identify", Name: "Repository", About: "all records, and all changes by their dates (OAI-PMH)"}
 }
 
 // documentViews lists the documents of a set. The Source Description of one set

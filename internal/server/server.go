@@ -140,6 +140,9 @@ type Options struct {
 	// PartialHeader is the value of follow.PartialHeader for a set that is not whole yet; a nil
 	// func is a server whose sets are whole.
 	PartialHeader func(ctx context.Context, set string) string
+	// Console answers /console and all below it, whatever the method; nil when the
+	// console is elsewhere.
+	Console http.Handler
 	// Static: what the server answers is kept as files for another server. Pages leave
 	// out what changes without the log: Sources, submissions, and the server's health.
 	Static bool

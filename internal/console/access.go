@@ -1,0 +1,212 @@
+package console
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/limit"
+)
+
+const (
+	// cookieName is of the cookie that shows that somebody has signed in; without a
+	// Path it is for the folder of the console, whatever a proxy has put before it.
+	cookieName = "bridge_console"
+	// sessionTime is how long that lasts.
+	sessionTime = 7 * 24 * time.Hour
+)
+
+// admit reports whether a request may go on; it has answered it when not. path is
+// below the console.
+func (c *Console) admit(w http.ResponseWriter, r *http.Request, path string) bool {
+	if err := c.cross.Check(r); err != nil {
+		c.fail(w, r, &problem{http.StatusForbidden, "Another web site has sent this form, so nothing was done. Open the console itself and try again there."})
+		return false
+	}
+	if c.opt.Token == "" {
+		if why := notLocal(r); why != "" {
+			c.fail(w, r, &problem{http.StatusForbidden, why})
+			return false
+		}
+		return true
+	}
+	switch {
+	case path == "/sign-in" && r.Method == http.MethodPost:
+		c.signIn(w, r)
+		return false
+	case c.signedIn(r):
+		return true
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		c.fail(w, r, &problem{http.StatusUnauthorized, "You are not signed in any more, so nothing was done. Sign in and try again."})
+		return false
+	}
+	c.askForToken(w, r, "")
+	return false
+}
+
+// notLocal says why a console without a token does not answer a request: it came from
+// elsewhere through a proxy, or it names a host that only a foreign web page could have
+// led to this machine. "" is no reason.
+func notLocal(r *http.Request) string {
+	if r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" {
+		return "A web server passes this request on, and this console has no token: anybody could use it. Configure console_token_file."
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if a, err := netip.ParseAddr(host); err == nil && a.IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return ""
+	}
+	return "This console has no token, and so is only for this machine: open it as http://localhost with its port, or configure console_token_file."
+}
+
+// signedIn reports whether a request has the token, or a cookie that was given for it.
+func (c *Console) signedIn(r *http.Request) bool {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		client := limit.ClientOf(r.RemoteAddr)
+		if c.logins.Wait(client, c.opt.Now()) > 0 {
+			return false
+		}
+		if c.isToken(strings.TrimSpace(token)) {
+			return true
+		}
+		c.logins.Failed(client, c.opt.Now())
+		return false
+	}
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return false
+	}
+	until, _, _ := strings.Cut(cookie.Value, ".")
+	seconds, err := strconv.ParseInt(until, 10, 64)
+	return err == nil && c.opt.Now().Unix() < seconds && subtle.ConstantTimeCompare([]byte(cookie.Value), []byte(c.session(seconds))) == 1
+}
+
+// isToken compares in constant time, whatever the lengths.
+func (c *Console) isToken(token string) bool {
+	given, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(c.opt.Token))
+	return subtle.ConstantTimeCompare(given[:], want[:]) == 1
+}
+
+// session is the value of a cookie that lasts until a time. It is made of the token, so
+// that another token ends all sessions, and does not show it.
+func (c *Console) session(until int64) string {
+	text := strconv.FormatInt(until, 10)
+	mac := hmac.New(sha256.New, []byte(c.opt.Token))
+	mac.Write([]byte("bridge console until " + text))
+	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// signInForm is what the page with the form shows.
+type signInForm struct {
+	To    string // where to go on, below the console
+	Error string
+}
+
+func (c *Console) askForToken(w http.ResponseWriter, r *http.Request, problem string) {
+	to := strings.TrimPrefix(r.URL.Path, Path+"/")
+	if r.URL.RawQuery != "" {
+		to += "?" + r.URL.RawQuery
+	}
+	if strings.HasPrefix(to, "sign-in") {
+		to = r.PostFormValue("to")
+	}
+	status := http.StatusUnauthorized
+	w.Header().Set("WWW-Authenticate", `Bearer realm="bridge console"`)
+	c.write(w, r, status, "sign-in", &page{Title: "Sign in", Bare: true, Body: signInForm{to, problem}})
+}
+
+// signInPage is for those who come here and are signed in.
+func (c *Console) signInPage(w http.ResponseWriter, _ *http.Request) error {
+	redirect(w, "./")
+	return nil
+}
+
+// signIn takes the form with the token.
+func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
+	client := limit.ClientOf(r.RemoteAddr)
+	if wait := c.logins.Wait(client, c.opt.Now()); wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+		c.askForToken(w, r, "Too many wrong tokens came from your address. Wait "+about(wait)+", then try again.")
+		return
+	}
+	if !c.isToken(strings.TrimSpace(r.PostFormValue("token"))) {
+		c.logins.Failed(client, c.opt.Now())
+		c.askForToken(w, r, "This is not the token. It is in the file that console_token_file names in the configuration.")
+		return
+	}
+	until := c.opt.Now().Add(sessionTime)
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: c.session(until.Unix()), Expires: until, HttpOnly: true, Secure: c.opt.Secure, SameSite: http.SameSiteStrictMode})
+	c.log.Info("somebody has signed in to the console", "client", r.RemoteAddr)
+	redirect(w, below(r.PostFormValue("to")))
+}
+
+// signOut ends the session of a browser.
+func (c *Console) signOut(w http.ResponseWriter, _ *http.Request) error {
+	http.SetCookie(w, &http.Cookie{Name: cookieName, MaxAge: -1, HttpOnly: true, Secure: c.opt.Secure, SameSite: http.SameSiteStrictMode})
+	redirect(w, "./")
+	return nil
+}
+
+// below returns a URL below the console as it is, and "./" for any other.
+func below(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.IsAbs() || u.Host != "" || to == "" || strings.HasPrefix(u.Path, "/") || strings.Contains(to, "..") || strings.ContainsAny(to, "\\\r\n\t") {
+		return "./"
+	}
+	return "./" + u.String()
+}
+
+// notes keeps what the next page says about what was done. A URL carries only its
+// number, so that a link can put no words into the console.
+type notes struct {
+	mu  sync.Mutex
+	all map[string]note
+}
+
+type note struct {
+	Text   string
+	Failed bool
+	at     time.Time
+}
+
+const (
+	notesKept = 1000
+	noteTime  = 10 * time.Minute
+)
+
+// add keeps a note and returns its number.
+func (n *notes) add(text string, failed bool, now time.Time) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.all == nil || len(n.all) >= notesKept {
+		n.all = map[string]note{}
+	}
+	number := rand.Text()
+	n.all[number] = note{text, failed, now}
+	return number
+}
+
+// get returns a note; nil when there is none.
+func (n *notes) get(number string, now time.Time) *note {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	found, ok := n.all[number]
+	if !ok || now.Sub(found.at) > noteTime {
+		return nil
+	}
+	return &found
+}

@@ -1,0 +1,233 @@
+// Package console has the pages for the people who run a bridge: what it does, what
+// needs them, and what they can do about it.
+//
+// A Console answers below /console, either on an address of its own or on the public one.
+// Every request passes ServeHTTP: access (access.go), then one page. Pages are templates
+// in assets; none needs a script. What a page shows is read anew from the
+// daemon.Bridge, except for the status, which is a moment old. Links are relative, so
+// that a proxy may put a path before them.
+package console
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/status"
+)
+
+// Path is where a console is, below its address.
+const Path = "/console"
+
+// statusAge is how long pages show the same status.
+const statusAge = 2 * time.Second
+
+//go:embed assets
+var assets embed.FS
+
+// Options say what a console shows, and who may see it.
+type Options struct {
+	Bridge *daemon.Bridge
+	// Base is what published URLs begin with.
+	Base string
+	// Token is what people sign in with. Without one the console takes requests to
+	// this machine alone.
+	Token string
+	// Secure: browsers reach it over https, and keep what shows that somebody has
+	// signed in from other connections.
+	Secure bool
+	// Version is that of the program.
+	Version string
+	// Logger gets failures, and what people do; nil discards all.
+	Logger *slog.Logger
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+// Console answers requests. Its methods may be called from any goroutine.
+type Console struct {
+	opt    Options
+	bridge *daemon.Bridge
+	log    *slog.Logger
+	mux    *http.ServeMux
+	pages  map[string]*template.Template
+	files  map[string]file // style and script, by name
+	cross  *http.CrossOriginProtection
+	logins limit.Attempts
+	notes  notes
+
+	statusMu sync.Mutex // held while the status is read, so that requests share it
+	statusAt time.Time
+	last     *status.Status
+}
+
+// file is a style or a script.
+type file struct {
+	bytes   []byte
+	kind    string
+	version string // of its bytes, for its URL
+}
+
+// New returns a console.
+func New(o Options) *Console {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	c := &Console{opt: o, bridge: o.Bridge, log: o.Logger, files: map[string]file{}, cross: http.NewCrossOriginProtection()}
+	for name, kind := range map[string]string{"style.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8"} {
+		text, err := assets.ReadFile("assets/" + name)
+		if err != nil {
+			panic(err) // it is compiled in
+		}
+		sum := sha256.Sum256(text)
+		c.files[name] = file{text, kind, hex.EncodeToString(sum[:6])}
+	}
+	c.pages = c.templates()
+	c.mux = c.routes()
+	return c
+}
+
+// handler answers one request. Its errors become pages.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+func (c *Console) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]handler{
+		"GET /console/{$}":                      c.overview,
+		"GET /console/sources/{id}":             c.source,
+		"GET /console/sources/{id}/held":        c.held,
+		"GET /console/sets":                     c.sets,
+		"GET /console/sets/{set}":               c.set,
+		"GET /console/sets/{set}/events":        c.events,
+		"GET /console/sets/{set}/records":       c.records,
+		"GET /console/sets/{set}/records/{key}": c.record,
+		"GET /console/quarantine":               c.quarantine,
+		"GET /console/quarantine/{id}":          c.quarantined,
+		"GET /console/quarantine/{id}/input":    c.quarantinedInput,
+		"GET /console/reviews":                  c.reviews,
+		"GET /console/reviews/{id}":             c.review,
+		"GET /console/sign-in":                  c.signInPage,
+		"POST /console/sign-out":                c.signOut,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := defect.Guard(func() error { return h(w, r) }); err != nil {
+				c.fail(w, r, err)
+			}
+		})
+	}
+	return mux
+}
+
+// ServeHTTP implements http.Handler.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	path, ok := strings.CutPrefix(r.URL.Path, Path)
+	switch {
+	case path == "" && ok:
+		redirect(w, "console/")
+		return
+	case r.URL.Path == "/":
+		redirect(w, "console/")
+		return
+	case !ok || path[0] != '/' || r.URL.RawPath != "" || strings.Contains(path, "//") || strings.Contains(path, "/."):
+		c.fail(w, r, errNotFound)
+		return
+	}
+	if f, ok := c.files[strings.TrimPrefix(path, "/")]; ok {
+		h.Set("Content-Type", f.kind)
+		h.Set("Cache-Control", "private, max-age=86400")
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.bytes))
+		return
+	}
+	if !c.admit(w, r, path) {
+		return
+	}
+	if _, pattern := c.mux.Handler(r); pattern == "" {
+		c.fail(w, r, errNotFound)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
+	c.mux.ServeHTTP(w, r)
+}
+
+// formBytes bounds a form: 500 choices take a tenth of it.
+const formBytes = 256 << 10
+
+// redirect leads to a URL that is relative to that of the request, with another
+// request for a page. (http.Redirect would resolve it without the path that a proxy
+// has cut off.)
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// errNotFound: there is no such page, or nothing that it could show.
+var errNotFound = errors.New("There is nothing at this address. It may have been renamed, removed or decided on since.") //nolint:staticcheck // it is a page's text
+
+// problem is an error that whoever made the request can do something about.
+type problem struct {
+	status int
+	text   string
+}
+
+func (p *problem) Error() string { return p.text }
+
+// fail answers with an error.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var known *problem
+	switch {
+	case r.Context().Err() != nil:
+		return // the client has gone
+	case errors.As(err, &known):
+	case errors.Is(err, errNotFound), errors.Is(err, fs.ErrNotExist):
+		known = &problem{http.StatusNotFound, errNotFound.Error()}
+	default:
+		c.log.Error("a page of the console failed", "path", r.URL.Path, "error", err)
+		defect.Log(c.log, err)
+		known = &problem{http.StatusInternalServerError, "This page cannot be shown: " + daemon.Redact(err.Error())}
+	}
+	c.write(w, r, known.status, "error", &page{Title: http.StatusText(known.status), Body: known.text})
+}
+
+// status returns the status of all, which is at most statusAge old.
+func (c *Console) status(ctx context.Context) (*status.Status, error) {
+	c.statusMu.Lock()
+	defer c.statusMu.Unlock()
+	if age := c.opt.Now().Sub(c.statusAt); c.last != nil && age >= 0 && age < statusAge {
+		return c.last, nil
+	}
+	s, err := c.bridge.Status(context.WithoutCancel(ctx))
+	if err == nil {
+		c.last, c.statusAt = s, c.opt.Now()
+	}
+	return s, err
+}
+
+// forget has the next page read the status anew.
+func (c *Console) forget() {
+	c.statusMu.Lock()
+	defer c.statusMu.Unlock()
+	c.last = nil
+}

@@ -1,0 +1,365 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
+)
+
+// chartDays is how many days charts show.
+const chartDays = 30
+
+// sourceRow is a Source as tables show it.
+type sourceRow struct {
+	*status.Source
+	State sourceState
+	// Since is when it came into the state, zero when that is not known, and Why says
+	// why it is in it.
+	Since time.Time
+	Why   string
+	Days  days
+}
+
+// sourceState is what to think of a Source; the first that applies.
+type sourceState uint8
+
+const (
+	stateFailing sourceState = iota
+	stateAttention
+	stateNew
+	stateOK
+	stateReceiving
+	stateFormer
+)
+
+// String returns the word that a page shows, and that a filter takes.
+func (s sourceState) String() string {
+	return [...]string{"failing", "attention", "new", "ok", "receiving", "not configured"}[s]
+}
+
+// Class is of the style.
+func (s sourceState) Class() string {
+	return [...]string{"bad", "warn", "quiet", "good", "good", "quiet"}[s]
+}
+
+// Label is what people call the Source.
+func (s sourceRow) Label() string { return cmp.Or(s.Name, hostOf(s.URL), s.Kind) }
+
+// hostOf returns a URL without its scheme and a slash at its end.
+func hostOf(url string) string {
+	_, rest, found := strings.Cut(url, "://")
+	if !found {
+		rest = url
+	}
+	return strings.TrimSuffix(rest, "/")
+}
+
+// Protocol names what the Source speaks.
+func (s sourceRow) Protocol() string {
+	switch s.Kind {
+	case harvest.AtomPMH:
+		return "Atom-PMH"
+	case harvest.ResourceSync:
+		return "ResourceSync"
+	case harvest.OAIPMH:
+		return "OAI-PMH"
+	case harvest.Feed:
+		return "feed"
+	case harvest.SIP:
+		return "SIP"
+	}
+	return "kind not known yet"
+}
+
+// Waits reports whether anything of the Source waits.
+func (s sourceRow) Waits() bool { return s.Pending+s.Held+s.Quarantined > 0 }
+
+func rowOf(s *status.Source) sourceRow {
+	r := sourceRow{Source: s}
+	switch {
+	case s.Former:
+		r.State, r.Why = stateFormer, "Its records stay as they are. Configure it again, or end it with bridge source forget."
+	case s.Failures > 0 && s.Last != nil:
+		r.State, r.Why, r.Since = stateFailing, s.Last.Error, s.Last.Ended
+	case s.Gap != "":
+		r.State, r.Why = stateAttention, "A document is missing: "+s.Gap
+	case s.Held > 0:
+		r.State, r.Why = stateAttention, counted(s.Held, "deletion is held", "deletions are held")
+	case s.Quarantined > 0:
+		r.State, r.Why = stateAttention, counted(s.Quarantined, "bad input is in quarantine", "bad inputs are in quarantine")
+	case s.Last != nil && s.Last.Moved != "":
+		r.State, r.Why = stateAttention, "It has moved for good to "+s.Last.Moved
+	case s.Kind == harvest.SIP:
+		r.State = stateReceiving
+	case s.Last == nil:
+		r.State = stateNew
+	default:
+		r.State = stateOK
+		if len(s.Last.Warnings) > 0 {
+			r.State, r.Why = stateAttention, s.Last.Warnings[0]
+		}
+	}
+	return r
+}
+
+// matter is one thing that needs a person.
+type matter struct {
+	Kind  string
+	Class string
+	Where string // set or Source
+	Link  string // to the page of Where, below the console
+	Since time.Time
+	Why   string
+	Do    string // what to do
+	DoAt  string // where, below the console; "" is elsewhere
+}
+
+// matters returns what needs a person, the most urgent kind first.
+func matters(s *status.Status, rows []sourceRow) (all []matter) {
+	for _, w := range s.Warnings {
+		all = append(all, matter{Kind: "log", Class: "bad", Where: "the data folder", Why: w, Do: "See bridge verify"})
+	}
+	for _, r := range rows {
+		if r.State == stateFailing {
+			all = append(all, matter{"failing", "bad", r.Set + " / " + r.Label(), sourceLink(r.ID), r.Since, r.Why, "See what to do", sourceLink(r.ID)})
+		}
+	}
+	for i := range s.Sets {
+		set := &s.Sets[i]
+		for j := range set.Submissions {
+			p := &set.Submissions[j]
+			where, link := set.Name+" / "+cmp.Or(hostOf(p.URL), "SIP"), setLink(set.Name)
+			if p.Failing != nil {
+				all = append(all, matter{"delivery", "bad", where, link, p.Failing.Since.Time, p.Failing.Reason, "Ask its operators", ""})
+			}
+			if n := p.States[submission.StateInDoubt]; n > 0 {
+				all = append(all, matter{"in doubt", "warn", where, link, time.Time{}, counted(n, "submission", "submissions") + " may have arrived or not", "Ask there, then bridge submission settle", ""})
+			}
+			if n := p.States[submission.StateUnresolved]; n > 0 {
+				all = append(all, matter{"unresolved", "warn", where, link, time.Time{}, counted(n, "submission has", "submissions have") + " no answer at the deadline", "Ask the ingest server", ""})
+			}
+			if n := p.Conflicts; n > 0 {
+				all = append(all, matter{"contradiction", "warn", where, link, time.Time{}, counted(n, "submission has", "submissions have") + " contradicting answers", "Ask which is right, then bridge submission settle", ""})
+			}
+			if n := p.UnderReview; n > 0 {
+				all = append(all, matter{"review", "warn", where, link, time.Time{}, counted(n, "submission waits", "submissions wait") + " for a decision", "Decide", "reviews?set=" + set.Name})
+			}
+		}
+	}
+	for _, r := range rows {
+		where, link := r.Set+" / "+r.Label(), sourceLink(r.ID)
+		if r.Held > 0 {
+			all = append(all, matter{"held", "warn", where, link, time.Time{}, counted(r.Held, "deletion is held back", "deletions are held back"), "Release or keep", link + "/held"})
+		}
+		if r.Gap != "" {
+			all = append(all, matter{"gap", "warn", where, link, time.Time{}, r.Gap, "Wait, or accept it", link})
+		}
+		if r.Quarantined > 0 {
+			all = append(all, matter{"quarantine", "warn", where, link, time.Time{}, counted(r.Quarantined, "bad input is kept", "bad inputs are kept"), "Look at it", "quarantine?source=" + strconv.FormatInt(int64(r.ID), 10)})
+		}
+		if r.Last != nil && r.Last.Moved != "" {
+			all = append(all, matter{"moved", "warn", where, link, time.Time{}, "It has moved for good to " + r.Last.Moved, "Change url in the configuration", ""})
+		}
+	}
+	return all
+}
+
+func sourceLink(id event.SourceID) string { return "sources/" + strconv.FormatInt(int64(id), 10) }
+
+func setLink(set string) string { return "sets/" + set }
+
+// overviewPage is what the page shows.
+type overviewPage struct {
+	Status   *status.Status
+	Matters  []matter
+	More     int // matters that are not shown
+	Sources  []sourceRow
+	All      int // Sources, whatever the filter
+	Columns  []column
+	Filter   filter
+	Days     days
+	Records  int64
+	Failing  int
+	Harvests int // under way
+}
+
+// column is a column of the table by which it can be sorted.
+type column struct {
+	Name, Title string
+	Link        string // sorts by it, or turns the order
+	Order       string // ascending, descending, or "": it is sorted by another
+}
+
+// filter is what the form above the table says.
+type filter struct {
+	Text, Set, State string
+	Sort, Order      string
+	Sets, States     []string
+}
+
+// mattersShown bounds the table of what needs a person.
+const mattersShown = 40
+
+func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
+	s, err := c.status(r.Context())
+	if err != nil {
+		return err
+	}
+	rows, err := c.rows(r.Context(), s)
+	if err != nil {
+		return err
+	}
+	p := overviewPage{Status: s, All: len(rows), Days: newDays(chartDays, c.opt.Now()), Matters: matters(s, rows)}
+	p.More = max(0, len(p.Matters)-mattersShown)
+	p.Matters = p.Matters[:len(p.Matters)-p.More]
+	for i := range s.Sets {
+		p.Records += s.Sets[i].Records
+	}
+	for i := range rows {
+		p.Days.add(rows[i].Days)
+		if rows[i].State == stateFailing {
+			p.Failing++
+		}
+		if rows[i].Underway != nil {
+			p.Harvests++
+		}
+	}
+	p.Filter = filterOf(r, s)
+	p.Sources = p.Filter.apply(rows)
+	p.Columns = p.Filter.columns(r)
+	c.write(w, r, http.StatusOK, "overview", &page{Title: "Overview", Section: "overview", Body: p})
+	return nil
+}
+
+// rows returns all Sources with their days.
+func (c *Console) rows(ctx context.Context, s *status.Status) (rows []sourceRow, err error) {
+	for i := range s.Sets {
+		for j := range s.Sets[i].Sources {
+			rows = append(rows, rowOf(&s.Sets[i].Sources[j]))
+		}
+	}
+	all, err := c.activity(ctx)
+	for i := range rows {
+		if rows[i].Days = all[rows[i].ID]; rows[i].Days == nil {
+			rows[i].Days = newDays(chartDays, c.opt.Now())
+		}
+	}
+	return rows, err
+}
+
+func filterOf(r *http.Request, s *status.Status) filter {
+	q := r.URL.Query()
+	f := filter{Text: argument(q, "q"), Set: argument(q, "set"), State: argument(q, "state"), Sort: argument(q, "sort"), Order: argument(q, "order")}
+	for i := range s.Sets {
+		f.Sets = append(f.Sets, s.Sets[i].Name)
+	}
+	for state := stateFailing; state <= stateFormer; state++ {
+		f.States = append(f.States, state.String())
+	}
+	return f
+}
+
+// On reports whether the filter hides anything.
+func (f filter) On() bool { return f.Text != "" || f.Set != "" || f.State != "" }
+
+// apply returns the rows that the filter selects, in its order.
+func (f filter) apply(all []sourceRow) (rows []sourceRow) {
+	text := strings.ToLower(f.Text)
+	for _, r := range all {
+		if f.Set != "" && r.Set != f.Set || f.State != "" && r.State.String() != f.State ||
+			text != "" && !strings.Contains(strings.ToLower(r.Label()+" "+r.URL+" "+r.Set+" "+r.Why), text) {
+			continue
+		}
+		rows = append(rows, r)
+	}
+	by := compareRows[f.Sort]
+	if by == nil {
+		by = compareRows["state"]
+	}
+	slices.SortStableFunc(rows, by)
+	if f.Order == "desc" {
+		slices.Reverse(rows)
+	}
+	return rows
+}
+
+// compareRows are the orders of the table. Numbers and times begin with the largest.
+var compareRows = map[string]func(a, b sourceRow) int{
+	"state": func(a, b sourceRow) int { return cmp.Compare(a.State, b.State) },
+	"name":  func(a, b sourceRow) int { return cmp.Compare(strings.ToLower(a.Label()), strings.ToLower(b.Label())) },
+	"set":   func(a, b sourceRow) int { return cmp.Compare(a.Set, b.Set) },
+	"last": func(a, b sourceRow) int {
+		ended := func(r sourceRow) time.Time {
+			if r.Last == nil {
+				return time.Time{}
+			}
+			return r.Last.Ended
+		}
+		return ended(b).Compare(ended(a))
+	},
+	"next":   func(a, b sourceRow) int { return a.Next.Compare(b.Next.Time) },
+	"events": func(a, b sourceRow) int { return cmp.Compare(b.Days.Events(), a.Days.Events()) },
+	"waiting": func(a, b sourceRow) int {
+		return cmp.Compare(b.Pending+b.Held+b.Quarantined, a.Pending+a.Held+a.Quarantined)
+	},
+}
+
+func (f filter) columns(r *http.Request) (all []column) {
+	for _, one := range []struct{ name, title string }{{"state", "State"}, {"name", "Source"}, {"set", "Set"}, {"last", "Last harvest"}, {"next", "Next"}, {"events", "30 days"}, {"waiting", "Waiting"}} {
+		col := column{Name: one.name, Title: one.title}
+		order := ""
+		if cmp.Or(f.Sort, "state") == one.name {
+			if col.Order = "ascending"; f.Order == "desc" {
+				col.Order = "descending"
+			} else {
+				order = "desc"
+			}
+		}
+		col.Link = query(r, "sort", one.name, "order", order)
+		all = append(all, col)
+	}
+	return all
+}
+
+// activity returns what harvests have logged by day and Source.
+func (c *Console) activity(context.Context) (map[event.SourceID]days, error) {
+	return map[event.SourceID]days{}, nil
+}
+
+// setsPage is what the page of all sets shows.
+func (c *Console) sets(w http.ResponseWriter, r *http.Request) error {
+	s, err := c.status(r.Context())
+	if err != nil {
+		return err
+	}
+	c.write(w, r, http.StatusOK, "sets", &page{Title: "Sets", Section: "sets", Body: s})
+	return nil
+}
+
+// sourceOf returns the Source of a path's number.
+func (c *Console) sourceOf(r *http.Request) (sourceRow, error) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return sourceRow{}, errNotFound
+	}
+	s, err := c.status(r.Context())
+	if err != nil {
+		return sourceRow{}, err
+	}
+	rows, err := c.rows(r.Context(), s)
+	for _, row := range rows {
+		if row.ID == event.SourceID(id) {
+			return row, err
+		}
+	}
+	return sourceRow{}, cmp.Or(err, errNotFound)
+}

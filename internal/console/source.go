@@ -1,0 +1,332 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/oaipmh"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// sourcePage is what the page of a Source shows.
+type sourcePage struct {
+	sourceRow
+	// Every is the time between two harvests, 0 when the Source is not harvested.
+	Every, FullEvery, HoldDeletions time.Duration
+	// Planned says why the next harvest is when it is.
+	Planned string
+	// Advice says what to do about the failure.
+	Advice   string
+	Records  int64 // that the Source has
+	Problems []brokenRule
+}
+
+// brokenRule is a rule that the last harvest found broken.
+type brokenRule struct {
+	ruleText
+	Count int64
+	First string
+}
+
+// ruleText is a rule in words.
+type ruleText struct{ ID, Title, Clause, Severity string }
+
+// ruleOf looks a rule up: among those of the Source's protocol first.
+func ruleOf(kind, id string) ruleText {
+	var found []ruleText
+	add := func(of, id, title, clause, severity string) {
+		text := ruleText{id, title, clause, severity}
+		if of == kind {
+			found = append([]ruleText{text}, found...)
+		} else {
+			found = append(found, text)
+		}
+	}
+	for _, r := range atompmh.Rules() {
+		if r.ID == id {
+			add(harvest.AtomPMH, r.ID, r.Title, r.Clause, r.Severity)
+		}
+	}
+	for _, r := range resourcesync.Rules() {
+		if r.ID == id {
+			add(harvest.ResourceSync, r.ID, r.Title, r.Clause, r.Severity)
+		}
+	}
+	for _, r := range oaipmh.Rules() {
+		if r.ID == id {
+			add(harvest.OAIPMH, r.ID, r.Title, "OAI-PMH 2.0, "+r.Clause, r.Severity)
+		}
+	}
+	if len(found) == 0 {
+		return ruleText{ID: id}
+	}
+	return found[0]
+}
+
+func (c *Console) source(w http.ResponseWriter, r *http.Request) error {
+	row, err := c.sourceOf(r)
+	if err != nil {
+		return err
+	}
+	p := sourcePage{sourceRow: row}
+	if _, p.Records, err = c.bridge.Log.CountAbsent(r.Context(), row.ID, event.Stamp{}); err != nil {
+		return err
+	}
+	for _, s := range c.bridge.Sources() {
+		if s.ID == row.ID && s.Kind != harvest.SIP {
+			p.Every, p.FullEvery, p.HoldDeletions = s.Every, s.FullEvery, s.HoldDeletions
+		}
+	}
+	p.Planned = planned(&p)
+	if row.State == stateFailing {
+		p.Advice = advice(row.Why)
+	}
+	if row.Last != nil {
+		for _, x := range row.Last.Examples {
+			p.Problems = append(p.Problems, brokenRule{ruleOf(row.Kind, x.Rule), x.Count, x.First})
+		}
+	}
+	c.write(w, r, http.StatusOK, "source", &page{Title: row.Label() + " in " + row.Set, Section: "overview", Body: p})
+	return nil
+}
+
+// planned says when the next harvest is, and why then.
+func planned(p *sourcePage) string {
+	every := about(p.Every)
+	switch {
+	case p.Kind == harvest.SIP:
+		return "It is not harvested: it sends its records itself."
+	case p.Former:
+		return "It is not harvested: the configuration does not name it any more."
+	case p.Underway != nil:
+		return "A harvest is under way; the next one follows " + every + " after it ends."
+	case p.Every == 0:
+		return "Nothing is planned."
+	case p.Last != nil && p.Last.RetryAfter.After(p.Last.Ended) && !p.Next.Before(p.Last.RetryAfter):
+		return "It is asked every " + every + ". Its server has asked for no request before then (Retry-After)."
+	case p.Failures > 0:
+		return fmt.Sprintf("It is asked every %s. After %s in a row it is tried again sooner: after a minute, then after twice as long each time, up to that.", every, counted(p.Failures, "failure", "failures"))
+	case p.Unfinished:
+		return "It is asked every " + every + ". Its last walk was not finished: the next harvest goes on there."
+	case p.Last == nil:
+		return "It is asked every " + every + ", and for the first time soon."
+	}
+	return "It is asked every " + every + "."
+}
+
+// advice says what to do about an error of a harvest.
+func advice(text string) string {
+	text = strings.ToLower(text)
+	for _, one := range []struct{ words, say string }{
+		{"401", "It wants a login, or another one: write user and password_file of this Source in the configuration."},
+		{"403", "It does not let this machine in: ask its operators, and tell them the contact that is configured here."},
+		{"404|410", "There is nothing at its address: look whether it has moved, and correct url in the configuration."},
+		{"429|retry-after|503", "Its server asks for patience. bridge waits as long as it says; nothing is to be done unless this goes on for days."},
+		{"500|502|504", "Its server fails. If this goes on, tell its operators; bridge tries again by itself."},
+		{"certificate|x509|tls", "Its certificate is not accepted: its operators must renew or correct it."},
+		{"no such host|lookup", "Its name is not known: look whether url is written correctly, and whether this machine's name server works."},
+		{"refused", "Nothing answers at its address: its server may be down. bridge tries again by itself."},
+		{"not a public|private|allow_hosts", "Its address is not public: if that is right, name its host in allow_hosts."},
+		{"timeout|deadline|too slow|idle|second", "Its server answers too slowly. If this goes on, tell its operators, or raise the limits under [limits]."},
+		{"xml|well-formed|syntax|root|element", "Its document cannot be read: tell its operators the place that the error names. bridge validate URL lists all that is wrong with it."},
+		{"id has changed|feed id|another feed", "It has become another feed. If that is intended, run bridge source reset."},
+		{"bridge ended", "bridge itself ended during the harvest: see its log of that moment."},
+	} {
+		for word := range strings.SplitSeq(one.words, "|") {
+			if strings.Contains(text, word) {
+				return one.say
+			}
+		}
+	}
+	return "bridge tries again by itself. If this goes on, tell the operators of the Source what the error says."
+}
+
+// heldPage is what the page of held deletions shows.
+type heldPage struct {
+	sourceRow
+	Records       []heldRecord
+	After         int64 // for the next page, 0 when there is none
+	HoldDeletions time.Duration
+}
+
+type heldRecord struct {
+	Record string
+	Title  string
+	Since  event.Micros
+	Person bool
+}
+
+// perPage is how many rows a page has.
+const perPage = 100
+
+func (c *Console) held(w http.ResponseWriter, r *http.Request) error {
+	row, err := c.sourceOf(r)
+	if err != nil {
+		return err
+	}
+	p := heldPage{sourceRow: row}
+	for _, s := range c.bridge.Sources() {
+		if s.ID == row.ID {
+			p.HoldDeletions = s.HoldDeletions
+		}
+	}
+	held, err := c.bridge.Log.HeldDeletions(r.Context(), row.ID, after(r), perPage+1)
+	if err != nil {
+		return err
+	}
+	if len(held) > perPage {
+		held = held[:perPage]
+		p.After = held[perPage-1].Number
+	}
+	for _, h := range held {
+		one := heldRecord{Record: h.Record, Since: h.Since, Person: h.Person}
+		if ev, err := c.bridge.Log.Record(r.Context(), row.Set, event.Key(h.Record)); err == nil {
+			one.Title = ev.Title
+		}
+		p.Records = append(p.Records, one)
+	}
+	c.write(w, r, http.StatusOK, "held", &page{Title: "Held deletions of " + row.Label(), Section: "overview", Body: p})
+	return nil
+}
+
+// sourcesByID returns all Sources by their number.
+func (c *Console) sourcesByID(r *http.Request) (map[event.SourceID]sourceRow, error) {
+	s, err := c.status(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	all := map[event.SourceID]sourceRow{}
+	for i := range s.Sets {
+		for j := range s.Sets[i].Sources {
+			all[s.Sets[i].Sources[j].ID] = rowOf(&s.Sets[i].Sources[j])
+		}
+	}
+	return all, nil
+}
+
+// quarantinePage is what the page of the quarantine shows.
+type quarantinePage struct {
+	Inputs            []quarantineRow
+	All               int // without the filter, those that were replayed included
+	More              string
+	Set, Rule, Source string
+	Sets, Rules       []string
+	Replayed          bool // those are shown too
+}
+
+type quarantineRow struct {
+	event.Quarantined
+	Source sourceRow
+	Rule   ruleText
+}
+
+// Place is where the input stood, redacted.
+func (q quarantineRow) Place() string {
+	url := daemon.Redact(q.URL)
+	if q.Line == 0 {
+		return url
+	}
+	return fmt.Sprintf("%s, line %d, column %d", url, q.Line, q.Column)
+}
+
+func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	p := quarantinePage{Set: argument(q, "set"), Rule: argument(q, "rule"), Source: argument(q, "source"), Replayed: argument(q, "replayed") != ""}
+	all, err := c.bridge.Log.Quarantined(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	sources, err := c.sourcesByID(r)
+	if err != nil {
+		return err
+	}
+	p.All = len(all)
+	skip := after(r)
+	for i := len(all) - 1; i >= 0; i-- { // the newest first
+		in := &all[i]
+		p.Sets, p.Rules = appendNew(p.Sets, in.Set), appendNew(p.Rules, in.Rule)
+		if p.Set != "" && in.Set != p.Set || p.Rule != "" && in.Rule != p.Rule || p.Source != "" && fmt.Sprint(in.Source) != p.Source ||
+			!p.Replayed && in.Replayed != 0 || skip > 0 && in.ID >= skip {
+			continue
+		}
+		if len(p.Inputs) == perPage {
+			p.More = query(r, "after", fmt.Sprint(p.Inputs[perPage-1].ID))
+			continue
+		}
+		row := sources[in.Source]
+		p.Inputs = append(p.Inputs, quarantineRow{*in, row, ruleOf(row.kind(), in.Rule)})
+	}
+	c.write(w, r, http.StatusOK, "quarantine", &page{Title: "Quarantine", Section: "quarantine", Body: p})
+	return nil
+}
+
+// kind is the Source's, "" when it is not there any more.
+func (s sourceRow) kind() string {
+	if s.Source == nil {
+		return ""
+	}
+	return s.Kind
+}
+
+func appendNew(list []string, text string) []string {
+	for _, other := range list {
+		if other == text {
+			return list
+		}
+	}
+	return append(list, text)
+}
+
+// inputShown is how many bytes of an input a page shows.
+const inputShown = 64 << 10
+
+// quarantinedPage is what the page of one bad input shows.
+type quarantinedPage struct {
+	quarantineRow
+	Text   string
+	Binary bool
+	Cut    bool
+	Length int64
+}
+
+func (c *Console) quarantined(w http.ResponseWriter, r *http.Request) error {
+	id, err := number64(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	in, err := c.bridge.Log.QuarantinedInput(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	sources, err := c.sourcesByID(r)
+	if err != nil {
+		return err
+	}
+	row := sources[in.Source]
+	p := quarantinedPage{quarantineRow: quarantineRow{in, row, ruleOf(row.kind(), in.Rule)}, Length: int64(len(in.Input)), Cut: len(in.Input) > inputShown}
+	p.Text, p.Binary = shown(in.Input[:min(len(in.Input), inputShown)])
+	c.write(w, r, http.StatusOK, "quarantined", &page{Title: fmt.Sprintf("Bad input %d", in.ID), Section: "quarantine", Body: p})
+	return nil
+}
+
+// quarantinedInput answers with the bytes, to be saved.
+func (c *Console) quarantinedInput(w http.ResponseWriter, r *http.Request) error {
+	id, err := number64(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	in, err := c.bridge.Log.QuarantinedInput(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="quarantined-%d"`, id))
+	_, _ = w.Write(in.Input) // a client that has gone needs none
+	return nil
+}

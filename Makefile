@@ -19,7 +19,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # Independent peers of the tests, as Debian packages.
-DEBIAN      := libxml2-utils jing python3 python3-zeep python3-aiosmtpd swaks curl sqlite3 nginx-light unzip libhttp-oai-perl
+DEBIAN      := libxml2-utils jing python3 python3-zeep python3-aiosmtpd swaks curl sqlite3 nginx-light unzip libhttp-oai-perl \
+               mandoc groff-base bash-completion
 
 .PHONY: help deps tools test race lint fuzz bench soak golden
 

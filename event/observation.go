@@ -241,13 +241,6 @@ type Progress struct {
 	Gap string
 }
 
-// Schedule is when a Source is asked next, and how its harvests have fared.
-type Schedule struct {
-	Next     Micros // 0: no harvest is planned
-	Failures int    // harvests in a row
-	Report   []byte // of the last harvest, as the harvest writes it; nil when there was none
-}
-
 // Mode says what the items of a batch are.
 type Mode uint8
 

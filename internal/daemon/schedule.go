@@ -81,29 +81,81 @@ func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Du
 // errInterrupted: an operator has ended a harvest, which the next one continues.
 var errInterrupted = errors.New("an operator has ended the harvest; the next one continues it")
 
-// saveSchedule stores when a Source is due next, and the report of the last harvest.
+// saveSchedule stores when a Source is due next, the report of the last harvest, and the
+// row that it is in the Source's history.
 func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
 	was, err := b.Log.Schedule(ctx, s.ID)
 	if err != nil {
 		return err
 	}
-	next := event.Schedule{}
+	next, row, err := fared(was, r)
+	if err != nil {
+		return err
+	}
+	next.Next, next.Failures = 0, 0
 	if failed != nil && !isLocalFault(failed) {
 		next.Failures = was.Failures + 1
 	}
 	if every > 0 {
 		next.Next = event.MicrosOf(nextHarvest(r, failed, next.Failures, every))
 	}
-	if next.Report, err = json.Marshal(r); err != nil {
-		return err
+	if row == nil {
+		err = b.Log.SaveSchedule(ctx, s.ID, next, true) // if a crash loses it, that costs one more request
+	} else {
+		err = b.Log.SaveHarvest(ctx, s.ID, next, row)
 	}
-	// If a crash loses it, that costs one more request.
-	lazily := failed == nil && was.Failures == 0 && r.Events() == 0 && r.Quarantined == 0
-	err = b.Log.SaveSchedule(ctx, s.ID, next, lazily)
 	if errors.Is(err, eventlog.ErrFull) || errors.Is(err, eventlog.ErrStopped) {
 		return nil // it is kept in memory, and what matters was said already
 	}
 	return err
+}
+
+// fared returns the schedule of a Source after a harvest, and the row of that harvest in
+// the Source's history, nil when it is only counted.
+func fared(was event.Schedule, r *harvest.Report) (next event.Schedule, row *event.Harvest, err error) {
+	next = was
+	if next.Report, err = json.Marshal(r); err != nil {
+		return next, nil, err
+	}
+	ended := event.MicrosOf(r.Ended)
+	switch result := r.Result(); {
+	case result == event.ResultFailed:
+		next.LastError = r.Failure()
+		if was.FailingSince == 0 {
+			next.FailingSince = ended
+		}
+	case r.Withheld: // it has given nothing yet
+		next.FailingSince = 0
+	default:
+		next.LastSuccess, next.FailingSince = ended, 0
+	}
+	var before harvest.Report
+	if was.Report == nil || json.Unmarshal(was.Report, &before) != nil || was.Harvests == 0 || !r.SameAs(&before) {
+		added := r.Row()
+		next.Harvests++
+		added.Number, added.Before = next.Harvests, was.Quiet
+		next.Quiet = event.Quiet{}
+		return next, &added, nil
+	}
+	next.Quiet.Add(ended)
+	return next, nil, nil
+}
+
+// saveSettled adds a row to the history of a Source when what was pending has become
+// events. Its schedule stays.
+func (b *Bridge) saveSettled(ctx context.Context, s *Source, r *harvest.Report) error {
+	if r.Events() == 0 {
+		return nil
+	}
+	next, err := b.Log.Schedule(ctx, s.ID)
+	if err != nil {
+		return err
+	}
+	row := r.Row()
+	next.Harvests++
+	row.Number, row.Before = next.Harvests, next.Quiet
+	next.Quiet = event.Quiet{}
+	return b.Log.SaveHarvest(ctx, s.ID, next, &row)
 }
 
 // isLocalFault reports whether a harvest failed for a reason on our side.
@@ -311,8 +363,8 @@ func (b *Bridge) retryPending(ctx context.Context) {
 // retryPendingOf fetches the pending contents of a Source that are due.
 func (b *Bridge) retryPendingOf(ctx context.Context, src *Source) error {
 	return defect.Guard(func() error {
-		_, err := b.harvest.Settle(ctx, &src.Source)
-		return err
+		report, err := b.harvest.Settle(ctx, &src.Source)
+		return errors.Join(err, b.saveSettled(ctx, src, &report))
 	})
 }
 
@@ -330,7 +382,9 @@ func (b *Bridge) awaitSpace(ctx context.Context, src *Source) bool {
 		}
 		if b.probeSpace() == nil {
 			b.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
-			return b.Log.SaveSchedule(ctx, src.ID, event.Schedule{}, true) == nil
+			s, err := b.Log.Schedule(ctx, src.ID)
+			s.Next = 0
+			return err == nil && b.Log.SaveSchedule(ctx, src.ID, s, true) == nil
 		}
 	}
 }

@@ -26,6 +26,7 @@ func (b *Bridge) Status(ctx context.Context) (*status.Status, error) {
 	for i := range out.Sets {
 		redactSet(&out.Sets[i])
 	}
+	out.Summary = status.Summarize(out.Sets)
 	out.Warnings, err = b.Warnings(ctx)
 	return &out, err
 }
@@ -39,7 +40,10 @@ func redactSet(s *status.Set) {
 	}
 	for i := range s.Sources {
 		src := &s.Sources[i]
-		src.URL, src.Gap = Redact(src.URL), Redact(src.Gap)
+		src.URL, src.Gap, src.Moved = Redact(src.URL), Redact(src.Gap), Redact(src.Moved)
+		if e := src.LastError; e != nil {
+			e.Text = Redact(e.Text)
+		}
 		if src.Last != nil {
 			src.Last.Report = *RedactReport(&src.Last.Report)
 		}
@@ -120,16 +124,14 @@ func (b *Bridge) sourceStatus(ctx context.Context, set string) ([]status.Source,
 	for i, src := range all {
 		out[i] = status.Source{ID: src.ID, Set: src.Set, Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: status.Mark{Stamp: src.Mark},
 			Pending: src.Pending, PartialRecords: src.Partial, Held: src.Held, Quarantined: src.Quarantined, Dropped: src.Dropped,
-			Gap: harvest.Gap(src.Gap), Failures: src.Schedule.Failures, Underway: underway[src.ID], Paused: pauses[src.ID], Unfinished: src.Cursor.Data != nil}
-		if src.Schedule.Next != 0 {
-			out[i].Next.Time = src.Schedule.Next.Time()
-		}
+			Gap: harvest.Gap(src.Gap), Underway: underway[src.ID], Paused: pauses[src.ID], Unfinished: src.Cursor.Data != nil}
 		if len(src.Schedule.Report) > 0 {
 			out[i].Last = &status.Harvest{}
 			if err := json.Unmarshal(src.Schedule.Report, &out[i].Last.Report); err != nil {
 				return nil, fmt.Errorf("the report of the last harvest of %s: %w", src.URL, err)
 			}
 		}
+		out[i].Fares(&src.Schedule)
 		if src.Pending == 0 {
 			continue
 		}

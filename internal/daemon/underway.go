@@ -71,7 +71,7 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 				was.Started = b.now() // cut short: it had only begun
 			}
 			report := harvest.Report{Started: was.Started, Ended: b.now().UTC(), Documents: was.Documents, Entries: was.Entries,
-				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", cmp.Or(was.Doing, "beginning"))}
+				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", cmp.Or(was.Doing, "beginning")), ErrorKind: harvest.KindInterrupted}
 			if err := b.saveSchedule(ctx, src, src.Every, &report, errEnded); err != nil {
 				return err
 			}

@@ -83,7 +83,7 @@ func stored(t *testing.T, folder string, file []byte) map[string][]int {
 	defer db.Close()
 	out := map[string][]int{}
 	for _, column := range []string{"sets.feed", "source.memory", "document.url", "event.body", "record.source_state", "presence.source_state", "presence.suppressed",
-		"regressed.observation", "pending.observation", "quarantine.input"} {
+		"regressed.observation", "pending.observation", "quarantine.input", "harvest.error"} {
 		table, name, _ := strings.Cut(column, ".")
 		out[column] = nil
 		var all string // in hexadecimal
@@ -182,10 +182,15 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 			pending, err := l.Pending(ctx, src.ID, math.MaxInt64, 0, 1000)
 			backs, berr := l.Regressed(ctx, src.ID)
 			held, herr := l.Held(ctx, src.ID, true, 0)
-			if err := errors.Join(err, berr, herr, enc.Encode(pending), enc.Encode(backs), enc.Encode(held)); err != nil {
+			harvests, hierr := l.Harvests(ctx, src.ID, 0, 0)
+			if err := errors.Join(err, berr, herr, hierr, enc.Encode(pending), enc.Encode(backs), enc.Encode(held), enc.Encode(harvests)); err != nil {
 				return "", err
 			}
 		}
+	}
+	days, err := l.HarvestDays(ctx, 0)
+	if err := errors.Join(err, enc.Encode(days)); err != nil {
+		return "", err
 	}
 	hosts, err := l.Hosts(ctx)
 	if err := errors.Join(err, enc.Encode(hosts)); err != nil {
@@ -265,7 +270,10 @@ func damageable(t *testing.T) string {
 		}
 	}
 	for i, source := range []event.SourceID{src, second, third} {
-		if err := l.SaveSchedule(ctx, source, event.Schedule{Next: event.Micros(1e15 + i), Failures: i, Report: []byte(`{"events":1}`)}, i > 0); err != nil {
+		s := event.Schedule{Next: event.Micros(1e15 + i), Failures: i, Report: []byte(`{"events":1}`), Harvests: 1, Quiet: event.Quiet{Count: 7, First: 1e15, Last: 2e15}}
+		row := event.Harvest{Number: 1, Started: 1e15, Ended: 1e15 + 1e6, Result: event.ResultFailed, Documents: 1, Created: 3, Problems: []event.BrokenRule{{Rule: "S2", Count: 4, First: "there"}},
+			Error: event.Failure{Text: fmt.Sprintf("harvest %d was refused", i), Kind: "http"}}
+		if err := errors.Join(l.SaveHarvest(ctx, source, s, &row), l.SaveSchedule(ctx, source, s, i > 0)); err != nil {
 			t.Fatal(err)
 		}
 	}

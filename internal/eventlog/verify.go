@@ -75,7 +75,7 @@ func (v *verifier) run() error {
 		{{"table link", doRestore, v.readLinks}},
 		{v.waiting("pending", pendingColumns, new(pendingRow))},
 		{v.waiting("regressed", regressedColumns, new(regressedRow)), v.waiting("seen_order", orderColumns, new(orderRow)), v.waiting("held_deletion", heldColumns, new(heldRow)),
-			{"table seen", doReset, v.readSeen}, {"table schedule", doReset, v.readSchedules},
+			{"table seen", doReset, v.readSeen}, {"table schedule", doReset, v.readSchedules}, {"table harvest", doReset, v.readHarvests}, {"table harvest_day", doReset, v.readDays},
 			{"table pause", doReset, v.readPauses}},
 		{{"table quarantine", doReset, v.readQuarantine}},
 	} {
@@ -650,6 +650,30 @@ func (v *verifier) readPauses() error {
 		source, err := p.scan(rows)
 		if _, known := v.sources[source]; !known || errors.Is(err, errDamaged) {
 			v.found(fmt.Sprintf("Source %d", source), "it is not what was stored, or the Source is missing")
+			return nil
+		}
+		return err
+	})
+}
+
+func (v *verifier) readHarvests() error {
+	return v.each("SELECT "+harvestColumns+" FROM harvest", func(rows *sql.Rows) error {
+		var h harvestRow
+		err := h.scan(rows)
+		if _, known := v.sources[h.source]; errors.Is(err, errDamaged) || err == nil && !known {
+			v.found(fmt.Sprintf("Source %d, harvest %d", h.source, h.Number), "it is not what was stored, or the Source is missing")
+			return nil
+		}
+		return err
+	})
+}
+
+func (v *verifier) readDays() error {
+	return v.each("SELECT "+dayColumns+" FROM harvest_day", func(rows *sql.Rows) error {
+		var d dayRow
+		err := d.scan(rows)
+		if _, known := v.sources[d.source]; errors.Is(err, errDamaged) || err == nil && !known {
+			v.found(fmt.Sprintf("Source %d, day %d", d.source, d.day), "it is not what was stored, or the Source is missing")
 			return nil
 		}
 		return err

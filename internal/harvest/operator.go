@@ -25,7 +25,7 @@ func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
 	if _, err := h.Log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Progress: &event.Progress{}}); err != nil {
 		return err
 	}
-	return h.Log.SaveSchedule(ctx, id, event.Schedule{}, false)
+	return h.Log.ResetSchedule(ctx, id)
 }
 
 // Forget removes a Source. The records that only it has are deleted or, with keep, stay

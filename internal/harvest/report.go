@@ -58,8 +58,13 @@ type Report struct {
 	Gap string `json:"gap,omitempty"`
 	// RetryAfter is the time before which the Source wants no further request.
 	RetryAfter time.Time `json:"retry_after,omitzero"`
-	// Error is why the harvest failed, "" when it did not.
-	Error string `json:"error,omitempty"`
+	// Bytes are those of the documents. They go into the history.
+	Bytes int64 `json:"-"`
+	// Error is why the harvest failed, "" when it did not; ErrorKind and ErrorRule are
+	// those of Classify.
+	Error     string `json:"error,omitempty"`
+	ErrorKind string `json:"error_kind,omitempty"`
+	ErrorRule string `json:"error_rule,omitempty"`
 
 	// complete: the walk has enumerated all records, as they were at a time, which may be
 	// unknown.
@@ -139,12 +144,13 @@ func (r *run) finalReport(failed error) Report {
 	defer r.mu.Unlock()
 	out := r.report
 	out.Ended = r.h.now().UTC()
-	out.Documents, out.Entries, out.Fetched = r.documents.Load(), r.entries.Load(), r.fetched.Load()
+	out.Documents, out.Entries, out.Fetched, out.Bytes = r.documents.Load(), r.entries.Load(), r.fetched.Load(), r.bytes.Load()
 	if out.Dropped > 0 {
 		out.Warnings = append(slices.Clip(out.Warnings), fmt.Sprintf("the quarantine of this Source is full: this harvest dropped %d bad inputs that were not met for the longest time", out.Dropped))
 	}
 	if failed != nil {
 		out.Error = failed.Error()
+		out.ErrorKind, out.ErrorRule = Classify(failed)
 		out.Problems++
 	}
 	return out

@@ -19,6 +19,7 @@ import (
 type Status struct {
 	// Warnings are sentences about what the log has lost and why nothing is logged.
 	Warnings []string `json:"warnings,omitempty"`
+	Summary  Summary  `json:"summary"`
 	Sets     []Set    `json:"sets"`
 }
 
@@ -76,10 +77,25 @@ type Source struct {
 	Dropped int `json:"dropped,omitempty"`
 	// Gap describes the missing document of an open gap, "" when there is none.
 	Gap string `json:"gap,omitempty"`
-	// Next is when the next harvest is planned, zero when none is.
-	Next Time `json:"next,omitzero"`
-	// Failures counts the harvests that have failed in a row.
-	Failures int `json:"failures,omitempty"`
+	// Next is when the next harvest is planned, zero when none is; RetryAfter is until
+	// when the Source wants no request, zero when it has not said so.
+	Next       Time `json:"next,omitzero"`
+	RetryAfter Time `json:"retry_after,omitzero"`
+	// State sums up what follows.
+	State State `json:"state"`
+	// LastSuccess is when the last harvest without an error ended, zero when none has.
+	LastSuccess Time `json:"last_success,omitzero"`
+	// FailingSince is when the first of the harvests in a row ended that failed, zero
+	// when the last one did not. Failures counts those that are the Source's fault.
+	FailingSince Time `json:"failing_since,omitzero"`
+	Failures     int  `json:"failures,omitempty"`
+	// LastError is the newest, which may be long ago; nil when there was none.
+	LastError *HarvestError `json:"last_error,omitempty"`
+	// Unchanged counts the harvests since the last row of the history, which have found
+	// nothing new; nil when there are none.
+	Unchanged *Unchanged `json:"unchanged,omitempty"`
+	// Moved is where the Source's URL has moved permanently, "" when it has not.
+	Moved string `json:"moved,omitempty"`
 	// Paused: an operator has paused it; nil is not.
 	Paused *Pause `json:"paused,omitempty"`
 	// Underway is the harvest under way, nil when there is none.

@@ -24,16 +24,20 @@ func TestJSON(t *testing.T) {
 		value any
 		want  string
 	}{
-		"nothing": {&status.Status{Sets: []status.Set{}}, `{"sets":[]}`},
+		"nothing": {&status.Status{Sets: []status.Set{}}, `{"summary":{"sources":0,"ok":0,"failing":0,"waiting":0,"paused":0,"former":0},"sets":[]}`},
 		"an empty set": {&status.Set{Name: "main", Sources: []status.Source{}, Content: event.Redirect, Newest: at, Problems: []status.Problem{{Title: "x"}}},
 			`{"name":"main","records":0,"events":0,"last_seq":0,"snapshot_seq":0,"sources":[]}`},
 		"a new Source": {&status.Source{ID: 1, Set: "main", URL: "https://a.example/?b&c", Unfinished: true, PartialRecords: 1, Waits: []string{"x"}},
-			`{"kind":"","url":"https://a.example/?b&c","pending":0,"held":0,"quarantined":0}`},
+			`{"kind":"","url":"https://a.example/?b&c","pending":0,"held":0,"quarantined":0,"state":""}`},
 		"a Source": {&status.Source{Name: "n", Former: true, Kind: "feed", URL: "u", Mark: status.Mark{Stamp: mark}, Pending: 1, Held: 2, Quarantined: 3, Dropped: 4, Gap: "g",
-			Next: status.Time{Time: at}, Failures: 5, Last: &status.Harvest{Report: harvest.Report{}}, Underway: &status.Underway{}},
+			Next: status.Time{Time: at}, RetryAfter: status.Time{Time: at}, State: status.Failing, LastSuccess: status.Time{Time: at}, FailingSince: status.Time{Time: at}, Failures: 5,
+			LastError: &status.HarvestError{At: status.Time{Time: at}, Text: "<x>", Kind: "http", Rule: "r"}, Unchanged: &status.Unchanged{Count: 6, First: status.Time{Time: at}, Last: status.Time{Time: at}},
+			Moved: "m", Paused: &status.Pause{Since: status.Time{Time: at}, Reason: "p"}, Last: &status.Harvest{Report: harvest.Report{}}, Underway: &status.Underway{}},
 			`{"name":"n","former":true,"kind":"feed","url":"u","mark":"2026-01-02T03:04:05.678Z",` +
 				`"last":{"started":"0001-01-01T00:00:00Z","ended":"0001-01-01T00:00:00Z","documents":0,"entries":0,"events":0,"problems":0},` +
-				`"pending":1,"held":2,"quarantined":3,"dropped":4,"gap":"g","next":"2026-01-02T03:04:05Z","failures":5,` +
+				`"pending":1,"held":2,"quarantined":3,"dropped":4,"gap":"g","next":"2026-01-02T03:04:05Z","retry_after":"2026-01-02T03:04:05Z","state":"failing",` +
+				`"last_success":"2026-01-02T03:04:05Z","failing_since":"2026-01-02T03:04:05Z","failures":5,"last_error":{"at":"2026-01-02T03:04:05Z","text":"<x>","kind":"http","rule":"r"},` +
+				`"unchanged":{"count":6,"first":"2026-01-02T03:04:05Z","last":"2026-01-02T03:04:05Z"},"moved":"m","paused":{"since":"2026-01-02T03:04:05Z","reason":"p"},` +
 				`"underway":{"started":"0001-01-01T00:00:00Z","documents":0,"entries":0,"events":0,"fetched":0,"wanted":0}}`},
 		"a harvest": {&status.Harvest{Report: harvest.Report{Started: at, Ended: at, Documents: 1, Entries: 2, Created: 3, Updated: 4, Deleted: 5, Problems: 6, Skipped: 7, NotModified: true,
 			Dialects: []string{"sitemap"}, Moved: "https://a.example/?b&c", Error: "<x>", Warnings: []string{"w"}}},

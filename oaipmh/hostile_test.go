@@ -257,6 +257,7 @@ func TestEndless(t *testing.T) {
 // A small answer that is a large document is ended by the same limit, and 300 MB are not
 // held.
 func TestGzipBomb(t *testing.T) {
+	testenv.Heavy(t)
 	var bomb bytes.Buffer
 	z := gzip.NewWriter(&bomb)
 	_, _ = io.WriteString(z, strings.TrimSuffix(list(record(1), ""), "</ListRecords></OAI-PMH>"))

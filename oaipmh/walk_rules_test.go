@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
@@ -132,6 +133,7 @@ func TestO2(t *testing.T) {
 		}
 	})
 	t.Run("a loop longer than memory", func(t *testing.T) {
+		testenv.Heavy(t)
 		var l loop
 		const period = 3 * 2 * maxFilters * filterMost / 100
 		for n := range 10 * period {
@@ -151,6 +153,7 @@ func TestO2(t *testing.T) {
 		t.Error("it does not end")
 	})
 	t.Run("no loop in a long list", func(t *testing.T) {
+		testenv.Heavy(t)
 		var l loop
 		for n := range 3_000_000 {
 			doc := &Document{Records: 1, after: cursor{Token: fmt.Sprint(n)}}

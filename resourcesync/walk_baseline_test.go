@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // parts serves a Resource List Index of three parts, without Change Lists. Those
@@ -421,6 +423,7 @@ func TestAtBeforeChangeLists(t *testing.T) {
 }
 
 func TestManyParts(t *testing.T) {
+	testenv.Heavy(t)
 	s := newSite(t)
 	s.tags = true
 	var all []string

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestCapabilityListChanges: where no open Change List is followed, each walk asks
@@ -201,6 +203,7 @@ func TestCapabilitiesOfIndexes(t *testing.T) {
 // TestCheckpoints: what is written of the states is constant a list, however many
 // lists an index has, and a walk goes on from any of them. (D121)
 func TestCheckpoints(t *testing.T) {
+	testenv.Heavy(t)
 	share := map[int]int{} // bytes of states a list
 	for _, n := range []int{400, 1600} {
 		s := newSite(t)

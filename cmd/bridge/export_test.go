@@ -165,6 +165,7 @@ func (f *folder) history(data string) (live []string, kinds map[string]int) {
 // records, bytes and deletions, over ResourceSync and as a feed, whole and by what has
 // changed.
 func TestExportedTreeIsHarvestedLikeServe(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	for _, s := range treeServers() {
 		t.Run(s.name+s.path, func(t *testing.T) {

@@ -185,6 +185,7 @@ func latest(t *testing.T, file string) map[string]*event.Event {
 // A repository that somebody else's classes make is mirrored in rounds of change, with
 // identifiers, bytes, sets and deletions, in two formats.
 func TestHTTPOAIRepositoryIsHarvested(t *testing.T) {
+	testenv.Heavy(t)
 	p := startPerl(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	f := newFolder(t, fmt.Sprintf("[[set]]\nname = \"perl\"\ncontent = \"mirror\"\n[[set.source]]\nurl = %q\nformat = \"oai_dc\"\nalso = [\"mods\"]\noverlap = \"0s\"\n", p.url))

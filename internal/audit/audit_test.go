@@ -20,6 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // source is a ResourceSync Source below a path, with records r0 to r19, each in one of
@@ -91,7 +92,7 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // The counts of a report add up, and are those of a naive model, after any history of two
 // Sources of a set, whether or not it was harvested; and so they are after a repair.
 func TestReportAddsUp(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(testenv.Rounds(t, 12, 300)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 11))
 			gone := map[string]bool{}

@@ -368,6 +368,7 @@ func loggedOf(b *harness) (out []string) {
 // What a user sees of packages that are not what they should be: a report, and nothing
 // wrong is taken. What a package does not give, or not rightly, is asked for one by one.
 func TestDumpTricks(t *testing.T) {
+	testenv.Heavy(t)
 	replace := func(old, new string) func([]testenv.ZipFile) []testenv.ZipFile {
 		return func(f []testenv.ZipFile) []testenv.ZipFile {
 			out := strings.Replace(f[0].Data, old, new, 1)

@@ -438,6 +438,7 @@ func TestFormatsAndSetsThatNoRecordHas(t *testing.T) {
 // whatever other protocols. Each set that has several Sources is a repository with a set
 // for each, which is nobody's category.
 func TestBridgesHarvestEachOther(t *testing.T) {
+	testenv.Heavy(t)
 	letters := otherFormat.Prefix
 	for _, c := range []struct {
 		name    string

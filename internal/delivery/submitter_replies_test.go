@@ -188,6 +188,7 @@ func TestSubmitterNoAnswer(t *testing.T) {
 // A server that is down for two weeks gets few requests, and everything
 // afterwards; nothing is given up.
 func TestSubmitterServerDown(t *testing.T) {
+	testenv.Heavy(t)
 	down, _ := callFailures(t)
 	inBubble(t, func(t *testing.T, h *harness) {
 		up := false

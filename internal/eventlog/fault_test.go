@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -259,8 +258,19 @@ func TestTwoProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := all(beside); err != nil {
-		t.Error(err)
+	line, err := stdout.ReadString('\n') // the child goes on: reading to the end would chase it
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, n := number(t, line), 0
+	for _, err := range beside.Events(t.Context(), "main", event.Range{Upto: event.Seq(said)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != said {
+		t.Errorf("beside the child the log has %d of %d events", n, said)
 	}
 	if err := beside.Close(); err != nil {
 		t.Error(err)
@@ -323,7 +333,11 @@ func spin(d time.Duration) {
 
 func spawn(t *testing.T, folder string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
-	child := exec.Command(victimBinary(t))
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(self)
 	child.Env = append(os.Environ(), "EVENTLOG_VICTIM="+folder)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
@@ -409,30 +423,6 @@ func check(t *testing.T, folder string, acknowledged int, last bool) {
 	if last || n%5 == 0 {
 		sound(t, l)
 	}
-}
-
-// victimBinary is this test binary, or one without the race detector, which
-// slows the database 30 times.
-func victimBinary(t *testing.T) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !raced {
-		return self
-	}
-	binary := filepath.Join(os.TempDir(), fmt.Sprintf("eventlog-victim-%d.test", os.Getpid()))
-	if _, err := os.Stat(binary); err == nil {
-		return binary
-	}
-	cmd := exec.Command("go", "test", "-c", "-o", binary, ".")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("building a test binary without the race detector: %v", err)
-	}
-	t.Cleanup(func() { os.Remove(binary) })
-	return binary
 }
 
 // D75: whoever reads and panics gives the connection back: there are few of them.

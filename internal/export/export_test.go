@@ -242,6 +242,7 @@ func TestExportAgain(t *testing.T) {
 // whole and as one of the two states has it, and each record that lists name has its
 // bytes of one of the two.
 func TestCrashLeavesATree(t *testing.T) {
+	testenv.Heavy(t)
 	w := newWorld(t)
 	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror, SegmentEvents: 5})
 	r := rand.New(rand.NewPCG(7, 7))

@@ -207,10 +207,11 @@ func TestRateAfterRetryAfter(t *testing.T) {
 // Under any mixture of readers nothing is lost or held for ever.
 func TestManyReaders(t *testing.T) {
 	doc := noise(100_000)
+	zipped := gz(doc)
 	s, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/gzip" {
 			w.Header().Set("Content-Encoding", "gzip")
-			w.Write(gz(doc))
+			w.Write(zipped)
 			return
 		}
 		w.Write(doc)

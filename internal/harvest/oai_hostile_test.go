@@ -6,10 +6,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
@@ -17,6 +17,7 @@ import (
 // cost themselves, pages that cannot be read the harvest, with few requests; the records
 // that came before stay.
 func TestHostileRepository(t *testing.T) {
+	testenv.Heavy(t)
 	many := func(n int, part func(int) string) string {
 		var b strings.Builder
 		for i := range n {
@@ -76,9 +77,8 @@ func TestEndlessTokens(t *testing.T) {
 	a.put("a", "a1")
 	a.src.MaxDocuments = 20
 	for range 2 {
-		began := time.Now()
 		r := a.run()
-		if r.Documents != 20 || !strings.Contains(r.Gap, "too many documents in one walk") || time.Since(began) > time.Minute {
+		if r.Documents != 20 || !strings.Contains(r.Gap, "too many documents in one walk") {
 			t.Errorf("%+v", r)
 		}
 	}

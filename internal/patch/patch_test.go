@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 const (
@@ -121,13 +122,13 @@ func TestRefused(t *testing.T) {
 		"growth by operations": {xmlType, "<a/>", "<diff>" + many(3, `<add sel="a">`+many(300_000, "x")+"</add>") + many(10_000, `<add sel="a">yyyy</add>`) + "</diff>"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
-			got, err := Apply(c.kind, []byte(c.base), []byte(c.diff), func([]byte) bool { return false })
+			var got []byte
+			var err error
+			testenv.Affordable(t, len(c.base)+len(c.diff), func() {
+				got, err = Apply(c.kind, []byte(c.base), []byte(c.diff), func([]byte) bool { return false })
+			})
 			if err == nil || errors.Is(err, ErrUnmatched) && !strings.Contains(name, "copy bomb") || got != nil {
 				t.Errorf("%.100q, %v", got, err)
-			}
-			if took := time.Since(began); took > 20*time.Second {
-				t.Errorf("it took %v", took)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
@@ -194,6 +195,7 @@ func tenYears() *sliceLog {
 // Ten years of segments: no document is too large, and a request costs no work for each
 // segment of the log.
 func TestTenYearsOfSegments(t *testing.T) {
+	testenv.Heavy(t)
 	l := tenYears()
 	p := newPublisher(t, l)
 	_, indexed := lists(t, p, "/sets/main/changelist-index.xml")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
@@ -144,6 +145,7 @@ func TestPanicOfARendering(t *testing.T) {
 // D68: a large open document is made anew only when it is old enough, whatever the
 // log does; a small one, and one that has closed, at once.
 func TestOpenDocumentsHaveAnAge(t *testing.T) {
+	testenv.Heavy(t)
 	const large, small = 3000, 20
 	l := newLog().make("large", event.Mirror, large+2).make("small", event.Mirror, 1000)
 	l.many("large", large).many("small", small)

@@ -493,6 +493,7 @@ func TestDumpWithoutContent(t *testing.T) {
 // Whatever step of a dump fails, or is the last before a crash: what is published is the
 // dump before or the new one, whole, and the next run makes the new one.
 func TestDumpFaults(t *testing.T) {
+	testenv.Heavy(t)
 	eachFault(t, func(t *testing.T, fault func(op, path string, step func() error) error) {
 		l, c := dumping(10, 12)
 		dir := t.TempDir()

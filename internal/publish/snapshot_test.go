@@ -181,6 +181,7 @@ func TestParts(t *testing.T) {
 // and whatever a crash leaves behind: the Resource List is wholly the old one or
 // wholly the new one, and the next run makes the new one.
 func TestSnapshotFaults(t *testing.T) {
+	testenv.Heavy(t)
 	l := history(100, event.Mirror).many("main", 5)
 	before := direct(t, l, "main")
 	for _, first := range []bool{false, true} {

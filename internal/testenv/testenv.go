@@ -96,8 +96,8 @@ func Heavy(t testing.TB) {
 // test that has a short and a long form asks this for its number of rounds.
 func Soaking() bool { return os.Getenv("BRIDGE_SOAK") == "1" }
 
-// Rounds returns how many rounds a test goes: short in make test, long in a soak, and
-// BRIDGE_ROUNDS where that is set.
+// Rounds returns how many rounds a test goes: short in make test, a tenth of them under
+// the race detector, long in a soak, and BRIDGE_ROUNDS where that is set.
 func Rounds(t testing.TB, short, long int) int {
 	t.Helper()
 	if text := os.Getenv("BRIDGE_ROUNDS"); text != "" {
@@ -109,6 +109,9 @@ func Rounds(t testing.TB, short, long int) int {
 	}
 	if Soaking() {
 		return long
+	}
+	if raceDetector {
+		return max(1, short/10)
 	}
 	return short
 }

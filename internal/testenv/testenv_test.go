@@ -94,13 +94,17 @@ func TestSoak(t *testing.T) {
 }
 
 func TestRounds(t *testing.T) {
+	short := 30
+	if outcome(t, func(r *recorder) { testenv.Heavy(r) }) == "skipped" {
+		short = 3
+	}
 	for _, c := range []struct {
 		soak, rounds string
 		want         int
-	}{{"", "", 3}, {"1", "", 7}, {"", "100", 100}, {"1", "100", 100}} {
+	}{{"", "", short}, {"1", "", 70}, {"", "100", 100}, {"1", "100", 100}} {
 		t.Setenv("BRIDGE_SOAK", c.soak)
 		t.Setenv("BRIDGE_ROUNDS", c.rounds)
-		if got := testenv.Rounds(t, 3, 7); got != c.want {
+		if got := testenv.Rounds(t, 30, 70); got != c.want {
 			t.Errorf("BRIDGE_SOAK=%q BRIDGE_ROUNDS=%q: %d rounds, want %d", c.soak, c.rounds, got, c.want)
 		}
 	}

@@ -3,56 +3,41 @@ package console
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// day is what happened on one day of UTC.
-type day struct {
-	Date                      time.Time
-	Created, Updated, Deleted int64
-	Harvests, Failed          int64
-}
+// days are consecutive days of UTC, the oldest first.
+type days []status.Day
 
-// Events counts those of the day.
-func (d day) Events() int64 { return d.Created + d.Updated + d.Deleted }
-
-// days are consecutive days, the oldest first.
-type days []day
-
-// newDays returns so many empty days, up to that of a moment.
-func newDays(n int, until time.Time) days {
-	last := until.UTC().Truncate(24 * time.Hour)
-	all := make(days, n)
-	for i := range all {
-		all[i].Date = last.AddDate(0, 0, i-n+1)
+// sum adds up rows of the same days.
+func sum(rows []sourceRow) (all days) {
+	for i := range rows {
+		if all == nil {
+			all = slices.Clone(rows[i].Days)
+			continue
+		}
+		for j, d := range rows[i].Days {
+			all[j].Harvests += d.Harvests
+			all[j].Failed += d.Failed
+			all[j].Created += d.Created
+			all[j].Updated += d.Updated
+			all[j].Deleted += d.Deleted
+		}
 	}
 	return all
 }
 
-// on returns the day of a moment, nil when it is none of these.
-func (ds days) on(t time.Time) *day {
-	if len(ds) == 0 {
-		return nil
+// dateOf writes the date of a day in another form.
+func dateOf(d *status.Day, layout string) string {
+	t, err := time.Parse(time.DateOnly, d.Date)
+	if err != nil {
+		return d.Date
 	}
-	i := int(t.UTC().Truncate(24*time.Hour).Sub(ds[0].Date) / (24 * time.Hour))
-	if i < 0 || i >= len(ds) {
-		return nil
-	}
-	return &ds[i]
-}
-
-// add adds up two rows of the same days.
-func (ds days) add(others days) {
-	for i := range others {
-		if d := ds.on(others[i].Date); d != nil {
-			d.Created += others[i].Created
-			d.Updated += others[i].Updated
-			d.Deleted += others[i].Deleted
-			d.Harvests += others[i].Harvests
-			d.Failed += others[i].Failed
-		}
-	}
+	return t.Format(layout)
 }
 
 // Events counts those of all days.
@@ -85,7 +70,7 @@ func (ds days) summary() string {
 	text := fmt.Sprintf("%s in %d days", counted(ds.Events(), "event", "events"), len(ds))
 	for i := range ds {
 		if n := ds[i].Events(); n > 0 && n == ds.most() {
-			return text + fmt.Sprintf(", most on %s: %s", ds[i].Date.Format("2 January"), number(n))
+			return text + fmt.Sprintf(", most on %s: %s", dateOf(&ds[i], "2 January"), number(n))
 		}
 	}
 	return text
@@ -127,7 +112,7 @@ func bars(ds days) template.HTML {
 	step := float64(width-left) / float64(max(len(ds), 1))
 	for i := range ds {
 		d, x, y := ds[i], float64(left)+float64(i)*step, 8+plot
-		fmt.Fprintf(&b, `<g><title>%s: %s created, %s updated, %s deleted; %s, %s failed</title>`, d.Date.Format("2006-01-02"), number(d.Created), number(d.Updated), number(d.Deleted),
+		fmt.Fprintf(&b, `<g><title>%s: %s created, %s updated, %s deleted; %s, %s failed</title>`, d.Date, number(d.Created), number(d.Updated), number(d.Deleted),
 			counted(d.Harvests, "harvest", "harvests"), number(d.Failed))
 		fmt.Fprintf(&b, `<rect class="hover" x="%.1f" y="8" width="%.1f" height="%.1f"/>`, x, step, plot)
 		for _, part := range []struct {
@@ -146,7 +131,7 @@ func bars(ds days) template.HTML {
 		}
 		b.WriteString(`</g>`)
 		if (len(ds)-1-i)%7 == 0 {
-			fmt.Fprintf(&b, `<text class="date" x="%.1f" y="%d">%s</text>`, min(x+step/2, width-18), height-2, d.Date.Format("2 Jan"))
+			fmt.Fprintf(&b, `<text class="date" x="%.1f" y="%d">%s</text>`, min(x+step/2, width-18), height-2, dateOf(&d, "2 Jan"))
 		}
 	}
 	b.WriteString(`</svg>`)

@@ -123,6 +123,9 @@ func (c *Console) routes() *http.ServeMux {
 		"GET /console/reviews":                  c.reviews,
 		"GET /console/reviews/{id}":             c.review,
 		"GET /console/sign-in":                  c.signInPage,
+		"POST /console/sources/{id}/{action}":   c.actOnSource,
+		"POST /console/quarantine":              c.decideQuarantined,
+		"POST /console/reviews":                 c.decideReviews,
 		"POST /console/sign-out":                c.signOut,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

@@ -35,20 +35,20 @@ type sourceState uint8
 const (
 	stateFailing sourceState = iota
 	stateAttention
-	stateNew
-	stateOK
-	stateReceiving
+	stateWaiting
+	statePaused
 	stateFormer
+	stateOK
 )
 
 // String returns the word that a page shows, and that a filter takes.
 func (s sourceState) String() string {
-	return [...]string{"failing", "attention", "new", "ok", "receiving", "not configured"}[s]
+	return [...]string{string(status.Failing), "attention", string(status.Waiting), string(status.Paused), "not configured", string(status.OK)}[s]
 }
 
 // Class is of the style.
 func (s sourceState) Class() string {
-	return [...]string{"bad", "warn", "quiet", "good", "good", "quiet"}[s]
+	return [...]string{"bad", "warn", "quiet", "quiet", "quiet", "good"}[s]
 }
 
 // Label is what people call the Source.
@@ -84,29 +84,38 @@ func (s sourceRow) Protocol() string {
 func (s sourceRow) Waits() bool { return s.Pending+s.Held+s.Quarantined > 0 }
 
 func rowOf(s *status.Source) sourceRow {
-	r := sourceRow{Source: s}
-	switch {
-	case s.Former:
+	r := sourceRow{Source: s, State: stateOK}
+	switch s.State {
+	case status.Former:
 		r.State, r.Why = stateFormer, "Its records stay as they are. Configure it again, or end it with bridge source forget."
-	case s.Failures > 0 && s.Last != nil:
-		r.State, r.Why, r.Since = stateFailing, s.Last.Error, s.Last.Ended
-	case s.Gap != "":
-		r.State, r.Why = stateAttention, "A document is missing: "+s.Gap
-	case s.Held > 0:
-		r.State, r.Why = stateAttention, counted(s.Held, "deletion is held", "deletions are held")
-	case s.Quarantined > 0:
-		r.State, r.Why = stateAttention, counted(s.Quarantined, "bad input is in quarantine", "bad inputs are in quarantine")
-	case s.Last != nil && s.Last.Moved != "":
-		r.State, r.Why = stateAttention, "It has moved for good to "+s.Last.Moved
-	case s.Kind == harvest.SIP:
-		r.State = stateReceiving
-	case s.Last == nil:
-		r.State = stateNew
-	default:
-		r.State = stateOK
-		if len(s.Last.Warnings) > 0 {
-			r.State, r.Why = stateAttention, s.Last.Warnings[0]
+		return r
+	case status.Paused:
+		r.State, r.Since, r.Why = statePaused, s.Paused.Since.Time, s.Paused.Reason
+		return r
+	case status.Failing:
+		r.State, r.Since = stateFailing, s.FailingSince.Time
+		if s.LastError != nil {
+			r.Why = s.LastError.Text
 		}
+		return r
+	case status.Waiting:
+		r.State = stateWaiting
+	}
+	attention := ""
+	switch {
+	case s.Gap != "":
+		attention = "A document is missing: " + s.Gap
+	case s.Held > 0:
+		attention = counted(s.Held, "deletion is held back.", "deletions are held back.")
+	case s.Quarantined > 0:
+		attention = counted(s.Quarantined, "bad input is in quarantine.", "bad inputs are in quarantine.")
+	case s.Moved != "":
+		attention = "It has moved for good to " + s.Moved + ": change url in the configuration."
+	case s.Last != nil && len(s.Last.Warnings) > 0:
+		attention = s.Last.Warnings[0]
+	}
+	if attention != "" {
+		r.State, r.Why = stateAttention, attention
 	}
 	return r
 }
@@ -121,6 +130,7 @@ type matter struct {
 	Why   string
 	Do    string // what to do
 	DoAt  string // where, below the console; "" is elsewhere
+	Retry string // where a button has the Source harvested now, "" when none has
 }
 
 // matters returns what needs a person, the most urgent kind first.
@@ -130,7 +140,7 @@ func matters(s *status.Status, rows []sourceRow) (all []matter) {
 	}
 	for _, r := range rows {
 		if r.State == stateFailing {
-			all = append(all, matter{"failing", "bad", r.Set + " / " + r.Label(), sourceLink(r.ID), r.Since, r.Why, "See what to do", sourceLink(r.ID)})
+			all = append(all, matter{"failing", "bad", r.Set + " / " + r.Label(), sourceLink(r.ID), r.Since, r.Why, "See what to do", sourceLink(r.ID), sourceLink(r.ID) + "/harvest"})
 		}
 	}
 	for i := range s.Sets {
@@ -139,35 +149,35 @@ func matters(s *status.Status, rows []sourceRow) (all []matter) {
 			p := &set.Submissions[j]
 			where, link := set.Name+" / "+cmp.Or(hostOf(p.URL), "SIP"), setLink(set.Name)
 			if p.Failing != nil {
-				all = append(all, matter{"delivery", "bad", where, link, p.Failing.Since.Time, p.Failing.Reason, "Ask its operators", ""})
+				all = append(all, matter{"delivery", "bad", where, link, p.Failing.Since.Time, p.Failing.Reason, "Ask its operators", "", ""})
 			}
 			if n := p.States[submission.StateInDoubt]; n > 0 {
-				all = append(all, matter{"in doubt", "warn", where, link, time.Time{}, counted(n, "submission", "submissions") + " may have arrived or not", "Ask there, then bridge submission settle", ""})
+				all = append(all, matter{"in doubt", "warn", where, link, time.Time{}, counted(n, "submission", "submissions") + " may have arrived or not", "Ask there, then bridge submission settle", "", ""})
 			}
 			if n := p.States[submission.StateUnresolved]; n > 0 {
-				all = append(all, matter{"unresolved", "warn", where, link, time.Time{}, counted(n, "submission has", "submissions have") + " no answer at the deadline", "Ask the ingest server", ""})
+				all = append(all, matter{"unresolved", "warn", where, link, time.Time{}, counted(n, "submission has", "submissions have") + " no answer at the deadline", "Ask the ingest server", "", ""})
 			}
 			if n := p.Conflicts; n > 0 {
-				all = append(all, matter{"contradiction", "warn", where, link, time.Time{}, counted(n, "submission has", "submissions have") + " contradicting answers", "Ask which is right, then bridge submission settle", ""})
+				all = append(all, matter{"contradiction", "warn", where, link, time.Time{}, counted(n, "submission has", "submissions have") + " contradicting answers", "Ask which is right, then bridge submission settle", "", ""})
 			}
 			if n := p.UnderReview; n > 0 {
-				all = append(all, matter{"review", "warn", where, link, time.Time{}, counted(n, "submission waits", "submissions wait") + " for a decision", "Decide", "reviews?set=" + set.Name})
+				all = append(all, matter{"review", "warn", where, link, time.Time{}, counted(n, "submission waits", "submissions wait") + " for a decision", "Decide", "reviews?set=" + set.Name, ""})
 			}
 		}
 	}
 	for _, r := range rows {
 		where, link := r.Set+" / "+r.Label(), sourceLink(r.ID)
 		if r.Held > 0 {
-			all = append(all, matter{"held", "warn", where, link, time.Time{}, counted(r.Held, "deletion is held back", "deletions are held back"), "Release or keep", link + "/held"})
+			all = append(all, matter{"held", "warn", where, link, time.Time{}, counted(r.Held, "deletion is held back", "deletions are held back"), "Release or keep", link + "/held", ""})
 		}
 		if r.Gap != "" {
-			all = append(all, matter{"gap", "warn", where, link, time.Time{}, r.Gap, "Wait, or accept it", link})
+			all = append(all, matter{"gap", "warn", where, link, time.Time{}, r.Gap, "Wait, or accept it", link, ""})
 		}
 		if r.Quarantined > 0 {
-			all = append(all, matter{"quarantine", "warn", where, link, time.Time{}, counted(r.Quarantined, "bad input is kept", "bad inputs are kept"), "Look at it", "quarantine?source=" + strconv.FormatInt(int64(r.ID), 10)})
+			all = append(all, matter{"quarantine", "warn", where, link, time.Time{}, counted(r.Quarantined, "bad input is kept", "bad inputs are kept"), "Look at it", "quarantine?source=" + strconv.FormatInt(int64(r.ID), 10), ""})
 		}
-		if r.Last != nil && r.Last.Moved != "" {
-			all = append(all, matter{"moved", "warn", where, link, time.Time{}, "It has moved for good to " + r.Last.Moved, "Change url in the configuration", ""})
+		if r.Moved != "" {
+			all = append(all, matter{"moved", "warn", where, link, time.Time{}, "It has moved for good to " + r.Moved, "Change url in the configuration", "", ""})
 		}
 	}
 	return all
@@ -218,14 +228,13 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := overviewPage{Status: s, All: len(rows), Days: newDays(chartDays, c.opt.Now()), Matters: matters(s, rows)}
+	p := overviewPage{Status: s, All: len(rows), Days: sum(rows), Matters: matters(s, rows)}
 	p.More = max(0, len(p.Matters)-mattersShown)
 	p.Matters = p.Matters[:len(p.Matters)-p.More]
 	for i := range s.Sets {
 		p.Records += s.Sets[i].Records
 	}
 	for i := range rows {
-		p.Days.add(rows[i].Days)
 		if rows[i].State == stateFailing {
 			p.Failing++
 		}
@@ -247,13 +256,20 @@ func (c *Console) rows(ctx context.Context, s *status.Status) (rows []sourceRow,
 			rows = append(rows, rowOf(&s.Sets[i].Sources[j]))
 		}
 	}
-	all, err := c.activity(ctx)
+	all, err := c.bridge.Activity(ctx, chartDays)
+	if err != nil {
+		return nil, err
+	}
+	none := make([]status.Day, chartDays)
+	for i := range none {
+		none[i].Date = all[0][i].Date
+	}
 	for i := range rows {
 		if rows[i].Days = all[rows[i].ID]; rows[i].Days == nil {
-			rows[i].Days = newDays(chartDays, c.opt.Now())
+			rows[i].Days = none
 		}
 	}
-	return rows, err
+	return rows, nil
 }
 
 func filterOf(r *http.Request, s *status.Status) filter {
@@ -262,7 +278,7 @@ func filterOf(r *http.Request, s *status.Status) filter {
 	for i := range s.Sets {
 		f.Sets = append(f.Sets, s.Sets[i].Name)
 	}
-	for state := stateFailing; state <= stateFormer; state++ {
+	for state := stateFailing; state <= stateOK; state++ {
 		f.States = append(f.States, state.String())
 	}
 	return f
@@ -330,12 +346,7 @@ func (f filter) columns(r *http.Request) (all []column) {
 	return all
 }
 
-// activity returns what harvests have logged by day and Source.
-func (c *Console) activity(context.Context) (map[event.SourceID]days, error) {
-	return map[event.SourceID]days{}, nil
-}
-
-// setsPage is what the page of all sets shows.
+// sets is the page of all sets.
 func (c *Console) sets(w http.ResponseWriter, r *http.Request) error {
 	s, err := c.status(r.Context())
 	if err != nil {

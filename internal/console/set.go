@@ -70,7 +70,7 @@ func (c *Console) set(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := setPage{Set: set, URL: c.opt.Base + "/sets/" + set.Name + "/", Days: newDays(chartDays, c.opt.Now())}
+	p := setPage{Set: set, URL: c.opt.Base + "/sets/" + set.Name + "/"}
 	s, err := c.status(ctx)
 	if err != nil {
 		return err
@@ -87,9 +87,9 @@ func (c *Console) set(w http.ResponseWriter, r *http.Request) error {
 	for _, row := range rows {
 		if row.Set == set.Name {
 			p.Sources = append(p.Sources, row)
-			p.Days.add(row.Days)
 		}
 	}
+	p.Days = sum(p.Sources)
 	segments, err := c.bridge.Log.Segments(ctx, set.Name)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
@@ -25,6 +27,10 @@ type sourcePage struct {
 	Advice   string
 	Records  int64 // that the Source has
 	Problems []brokenRule
+	// History has the harvests that were more than a question, the newest first.
+	History []status.HarvestRow
+	Older   string // link to those before
+	Before  bool   // it does not begin with the newest
 }
 
 // brokenRule is a rule that the last harvest found broken.
@@ -92,9 +98,21 @@ func (c *Console) source(w http.ResponseWriter, r *http.Request) error {
 			p.Problems = append(p.Problems, brokenRule{ruleOf(row.Kind, x.Rule), x.Count, x.First})
 		}
 	}
+	from, err := strconv.ParseInt(r.URL.Query().Get("before"), 10, 64)
+	p.Before = err == nil && from > 0
+	if p.History, err = c.bridge.History(r.Context(), row.ID, max(0, from), harvestsShown+1); err != nil {
+		return err
+	}
+	if len(p.History) > harvestsShown {
+		p.History = p.History[:harvestsShown]
+		p.Older = query(r, "before", strconv.FormatInt(p.History[harvestsShown-1].Number, 10))
+	}
 	c.write(w, r, http.StatusOK, "source", &page{Title: row.Label() + " in " + row.Set, Section: "overview", Body: p})
 	return nil
 }
+
+// harvestsShown is how many harvests a page has.
+const harvestsShown = 30
 
 // planned says when the next harvest is, and why then.
 func planned(p *sourcePage) string {
@@ -106,12 +124,14 @@ func planned(p *sourcePage) string {
 		return "It is not harvested: the configuration does not name it any more."
 	case p.Underway != nil:
 		return "A harvest is under way; the next one follows " + every + " after it ends."
+	case p.Paused != nil:
+		return "It is paused, and is harvested when the pause ends."
 	case p.Every == 0:
 		return "Nothing is planned."
-	case p.Last != nil && p.Last.RetryAfter.After(p.Last.Ended) && !p.Next.Before(p.Last.RetryAfter):
+	case !p.RetryAfter.IsZero() && !p.Next.Before(p.RetryAfter.Time):
 		return "It is asked every " + every + ". Its server has asked for no request before then (Retry-After)."
 	case p.Failures > 0:
-		return fmt.Sprintf("It is asked every %s. After %s in a row it is tried again sooner: after a minute, then after twice as long each time, up to that.", every, counted(p.Failures, "failure", "failures"))
+		return fmt.Sprintf("It is asked every %s. After %s in a row it is tried again after a minute, then after twice as long each time, up to 24 times that and a day.", every, counted(p.Failures, "failure", "failures"))
 	case p.Unfinished:
 		return "It is asked every " + every + ". Its last walk was not finished: the next harvest goes on there."
 	case p.Last == nil:

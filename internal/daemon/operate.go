@@ -161,6 +161,27 @@ func (b *Bridge) Release(ctx context.Context, set, source string) (string, error
 	})
 }
 
+// KeepHeld leaves the held deletions of a Source to a person: time does not release them.
+func (b *Bridge) KeepHeld(ctx context.Context, set, source string) (string, error) {
+	return b.operate(ctx, set, source, func(src *Source) (string, error) {
+		n, err := b.Log.KeepHeld(ctx, src.ID)
+		return count(int64(n), "held deletion") + " kept until a person releases them", err
+	})
+}
+
+// Discard removes bad input for good: nobody is going to need it.
+func (b *Bridge) Discard(ctx context.Context, id int64) error {
+	q, err := b.Log.QuarantinedInput(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := b.Log.Discard(ctx, id); err != nil {
+		return err
+	}
+	b.opt.Logger.Info("a bad input was discarded", "set", q.Set, "number", q.ID, "url", q.URL, "rule", q.Rule, "record", q.Record)
+	return nil
+}
+
 // Forget ends a Source that is not harvested any more. The records that only it has stay as
 // they are with keep, and are deleted with remove; where there are some, one of the two
 // must be said, or the error is an UndecidedError.
@@ -234,7 +255,7 @@ func (b *Bridge) pauseStatus(ctx context.Context) (map[event.SourceID]*status.Pa
 
 // SourceAction is one of the methods above, as commands send it to the process that serves.
 type SourceAction struct {
-	Do     string    `json:"do"` // pause, resume, harvest, reset, accept-gap, release, forget
+	Do     string    `json:"do"` // pause, resume, harvest, reset, accept-gap, release, keep, forget
 	Set    string    `json:"set"`
 	Source string    `json:"source,omitempty"`
 	Reason string    `json:"reason,omitempty"` // of a pause
@@ -257,6 +278,8 @@ func (b *Bridge) actOnSource(ctx context.Context, a *SourceAction) (string, erro
 		return b.AcceptGap(ctx, a.Set, a.Source)
 	case "release":
 		return b.Release(ctx, a.Set, a.Source)
+	case "keep":
+		return b.KeepHeld(ctx, a.Set, a.Source)
 	case "forget":
 		return b.Forget(ctx, a.Set, a.Source, a.Keep, a.Delete)
 	}

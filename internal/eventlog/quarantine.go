@@ -215,3 +215,13 @@ func (l *Log) Replayed(ctx context.Context, id int64) error {
 		return tx.Exec(ctx, "UPDATE quarantine SET replayed = $2, sum = $3 WHERE id = $1", id, int64(q.Replayed), quarantineSum(&q))
 	})
 }
+
+// Discard removes bad input for good; fs.ErrNotExist when there is none of that number.
+func (l *Log) Discard(ctx context.Context, id int64) error {
+	if _, err := l.QuarantinedInput(ctx, id); err != nil {
+		return err
+	}
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		return tx.Exec(ctx, "DELETE FROM quarantine WHERE id = $1", id)
+	})
+}

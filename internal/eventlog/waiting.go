@@ -395,3 +395,31 @@ WHERE h.source = $1 AND h.record > $2 ORDER BY h.record LIMIT $3`, int64(source)
 	})
 	return out, err
 }
+
+// KeepHeld has the held deletions of a Source wait for a person: time does not release
+// them any more. It returns how many there are.
+func (l *Log) KeepHeld(ctx context.Context, source event.SourceID) (n int, err error) {
+	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		var held []heldRow
+		if err := tx.Each(ctx, "SELECT "+heldColumns+" FROM held_deletion WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
+			var h heldRow
+			err := h.scan(rows)
+			held = append(held, h)
+			return err
+		}); err != nil {
+			return err
+		}
+		n = len(held)
+		for _, h := range held {
+			if h.person {
+				continue
+			}
+			h.person = true
+			if err := tx.Exec(ctx, "UPDATE held_deletion SET person = 1, sum = $3 WHERE source = $1 AND record = $2", int64(h.source), h.record, h.sum()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return n, err
+}

@@ -1,0 +1,174 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/daemon"
+)
+
+// What people do at the console. Each form is answered with 303 to the page that it names
+// in "to", which says what was done, or why nothing was.
+
+// back leads to a page below the console, which shows a note.
+func (c *Console) back(w http.ResponseWriter, r *http.Request, text string, failed bool) {
+	c.forget()
+	to := strings.TrimPrefix(below(r.PostFormValue("to")), "./")
+	up := strings.Repeat("../", strings.Count(strings.TrimPrefix(r.URL.Path, Path), "/")-1)
+	mark := "?"
+	if strings.Contains(to, "?") {
+		mark = "&"
+	}
+	if up == "" {
+		up = "./"
+	}
+	redirect(w, up+to+mark+"note="+c.notes.add(daemon.Redact(text), failed, c.opt.Now()))
+}
+
+// sourceActions are those of the forms, and whether somebody must say that he is sure.
+var sourceActions = map[string]bool{"harvest": false, "pause": false, "resume": false, "keep": false, "release": true, "accept-gap": true, "reset": true}
+
+func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
+	row, err := c.sourceOf(r)
+	if err != nil {
+		return err
+	}
+	sure, known := sourceActions[r.PathValue("action")]
+	switch {
+	case !known:
+		return errNotFound
+	case sure && r.PostFormValue("sure") == "":
+		c.back(w, r, "Nothing was done: tick the box to say that you are sure.", true)
+		return nil
+	}
+	a := daemon.SourceAction{Do: r.PathValue("action"), Set: row.Set, Reason: strings.TrimSpace(r.PostFormValue("reason"))}
+	if a.Source, err = c.rawURL(r.Context(), row); err != nil {
+		return err
+	}
+	if end := r.PostFormValue("for"); a.Do == "pause" && end != "" {
+		d, err := time.ParseDuration(end)
+		if err != nil || d <= 0 {
+			c.back(w, r, "Nothing was done: choose how long the pause is.", true)
+			return nil
+		}
+		a.Until = c.opt.Now().Add(d)
+	}
+	done, err := c.bridge.Decide(context.WithoutCancel(r.Context()), daemon.Decision{Action: &a})
+	c.log.Info("somebody has acted on a Source at the console", "action", a.Do, "set", row.Set, "source", row.URL, "client", r.RemoteAddr, "error", err)
+	if err != nil {
+		c.back(w, r, "This did not work: "+err.Error(), true)
+		return nil
+	}
+	c.back(w, r, done.Said, false)
+	return nil
+}
+
+// rawURL is the URL of a Source as the log has it: pages have it without secrets.
+func (c *Console) rawURL(ctx context.Context, row sourceRow) (string, error) {
+	all, err := c.bridge.Log.Sources(ctx, row.Set)
+	for i := range all {
+		if all[i].ID == row.ID {
+			return all[i].URL, err
+		}
+	}
+	return "", errors.Join(err, errNotFound)
+}
+
+// mostChosen bounds how many things one form decides.
+const mostChosen = 1000
+
+// chosen returns the numbers that a form has chosen.
+func chosen(r *http.Request) (ids []int64, err error) {
+	if err := r.ParseForm(); err != nil {
+		return nil, &problem{http.StatusBadRequest, "The form cannot be read, so nothing was done: go back and try again."}
+	}
+	for _, text := range r.PostForm["id"] {
+		id, err := number64(text)
+		if err != nil || len(ids) == mostChosen {
+			return nil, &problem{http.StatusBadRequest, "The form cannot be read, so nothing was done: go back and try again."}
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// decideAll decides on each, and returns what to say about that. Failures do not end it.
+func decideAll(ids []int64, what, done string, decide func(id int64) error) (text string, failed bool) {
+	var refused []string
+	for _, id := range ids {
+		if err := decide(id); err != nil {
+			refused = append(refused, err.Error())
+		}
+	}
+	if n := len(ids) - len(refused); n > 0 || len(refused) == 0 {
+		text = fmt.Sprintf("%s %s.", counted(n, what, what+"s"), done)
+	}
+	if len(refused) > 0 {
+		text = strings.TrimSpace(fmt.Sprintf("%s %s could not be decided. The first: %s.", text, counted(len(refused), what, what+"s"), strings.TrimSuffix(refused[0], ".")))
+	}
+	return text, len(refused) > 0
+}
+
+func (c *Console) decideQuarantined(w http.ResponseWriter, r *http.Request) error {
+	ids, err := chosen(r)
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		c.back(w, r, "Nothing was done: choose at least one input.", true)
+		return nil
+	}
+	ctx := context.WithoutCancel(r.Context())
+	switch r.PostFormValue("do") {
+	case "replay":
+		text, failed := decideAll(ids, "input", "replayed", func(id int64) error {
+			q, err := c.bridge.Log.QuarantinedInput(ctx, id)
+			if err == nil {
+				_, err = c.bridge.Replay(ctx, &q)
+			}
+			return err
+		})
+		c.back(w, r, text, failed)
+	case "discard":
+		text, failed := decideAll(ids, "input", "discarded", func(id int64) error { return c.bridge.Discard(ctx, id) })
+		c.back(w, r, text, failed)
+	default:
+		return errNotFound
+	}
+	return nil
+}
+
+func (c *Console) decideReviews(w http.ResponseWriter, r *http.Request) error {
+	ids, err := chosen(r)
+	if err != nil {
+		return err
+	}
+	d := daemon.Decision{Reason: strings.TrimSpace(r.PostFormValue("reason"))}
+	done := "rejected"
+	switch r.PostFormValue("do") {
+	case "accept":
+		d.Accept, d.Reason, done = true, "", "accepted"
+	case "reject":
+	default:
+		return errNotFound
+	}
+	if len(ids) == 0 {
+		c.back(w, r, "Nothing was decided: choose at least one submission.", true)
+		return nil
+	}
+	text, failed := decideAll(ids, "submission", done, func(id int64) error {
+		one := d
+		one.ID = id
+		_, err := c.bridge.Decide(context.WithoutCancel(r.Context()), one)
+		return err
+	})
+	c.log.Info("somebody has decided on submissions at the console", "decided", done, "submissions", len(ids), "client", r.RemoteAddr, "failed", failed)
+	c.back(w, r, text, failed)
+	return nil
+}

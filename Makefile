@@ -22,7 +22,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 DEBIAN      := libxml2-utils jing python3 python3-zeep python3-aiosmtpd swaks curl sqlite3 nginx-light unzip libhttp-oai-perl \
                mandoc groff-base bash-completion
 
-.PHONY: help deps tools test race lint fuzz bench soak golden
+.PHONY: help deps tools test race lint fuzz bench soak golden release
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,3 +73,8 @@ golden: ## write the golden files and the expected output of scripts anew
 	$(GO) test -count 1 $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r dirname | sort -u) -update
 	@if [ -d cmd/bridge/testdata/script ]; then set -x; UPDATE_SCRIPTS=1 $(GO) test -count 1 ./cmd/bridge; fi
 	@git status --short | grep testdata || true
+
+# VERSION=v1.2.3 names the version; without it the tags do.
+release: ## build what is released into dist/, and check it
+	@./.ci/release
+	@./.ci/release-check

@@ -165,6 +165,7 @@ var rules = map[string]rule{
 		why:  "testserver writes what it serves by hand, so that what reads it is tested against something else",
 	},
 	"internal/testenv": {why: "testenv helps tests and knows none of the packages that they test"},
+	"internal/release": {why: "release reads what Go has recorded in a binary; nothing imports it"},
 	"internal/bench": {
 		ours:  []string{"..."},
 		third: []string{"modernc.org/sqlite"},

@@ -25,7 +25,7 @@ func auditCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		p.cmd, p.json = cmd, *asJSON
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
-			p.out, p.config = w, *b.Config
+			p.out, p.config = w, *b.Config()
 			p.bar = newMeter(cmd.ErrOrStderr(), *asJSON)
 			defer p.bar.stop()
 			return errors.Join(eachSet(ctx, b, *set, func(set string) error {

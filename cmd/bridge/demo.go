@@ -188,7 +188,7 @@ func (d *demo) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	base := d.opened.Config.BaseURL
+	base := d.opened.Config().BaseURL
 	fmt.Fprintf(d.out, `
 Republished, with the origin of each record as its via:
   %[1]s/                                    a page to look at

@@ -105,7 +105,7 @@ func (in *inputs) read(cmd *cobra.Command, do action) error {
 func (in *inputs) change(cmd *cobra.Command, do action) error {
 	var c *config.Config
 	// Nothing is made where there was nothing.
-	if err := in.read(cmd, func(_ context.Context, _ io.Writer, b *daemon.Bridge) error { c = b.Config; return nil }); err != nil {
+	if err := in.read(cmd, func(_ context.Context, _ io.Writer, b *daemon.Bridge) error { c = b.Config(); return nil }); err != nil {
 		return err
 	}
 	b, err := openBridge(cmd.Context(), c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})

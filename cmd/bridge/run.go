@@ -60,6 +60,7 @@ func commands() []*cobra.Command {
 	return []*cobra.Command{
 		demoCommand(),
 		serveCommand(),
+		reloadCommand(),
 		harvestCommand(),
 		logCommand(),
 		statusCommand(),

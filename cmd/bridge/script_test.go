@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 			"start":    startChild,
 			"expect":   expectOutput,
 			"end":      endChild,
+			"hangup":   hangUpChild,
 			"get":      get,
 			"post":     post,
 			"await":    await,
@@ -127,6 +128,18 @@ func endChild(ts *testscript.TestScript, neg bool, args []string) {
 	if strconv.Itoa(got) != args[1] {
 		ts.Fatalf("exit status %d, want %s; it wrote:\n%s%s", got, args[1], c.stdout.String(), c.stderr.String())
 	}
+}
+
+// hangUpChild is a command of the scripts: hangup NAME PATTERN sends SIGHUP to a program and
+// waits until it has logged that.
+func hangUpChild(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: hangup NAME PATTERN")
+	}
+	c := scriptOf(ts).children[args[0]]
+	ts.Check(c.cmd.Process.Signal(syscall.SIGHUP))
+	_, err := c.stderr.expect(regexp.MustCompile(args[1]))
+	ts.Check(err)
 }
 
 // get is a command of the scripts: get URL FILE [STATUS] asks for a URL; 200 is

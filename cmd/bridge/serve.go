@@ -65,17 +65,20 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 	if err := openConsole(ctx, h, h.Base(listener), out, o.Logger); err != nil {
 		return errors.Join(err, listener.Close(), h.Close())
 	}
-	defer ignoreHangup(o.Logger)()
+	end := reloadOnHangup(ctx, h)
 	if err := printServing(ctx, out, h, h.Base(listener), listener.Addr()); err != nil {
+		end()
 		return errors.Join(err, listener.Close(), h.Close())
 	}
-	return errors.Join(h.Serve(ctx, listener, nil), h.Close())
+	err = h.Serve(ctx, listener, nil)
+	end()
+	return errors.Join(err, h.Close())
 }
 
 // openConsole gives a bridge the console that its configuration wants, if any, and
 // prints where that is.
 func openConsole(ctx context.Context, h *daemon.Bridge, base string, out io.Writer, log *slog.Logger) error {
-	c := h.Config
+	c := h.Config()
 	if c.ConsoleListen == "" && c.ConsoleToken.Reveal() == "" {
 		return nil
 	}
@@ -95,21 +98,23 @@ func openConsole(ctx context.Context, h *daemon.Bridge, base string, out io.Writ
 	return nil
 }
 
-// ignoreHangup logs SIGHUP, which would end the process, until end is called.
-func ignoreHangup(log *slog.Logger) (end func()) {
-	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+// reloadOnHangup has the configuration read again on SIGHUP, which would end the process
+// otherwise, until end is called.
+func reloadOnHangup(ctx context.Context, b *daemon.Bridge) (end func()) {
+	hangups, done, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
+		defer close(ended)
 		for {
 			select {
 			case <-hangups:
-				log.Warn("SIGHUP was ignored: restart bridge serve to read its configuration again")
+				_, _ = b.Reload(ctx) // which logs what comes of it
 			case <-done:
 				return
 			}
 		}
 	}()
-	return func() { signal.Stop(hangups); close(done) }
+	return func() { signal.Stop(hangups); close(done); <-ended }
 }
 
 // printServing prints what is served and what comes next.
@@ -140,18 +145,18 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base str
 	}
 	printSIP(out, h, base)
 	if len(h.Sources())+len(h.Templates()) == 0 {
-		fmt.Fprintf(out, "no Source is given: publishing what %s has, harvesting nothing\n", h.Config.Data)
+		fmt.Fprintf(out, "no Source is given: publishing what %s has, harvesting nothing\n", h.Config().Data)
 	}
 	if w := h.PathWarning(); w != "" {
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
-	for _, n := range h.Config.Notes() {
+	for _, n := range h.Config().Notes() {
 		fmt.Fprintf(out, "note: %s\n", n)
 	}
-	for _, w := range h.Config.Warnings() {
+	for _, w := range h.Config().Warnings() {
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
-	fmt.Fprintf(out, "bridge status --data %s shows the progress; stop with Ctrl-C\n", h.Config.Data)
+	fmt.Fprintf(out, "bridge status --data %s shows the progress; stop with Ctrl-C\n", h.Config().Data)
 	return nil
 }
 

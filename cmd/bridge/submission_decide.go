@@ -162,7 +162,7 @@ func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w
 	var c *config.Config
 	// There must be a log, and a set with the name.
 	if err := in.read(cmd, func(ctx context.Context, _ io.Writer, b *daemon.Bridge) error {
-		if c = b.Config; all[0].Set == "" {
+		if c = b.Config(); all[0].Set == "" {
 			return nil
 		}
 		return eachSet(ctx, b, all[0].Set, func(string) error { return nil })

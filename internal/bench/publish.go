@@ -46,7 +46,7 @@ func renderDocument(ctx context.Context, j job, _ func(result)) (best result, er
 }
 
 func renderCold(ctx context.Context, h *daemon.Bridge, path string) (result, error) {
-	if err := os.RemoveAll(filepath.Join(h.Config.Data, "cache")); err != nil {
+	if err := os.RemoveAll(filepath.Join(h.Config().Data, "cache")); err != nil {
 		return result{}, err
 	}
 	p, err := h.Publisher(base)
@@ -87,7 +87,7 @@ func makeDump(ctx context.Context, j job, _ func(result)) (r result, err error) 
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
 	err = errors.Join(h.Log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Mirror, Dumps: true}),
-		os.RemoveAll(filepath.Join(h.Config.Data, "snapshots")))
+		os.RemoveAll(filepath.Join(h.Config().Data, "snapshots")))
 	if err != nil {
 		return r, err
 	}
@@ -105,7 +105,7 @@ func makeDump(ctx context.Context, j job, _ func(result)) (r result, err error) 
 }
 
 func snapshot(ctx context.Context, h *daemon.Bridge) (r result, err error) {
-	if err := os.RemoveAll(filepath.Join(h.Config.Data, "snapshots")); err != nil {
+	if err := os.RemoveAll(filepath.Join(h.Config().Data, "snapshots")); err != nil {
 		return r, err
 	}
 	p, err := h.Publisher(base)

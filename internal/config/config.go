@@ -30,6 +30,7 @@ func Template() string { return template }
 type Config struct {
 	// File is the absolute path of the file that was read, "" without one.
 	File    string
+	flags   Flags    // that it was read with
 	exposed []string // files with secrets that others may read
 	// Listen is the address of the server, host:port.
 	Listen string `toml:"listen" default:"127.0.0.1:8080"`

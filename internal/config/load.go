@@ -47,9 +47,12 @@ func LoadWith(path string, flags Flags) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.File = absolute
+	c.File, c.flags = absolute, flags
 	return c, nil
 }
+
+// Reload reads the file again, with the same flags.
+func (c *Config) Reload() (*Config, error) { return LoadWith(c.File, c.flags) }
 
 // FromArguments returns the configuration of a run without a file: the defaults,
 // flags, and the Sources, each in the form that ParseSource reads.

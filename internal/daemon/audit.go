@@ -56,20 +56,25 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 	if err != nil {
 		return nil, err
 	}
-	if b.guard == nil {
-		if err := errors.Join(b.openGuard(ctx, nil), b.expandTemplates(ctx)); err != nil {
+	if b.generation.Load().guard == nil {
+		if err := b.openGuard(ctx, nil); err != nil {
 			return nil, err
 		}
+		g := *b.generation.Load()
+		if _, err := b.expand(ctx, &g, nil); err != nil {
+			return nil, err
+		}
+		b.generation.Store(&g)
 	}
 	out := &AuditedSet{Set: set}
-	if b.Config.File != "" {
-		out.BaseURL = b.Config.BaseURL
+	if b.Config().File != "" {
+		out.BaseURL = b.Config().BaseURL
 	}
 	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	configured, err := b.sourcesToRead(&stored, all)
+	configured, err := b.sourcesToRead(ctx, &stored, all)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +114,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 }
 
 func (b *Bridge) auditSource(ctx context.Context, src *Source, o AuditOptions) (*audit.Report, error) {
-	a := audit.Auditor{Log: b.Log, Contents: b.Contents, Folder: b.Config.Data, Now: b.opt.Now}
+	a := audit.Auditor{Log: b.Log, Contents: b.Contents, Folder: b.Config().Data, Now: b.opt.Now}
 	if o.Origin {
 		a.Origin = b.originClient(src)
 	}
@@ -121,8 +126,8 @@ func (b *Bridge) auditSource(ctx context.Context, src *Source, o AuditOptions) (
 // originClient returns the client that asks for the originals of a Source's records: at
 // public addresses, and those of allow_hosts, without a login.
 func (b *Bridge) originClient(src *Source) *http.Client {
-	options := b.fetchOptions()
-	options.Reach = fetch.Reach{Typed: []string{src.URL}, Allowed: b.Config.AllowHosts}
+	options := b.fetchOptions(b.Config())
+	options.Reach = fetch.Reach{Typed: []string{src.URL}, Allowed: b.Config().AllowHosts}
 	options.PerHost = originsAtOnce
 	if options.Rate == 0 || options.Rate > originsRate {
 		options.Rate = originsRate
@@ -134,12 +139,12 @@ func (b *Bridge) originClient(src *Source) *http.Client {
 
 // sourcesToRead returns the configured Sources of a set, of a log that is open for reading
 // and has all Sources of it. One that the log does not have has no ID.
-func (b *Bridge) sourcesToRead(set *event.Set, all []eventlog.Source) ([]*Source, error) {
-	n := slices.IndexFunc(b.Config.Sets, func(s config.Set) bool { return s.Name == set.Name })
+func (b *Bridge) sourcesToRead(ctx context.Context, set *event.Set, all []eventlog.Source) ([]*Source, error) {
+	n := slices.IndexFunc(b.Config().Sets, func(s config.Set) bool { return s.Name == set.Name })
 	if n < 0 {
 		return nil, nil
 	}
-	s := &b.Config.Sets[n]
+	s := &b.Config().Sets[n]
 	in, err := b.setConfig(s)
 	if err != nil {
 		return nil, err
@@ -156,14 +161,8 @@ func (b *Bridge) sourcesToRead(set *event.Set, all []eventlog.Source) ([]*Source
 			}
 		}
 	}
-	out, err := b.openSources(s, &in)
-	for _, src := range out {
-		src.Epoch = set.Feed
-		if b.Config.BaseURL != "" {
-			src.Selection.Own = b.Config.BaseURL + "/sets/" + src.Set + "/"
-		}
-	}
-	return out, err
+	b.base = b.Config().BaseURL
+	return b.openSources(ctx, b.generation.Load(), s, &in)
 }
 
 // Repair is some records of one Source that an audit has found to differ.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,19 +49,19 @@ type Options struct {
 
 // Bridge is an open data folder with everything that runs on it.
 type Bridge struct {
-	Config          *config.Config
 	Log             *eventlog.Log
 	SIP             *store.Store // the submissions and notifications in the log
 	Contents        *content.Store
-	sourcesMu       sync.Mutex
-	sources         []*Source // in the order of the configuration; it only grows, see Sources
-	base            string    // of our documents, "" while it is not known
-	templates       []*template
-	only            []string // see Only; nil is everything
+	generation      atomic.Pointer[generation] // see Reload
+	changing        sync.Mutex                 // held while another generation is made
+	loops           loops                      // those of Serve
+	base            string                     // of our documents, "" while it is not known
+	only            []string                   // see Only; nil is everything
+	newTemplates    chan struct{}              // sent to when there are other templates
 	opt             Options
 	missingContents atomic.Pointer[missingContents] // nil when no content is missing
-	guard           *fetch.Guard                    // the limits that all have in common
-	guards          []*fetch.Guard                  // one or two of each Source and target
+	names           *fetch.Names                    // of the hosts that were connected to
+	guards          []*fetch.Guard                  // of targets and recipients; Sources have theirs
 	publicOnly      *fetch.Guard                    // of these, the one for URLs that clients send
 	harvest         *harvest.Harvester
 	underway        underway
@@ -77,7 +78,8 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Bridge{Config: c, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
+	b := &Bridge{newTemplates: make(chan struct{}, 1), opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
+	b.generation.Store(newGeneration(c))
 	b.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
 		if why == nil {
 			opt.Logger.Info("the disk has space again: submissions are accepted, documents are cached")
@@ -92,15 +94,15 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 }
 
 func (b *Bridge) open(ctx context.Context) error {
-	remember := b.Config.File != "" && !b.opt.ReadOnly && !b.opt.DryRun
-	list, err := dataFoldersOf(b.Config)
+	remember := b.Config().File != "" && !b.opt.ReadOnly && !b.opt.DryRun
+	list, err := dataFoldersOf(b.Config())
 	if err == nil && remember && !b.opt.NewData {
 		err = list.check()
 	}
 	if err != nil {
 		return err
 	}
-	b.Log, err = eventlog.Open(ctx, b.Config.Data, eventlog.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock()})
+	b.Log, err = eventlog.Open(ctx, b.Config().Data, eventlog.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock()})
 	if err != nil {
 		return err
 	}
@@ -116,7 +118,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	if remember {
 		list.add(b.opt.Logger)
 	}
-	b.Contents, err = content.Open(ctx, filepath.Join(b.Config.Data, "content.db"), content.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun})
+	b.Contents, err = content.Open(ctx, filepath.Join(b.Config().Data, "content.db"), content.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun})
 	if b.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
 		b.Contents, err = nil, nil
 	}
@@ -128,19 +130,16 @@ func (b *Bridge) open(ctx context.Context) error {
 	}
 	// This Guard does not reach the configured hosts, nor has it their passwords:
 	// unauthenticated clients choose where it sends requests.
-	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, SafePorts: true})
-	b.harvest = &harvest.Harvester{Log: b.Log, Contents: b.Contents, Now: b.opt.Now, Workers: b.Config.Limits.Connections, Folder: b.Config.Data}
+	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config().AllowHosts, SafePorts: true})
+	b.harvest = &harvest.Harvester{Log: b.Log, Contents: b.Contents, Now: b.opt.Now, Workers: b.Config().Limits.Connections, Folder: b.Config().Data}
 	if b.opt.DryRun {
 		b.harvest.Folder = "" // the data folder may not be there
 	}
+	if b.Config().File != "" && b.Config().BaseURL != "" {
+		b.base = b.Config().BaseURL
+	}
 	if err := b.openSets(ctx); err != nil {
 		return err
-	}
-	if err := b.openEpochs(ctx); err != nil {
-		return err
-	}
-	if b.Config.File != "" && b.Config.BaseURL != "" {
-		b.setBaseURL(b.Config.BaseURL)
 	}
 	if err := b.openUnderway(ctx); err != nil {
 		return err
@@ -148,16 +147,17 @@ func (b *Bridge) open(ctx context.Context) error {
 	return b.openSIP(ctx)
 }
 
-// openGuard makes the Guard that all others are made of. save remembers a host name that
+// openGuard makes the Guard that all others of the first generation are made of. save remembers a host name that
 // was connected to for the first time; nil does not.
 func (b *Bridge) openGuard(ctx context.Context, save func(ctx context.Context, name string, public bool) error) error {
 	known, err := b.Log.Hosts(ctx)
 	if err != nil {
 		return err
 	}
-	o := b.fetchOptions()
-	o.Names = fetch.NewNames(known, save)
-	b.guard = fetch.New(o)
+	b.names = fetch.NewNames(known, save)
+	g := *b.generation.Load()
+	g.guard = b.newBase(&g)
+	b.generation.Store(&g)
 	return nil
 }
 
@@ -174,24 +174,29 @@ func (b *Bridge) clock() func() (time.Time, time.Duration) {
 	}
 }
 
-func (b *Bridge) fetchOptions() fetch.Options {
-	l := b.Config.Limits
+// newBase returns a Guard for others to be made of.
+func (b *Bridge) newBase(g *generation) *fetch.Guard {
+	o := b.fetchOptions(g.file)
+	o.Names = b.names
+	return fetch.New(o)
+}
+
+func (b *Bridge) fetchOptions(c *config.Config) fetch.Options {
+	l := c.Limits
 	o := fetch.Options{
-		UserAgent: "bridge/" + b.opt.Version, Contact: b.Config.Contact, Network: b.opt.Network,
+		UserAgent: "bridge/" + b.opt.Version, Contact: c.Contact, Network: b.opt.Network,
 		PerHost: l.Connections, Rate: float64(l.Rate), ConnectTimeout: l.ConnectTimeout, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 		Redirects: l.Redirects, HeaderBytes: l.Header, Ratio: int64(l.Ratio), Log: b.opt.Logger,
 	}
-	if b.Config.Proxy != "" {
-		o.Proxy, _ = url.Parse(b.Config.Proxy) // checked by config
+	if c.Proxy != "" {
+		o.Proxy, _ = url.Parse(c.Proxy) // checked by config
 	}
 	return o
 }
 
 // newGuard returns a Guard that is closed with the Bridge.
 func (b *Bridge) newGuard(r fetch.Reach) *fetch.Guard {
-	g := b.guard.With(r)
-	b.sourcesMu.Lock()
-	defer b.sourcesMu.Unlock()
+	g := b.generation.Load().guard.With(r)
 	b.guards = append(b.guards, g)
 	return g
 }
@@ -213,6 +218,9 @@ func (b *Bridge) Close() error {
 	}
 	for _, g := range b.guards {
 		g.Close()
+	}
+	for _, s := range slices.Concat(b.Sources(), b.Templates()) {
+		s.closeClients()
 	}
 	return errors.Join(errs...)
 }

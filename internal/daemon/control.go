@@ -25,7 +25,7 @@ const (
 
 // serveDecisions applies the decisions of other processes until ctx ends.
 func (b *Bridge) serveDecisions(ctx context.Context) {
-	l, remove, err := listenControl(b.Config.Data)
+	l, remove, err := listenControl(b.Config().Data)
 	if err != nil {
 		b.opt.Logger.Error("no decisions can be taken while bridge runs", "error", err)
 		return

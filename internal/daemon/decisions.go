@@ -55,6 +55,8 @@ type Decision struct {
 	Repair *Repair `json:"repair,omitempty"`
 	// Action is what is done to a Source; nil is another decision.
 	Action *SourceAction `json:"action,omitempty"`
+	// Reload has the configuration read again.
+	Reload bool `json:"reload,omitempty"`
 }
 
 // DecisionResult is the outcome of a Decision.
@@ -69,7 +71,7 @@ type DecisionResult struct {
 	Packed bool `json:"packed,omitempty"`
 	// Left says of each record of a Repair why it is not repaired, "" if it is.
 	Left []string `json:"left,omitempty"`
-	// Said is what was done to a Source, as a sentence.
+	// Said is what was done to a Source or has changed, in sentences.
 	Said string `json:"said,omitempty"`
 	// Undecided: the operator has to say more.
 	Undecided bool `json:"undecided,omitempty"`
@@ -80,6 +82,12 @@ type DecisionResult struct {
 // Decide applies a decision, in the process that holds the data folder.
 func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error) {
 	switch {
+	case d.Reload:
+		said, err := b.Reload(ctx)
+		if err == nil && len(said) == 0 {
+			said = []string{"nothing has changed"}
+		}
+		return DecisionResult{Said: strings.Join(said, "\n")}, err
 	case d.Action != nil:
 		said, err := b.actOnSource(ctx, d.Action)
 		var undecided *UndecidedError
@@ -186,6 +194,8 @@ func (d *Decision) subject() string {
 	switch {
 	case d.ID != 0:
 		return fmt.Sprintf("submission %d", d.ID)
+	case d.Reload:
+		return "the configuration"
 	case d.Action != nil:
 		return strings.TrimSpace(fmt.Sprintf("%s of Source %s %s", d.Action.Do, d.Action.Set, d.Action.Source))
 	case d.Repair != nil:
@@ -215,7 +225,7 @@ func (d *Decision) seen() string {
 func (b *Bridge) Submission(ctx context.Context, id int64) (*submission.Submission, error) {
 	s, err := b.SIP.Submission(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no submission %d in %s: see bridge submission ls", id, b.Config.Data)
+		return nil, fmt.Errorf("there is no submission %d in %s: see bridge submission ls", id, b.Config().Data)
 	}
 	return s, err
 }

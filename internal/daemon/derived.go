@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,37 +26,11 @@ type template struct {
 	listed []string
 }
 
-// expandTemplates replaces the templates of the configuration by the sets that were
-// derived from them so far.
-func (b *Bridge) expandTemplates(ctx context.Context) error {
-	var sets []config.Set
-	for _, s := range b.Config.Sets {
-		if !s.IsTemplate() {
-			sets = append(sets, s)
-			continue
-		}
-		known, err := b.Log.DerivedSets(ctx, s.Name)
-		if err != nil {
-			return err
-		}
-		for _, d := range known {
-			sets = append(sets, s.Derive(d.Name, d.URL))
-		}
-		source, err := b.source(&s, 0, &eventlog.SetConfig{Sources: make([]eventlog.SourceConfig, 1)})
-		if err != nil {
-			return err
-		}
-		b.templates = append(b.templates, &template{set: s, source: source})
-	}
-	b.Config.Sets = sets
-	return nil
-}
-
 // DeriveSets asks the Sources of templates for their sets, and makes a set for each new
 // one. It returns the new Sources. The error is of those that could not be asked.
 func (b *Bridge) DeriveSets(ctx context.Context) (found []*Source, err error) {
 	var failed []error
-	for _, t := range b.templates {
+	for _, t := range b.generation.Load().templates {
 		if b.only != nil && !slices.Contains(b.only, t.set.Name) {
 			continue
 		}
@@ -80,13 +55,18 @@ func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err 
 		}
 	}
 	t.listed = listed
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	if !slices.Contains(b.generation.Load().templates, t) {
+		return nil, nil // it was taken out of the configuration meanwhile
+	}
 	known, err := b.Log.DerivedSets(ctx, t.set.Name)
 	if err != nil {
 		return nil, err
 	}
 	var others []string
-	for i := range b.Config.Sets {
-		others = append(others, b.Config.Sets[i].Name)
+	for i := range b.Config().Sets {
+		others = append(others, b.Config().Sets[i].Name)
 	}
 	for _, list := range listed {
 		if slices.ContainsFunc(known, func(d eventlog.DerivedSet) bool { return d.URL == list }) {
@@ -122,45 +102,26 @@ func (b *Bridge) openNewSet(ctx context.Context, set *config.Set) ([]*Source, er
 	if _, err := b.Log.Configure(ctx, sets); err != nil {
 		return nil, err
 	}
-	made, err := b.Log.Set(ctx, set.Name)
+	g := *b.generation.Load()
+	sources, err := b.openSources(ctx, &g, set, &sets[0])
 	if err != nil {
 		return nil, err
 	}
-	sources, err := b.openSources(set, &sets[0])
-	if err != nil {
-		return nil, err
-	}
-	b.sourcesMu.Lock()
-	defer b.sourcesMu.Unlock()
-	for _, s := range sources {
-		s.Epoch = made.Feed
-		if b.base != "" {
-			s.Selection.Own = b.base + "/sets/" + s.Set + "/"
-		}
-	}
-	b.sources = append(b.sources, sources...)
+	g.names = maps.Clone(g.names)
+	g.names[set.Name] = true
+	g.sources = slices.Concat(g.sources, sources)
+	b.generation.Store(&g)
 	return sources, nil
 }
 
-// Templates returns the Sources that are asked for their sets; Set is the template.
-func (b *Bridge) Templates() (all []*Source) {
-	for _, t := range b.templates {
-		all = append(all, t.source)
-	}
-	return all
-}
-
 // watchTemplates asks the Sources of templates for their sets, at once and as often as the
-// configuration says, until ctx ends. begin is called with each new Source.
+// configuration says, until ctx ends; also when there are other templates. begin is called with each new Source.
 func (b *Bridge) watchTemplates(ctx context.Context, begin func(*Source)) {
-	if len(b.templates) == 0 {
-		return
-	}
-	every := b.templates[0].source.Every
-	for _, t := range b.templates {
-		every = min(every, t.source.Every)
-	}
 	for {
+		every := forever
+		for _, t := range b.generation.Load().templates {
+			every = min(every, t.source.Every)
+		}
 		found, err := b.DeriveSets(ctx)
 		for _, s := range found {
 			b.opt.Logger.Info("the Source has a set that was not known", "set", s.Set, "source", Redact(s.URL))
@@ -171,7 +132,7 @@ func (b *Bridge) watchTemplates(ctx context.Context, begin func(*Source)) {
 			b.opt.Logger.Error("the sets of a Source cannot be found out", "error", err)
 			wait = min(every, 10*time.Minute)
 		}
-		if !sleep(ctx, wait) {
+		if sleepOrWake(ctx, wait, b.newTemplates); ctx.Err() != nil {
 			return
 		}
 	}

@@ -44,7 +44,7 @@ func (b *Bridge) watchFolder(ctx context.Context, stop context.CancelCauseFunc) 
 			err = b.Log.Beat()
 		}
 		if errors.Is(err, eventlog.ErrStopped) {
-			b.opt.Logger.Error("the data folder cannot be used any more", "folder", b.Config.Data, "error", err)
+			b.opt.Logger.Error("the data folder cannot be used any more", "folder", b.Config().Data, "error", err)
 			stop(err)
 			return
 		}
@@ -66,9 +66,9 @@ func (b *Bridge) logLoss() {
 	case loss == nil:
 	case loss.Events() && !b.opt.ReadOnly && !b.opt.DryRun:
 		b.opt.Logger.Error("THE LOG HAS LOST EVENTS THAT MAY HAVE BEEN PUBLISHED; it continues in a new epoch: sets and feeds start anew, and Destinations compare everything",
-			"folder", b.Config.Data, "lost", loss.String())
+			"folder", b.Config().Data, "lost", loss.String())
 	default:
-		b.opt.Logger.Error("THE LOG HAS LOST DATA", "folder", b.Config.Data, "lost", loss.String())
+		b.opt.Logger.Error("THE LOG HAS LOST DATA", "folder", b.Config().Data, "lost", loss.String())
 	}
 }
 
@@ -103,7 +103,7 @@ func (b *Bridge) clockTrouble() string {
 		return ""
 	}
 	ahead := b.now().Sub(b.Log.Seen())
-	if !b.Log.Seen().IsZero() && ahead > 24*time.Hour && eventlog.Held(b.Config.Data) {
+	if !b.Log.Seen().IsZero() && ahead > 24*time.Hour && eventlog.Held(b.Config().Data) {
 		return fmt.Sprintf("the clock may have jumped: a process holds the data folder, and has accepted no time since %s: nothing is logged; set the clock, or restart it with --accept-clock",
 			b.Log.Seen().UTC().Format(time.RFC3339))
 	}

@@ -109,7 +109,7 @@ func (b *harness) openFor(source string, change ...func(*config.Config)) {
 func newPublisher(b *harness) *harness {
 	b.t.Helper()
 	b.listen(&http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 4})
-	b.config.BaseURL = b.base
+	b.config.BaseURL, b.bridge.Config().BaseURL = b.base, b.base
 	b.publish()
 	return b
 }

@@ -8,19 +8,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// openEpochs sets the epoch of their sets on all Sources, and marks the sets that are
-// complete by now: a Source that was never walked may have left the configuration.
-func (b *Bridge) openEpochs(ctx context.Context) error {
+// completeSets marks the sets that are complete by now: a Source that was never walked may
+// have left the configuration.
+func (b *Bridge) completeSets(ctx context.Context) error {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range sets {
-		for _, s := range b.Sources() {
-			if s.Set == sets[i].Name {
-				s.Epoch = sets[i].Feed
-			}
-		}
 		if err := b.completeSet(ctx, &sets[i]); err != nil {
 			return err
 		}
@@ -66,7 +61,7 @@ func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progre
 		if ours {
 			configured++
 		}
-		begun := b.Config.File == "" && (src.Cursor.Data != nil || src.Gap != "")
+		begun := b.Config().File == "" && (src.Cursor.Data != nil || src.Gap != "")
 		if (ours || begun) && src.Kind != harvest.SIP {
 			walks = append(walks, src.Progress)
 		}

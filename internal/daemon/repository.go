@@ -20,28 +20,27 @@ const noContact = "contact-not-configured@bridge.invalid"
 
 // adminEmail is what OAI-PMH repositories state.
 func (b *Bridge) adminEmail() string {
-	if oaipmh.CanBeAdminEmail(b.Config.Contact) {
-		return b.Config.Contact
+	if oaipmh.CanBeAdminEmail(b.Config().Contact) {
+		return b.Config().Contact
 	}
 	return noContact
 }
 
-// repositories returns what finds the OAI-PMH repository of a set below a base URL. Each
+// repositoriesAt returns what finds the OAI-PMH repository of a set below a base URL. Each
 // is made when it is first asked for.
-func (b *Bridge) repositories(base string) func(ctx context.Context, set string) (*publish.Repository, error) {
-	made := map[string]*publish.Repository{}
-	turn := make(chan struct{}, 1)
+func (b *Bridge) repositoriesAt(base string) func(ctx context.Context, set string) (*publish.Repository, error) {
 	return func(ctx context.Context, set string) (*publish.Repository, error) {
+		all, log := b.generation.Load().repositories, published{b.Log, b.publishes}
 		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
+		case all.turn <- struct{}{}:
+			defer func() { <-all.turn }()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if made[set] != nil {
-			return made[set], nil
+		if all.made[set] != nil {
+			return all.made[set], nil
 		}
-		if _, err := b.Log.Set(ctx, set); errors.Is(err, fs.ErrNotExist) {
+		if _, err := log.Set(ctx, set); errors.Is(err, fs.ErrNotExist) {
 			return nil, publish.ErrNotFound
 		} else if err != nil {
 			return nil, err
@@ -51,7 +50,7 @@ func (b *Bridge) repositories(base string) func(ctx context.Context, set string)
 			return nil, err
 		}
 		known := func(ctx context.Context) ([]oaipmh.Format, error) { return b.knownFormats(ctx, set) }
-		o := publish.RepositoryOptions{Log: b.Log, BaseURL: base, Set: set, Content: b.openContent, SmallContents: b.smallContents, AdminEmail: b.adminEmail(), Known: known, Lost: b.lost}
+		o := publish.RepositoryOptions{Log: log, BaseURL: base, Set: set, Content: b.openContent, SmallContents: b.smallContents, AdminEmail: b.adminEmail(), Known: known, Lost: b.lost}
 		for i := range sources {
 			if !sources[i].Former {
 				o.Sources = append(o.Sources, publish.RepositorySource{URL: sources[i].URL, Name: sources[i].Name})
@@ -63,8 +62,8 @@ func (b *Bridge) repositories(base string) func(ctx context.Context, set string)
 				o.Formats = append(o.Formats, publish.RepositoryFormat{Format: oaipmh.Format{Prefix: f.Prefix, Schema: f.Schema, Namespace: f.Namespace}, Type: f.Type})
 			}
 		}
-		made[set] = publish.NewRepository(o)
-		return made[set], nil
+		all.made[set] = publish.NewRepository(o)
+		return all.made[set], nil
 	}
 }
 
@@ -96,18 +95,18 @@ func (b *Bridge) knownFormats(ctx context.Context, set string) ([]oaipmh.Format,
 // configured returns the configuration of a set: of one that was derived from a template
 // the template's; nil of one that is only in the data folder.
 func (b *Bridge) configured(set string) *config.Set {
-	for i := range b.Config.Sets {
-		if b.Config.Sets[i].Name == set {
-			return &b.Config.Sets[i]
+	for i := range b.Config().Sets {
+		if b.Config().Sets[i].Name == set {
+			return &b.Config().Sets[i]
 		}
 	}
 	for _, s := range b.Sources() {
 		if s.Set != set {
 			continue
 		}
-		i := slices.IndexFunc(b.Config.Sets, func(c config.Set) bool { return c.Name == s.Template || c.Template == s.Template })
+		i := slices.IndexFunc(b.Config().Sets, func(c config.Set) bool { return c.Name == s.Template || c.Template == s.Template })
 		if i >= 0 {
-			return &b.Config.Sets[i]
+			return &b.Config().Sets[i]
 		}
 	}
 	return nil

@@ -198,18 +198,15 @@ func retryDelay(failures int, every time.Duration) time.Duration {
 // again, with growing delays. done, if not nil, is called after each harvest.
 func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	var group sync.WaitGroup
-	begin := func(src *Source) {
-		group.Go(func() {
-			b.restartOnPanic(ctx, "harvests of "+Redact(src.URL), func(ctx context.Context) { b.harvestLoop(ctx, src, stop, done) })
-		})
-	}
-	for _, src := range b.Sources() {
-		if src.Kind != harvest.SIP { // which calls us
-			begin(src)
-		}
-	}
 	group.Go(func() {
-		b.restartOnPanic(ctx, "asking Sources for their sets", func(ctx context.Context) { b.watchTemplates(ctx, begin) })
+		b.loops.run(ctx, b.Sources, func(ctx context.Context, src *Source) {
+			if src.Kind != harvest.SIP { // which calls us
+				b.restartOnPanic(ctx, "harvests of "+Redact(src.URL), func(ctx context.Context) { b.harvestLoop(ctx, src, stop, done) })
+			}
+		})
+	})
+	group.Go(func() {
+		b.restartOnPanic(ctx, "asking Sources for their sets", func(ctx context.Context) { b.watchTemplates(ctx, b.loops.begin) })
 	})
 	group.Go(func() { b.restartOnPanic(ctx, "asking for pending contents", b.retryPending) })
 	group.Go(func() {
@@ -259,7 +256,7 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 			continue
 		}
 		report, err := b.harvestSource(ctx, src, src.Every, harvest.Options{})
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || src.turn.isClosed() {
 			return
 		}
 		if errors.Is(err, errInterrupted) {
@@ -416,7 +413,7 @@ func sleepOrWake(ctx context.Context, wait time.Duration, awake <-chan struct{})
 
 // probeSpace writes a megabyte into the data folder and removes it.
 func (b *Bridge) probeSpace() error {
-	f, err := os.CreateTemp(b.Config.Data, ".space-*.tmp")
+	f, err := os.CreateTemp(b.Config().Data, ".space-*.tmp")
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 // Base is the URL that published documents begin with: the configured one, or
 // that of the listener where the configuration leaves the port to the system.
 func (b *Bridge) Base(l net.Listener) string {
-	return cmp.Or(b.Config.BaseURL, "http://"+l.Addr().String())
+	return cmp.Or(b.Config().BaseURL, "http://"+l.Addr().String())
 }
 
 // Serve harvests every Source on its schedule and publishes on the listener,
@@ -108,14 +108,16 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	if b.console.listener == nil {
 		public = b.console.handler
 	}
-	p, err := b.Publisher(base)
+	log, o := published{b.Log, b.publishes}, b.publishOptions(base)
+	o.Log = log
+	p, err := publish.New(o)
 	if err != nil {
 		l.Close()
 		return err
 	}
 	s := server.New(server.Options{
-		Documents: p, Log: b.Log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config.TrustedProxies, Logger: b.opt.Logger,
-		Status: b.pageStatus, SIPService: b.sipService, Repository: b.repositories(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
+		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
+		Status: b.pageStatus, SIPService: b.sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public,
 	})
 	ctx, cancel := context.WithCancel(ctx)
@@ -146,10 +148,10 @@ func (b *Bridge) Publisher(base string) (*publish.Publisher, error) {
 
 // publishOptions are those of serve.
 func (b *Bridge) publishOptions(base string) publish.Options {
-	s := b.Config.Snapshot
+	s := b.Config().Snapshot
 	return publish.Options{
 		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low,
-		CacheBytes: b.Config.Limits.Cache, Retention: publish.Retention{Age: s.Keep, Count: snapshotsKept, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
+		CacheBytes: b.Config().Limits.Cache, Retention: publish.Retention{Age: s.Keep, Count: snapshotsKept, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
 		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, DumpEvery: s.DumpEvery, Content: b.openContent, Now: b.opt.Now, Logger: b.opt.Logger,
 	}
 }
@@ -157,7 +159,7 @@ func (b *Bridge) publishOptions(base string) publish.Options {
 // Export writes what serve publishes as files. Of the options it takes where to, for
 // which URL and which sets.
 func (b *Bridge) Export(ctx context.Context, o export.Options) (export.Report, error) {
-	o.Log, o.Contents, o.Data, o.Now, o.Logger = b.Log, b.Contents, b.Config.Data, b.opt.Now, b.opt.Logger
+	o.Log, o.Contents, o.Data, o.Now, o.Logger = b.Log, b.Contents, b.Config().Data, b.opt.Now, b.opt.Logger
 	o.Publisher = func(l publish.Log, folder string) (*publish.Publisher, error) {
 		p := b.publishOptions(o.BaseURL)
 		p.Log, p.MinAge, p.Full, p.Retention = l, 0, nil, publish.Retention{}
@@ -167,16 +169,16 @@ func (b *Bridge) Export(ctx context.Context, o export.Options) (export.Report, e
 	return export.Run(ctx, o)
 }
 
-func (b *Bridge) cacheDir() string { return filepath.Join(b.Config.Data, "cache") }
+func (b *Bridge) cacheDir() string { return filepath.Join(b.Config().Data, "cache") }
 
-func (b *Bridge) snapshotDir() string { return filepath.Join(b.Config.Data, "snapshots") }
+func (b *Bridge) snapshotDir() string { return filepath.Join(b.Config().Data, "snapshots") }
 
 // PathWarning says what the operator has to do when the base URL has a path, ""
 // when it has none.
 func (b *Bridge) PathWarning() string {
-	u, err := url.Parse(b.Config.BaseURL)
+	u, err := url.Parse(b.Config().BaseURL)
 	if err != nil || u.Path == "" || u.Path == "/" {
 		return ""
 	}
-	return fmt.Sprintf("base_url has a path: let the web server of %s answer /.well-known/resourcesync and /robots.txt with those of %s", u.Host, b.Config.BaseURL)
+	return fmt.Sprintf("base_url has a path: let the web server of %s answer /.well-known/resourcesync and /robots.txt with those of %s", u.Host, b.Config().BaseURL)
 }

@@ -69,8 +69,8 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 	b.sip.readSlots = make(chan struct{}, runtime.GOMAXPROCS(0))
 	b.sip.importPending = map[event.SourceID]chan struct{}{}
 	b.sip.notifier = &delivery.Notifier{Store: b.SIP, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
-	for i := range b.Config.Sets {
-		s := &b.Config.Sets[i]
+	for i := range b.Config().Sets {
+		s := &b.Config().Sets[i]
 		var own *Source
 		var c *config.SIP
 		for j := range s.Sources {
@@ -127,8 +127,8 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 		Targets: len(s.Submit) > 0, ImportPending: func(target event.SourceID) { wake(b.sip.importPending[target]) },
 		Notified: b.sip.notifier.Wake, Pending: func() { wake(v.wake) }, Now: b.opt.Now, Log: b.opt.Logger,
 		Quota: &limit.Quota{
-			PerClient: limit.Amount{Messages: int64(b.Config.Limits.OpenAddressMessages), Bytes: b.Config.Limits.OpenAddressSize},
-			All:       limit.Amount{Messages: int64(b.Config.Limits.OpenSetMessages), Bytes: b.Config.Limits.OpenSetSize},
+			PerClient: limit.Amount{Messages: int64(b.Config().Limits.OpenAddressMessages), Bytes: b.Config().Limits.OpenAddressSize},
+			All:       limit.Amount{Messages: int64(b.Config().Limits.OpenSetMessages), Bytes: b.Config().Limits.OpenSetSize},
 		},
 	}
 	if own != nil {
@@ -146,7 +146,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 			return err
 		}
 	}
-	v.handler = &sip.Handler{Backend: v.server, Offers: v.server.Offers(), MaxBytes: b.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
+	v.handler = &sip.Handler{Backend: v.server, Offers: v.server.Offers(), MaxBytes: b.Config().Limits.SIPMessage, Plain: c != nil && c.PlainPost,
 		Limits: b.sipLimits(), Slots: b.sip.readSlots, Log: b.opt.Logger}
 	b.sip.services = append(b.sip.services, v)
 	return nil
@@ -173,7 +173,7 @@ func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.Sour
 func (b *Bridge) configureServer(d *ingest.Server, c *config.SIP) error {
 	d.Mode, d.RecordURL, d.Deadline = ingest.Mode(c.Mode), c.RecordURL, c.Deadline
 	d.Formats = formatsOf(c.Formats)
-	if b.Config.Mail.From == "" && (d.Mode == ingest.Review || d.Mode == ingest.Gateway) {
+	if b.Config().Mail.From == "" && (d.Mode == ingest.Review || d.Mode == ingest.Gateway) {
 		d.Recipient = b.mayNotifyByWeb
 	}
 	a := c.Access
@@ -274,17 +274,17 @@ func formatsOf(configured map[string]string) map[xml.Name]string {
 
 // sipClient asks a server, or notifies a recipient, under an address guard.
 func (b *Bridge) sipClient(g *fetch.Guard, url string) *sip.HTTPClient {
-	return &sip.HTTPClient{HTTP: g.Client(""), URL: url, MaxBytes: b.Config.Limits.SIPMessage}
+	return &sip.HTTPClient{HTTP: g.Client(""), URL: url, MaxBytes: b.Config().Limits.SIPMessage}
 }
 
 // typed is the reach of what the operator typed a host for: a URL, or host:port.
 func (b *Bridge) typed(host string) fetch.Reach {
-	return fetch.Reach{Typed: []string{host}, Allowed: b.Config.AllowHosts, Only: true}
+	return fetch.Reach{Typed: []string{host}, Allowed: b.Config().AllowHosts, Only: true}
 }
 
 // mailer sends mail; nil where there is no address that it could come from.
 func (b *Bridge) mailer() delivery.Mailer {
-	m := b.Config.Mail
+	m := b.Config().Mail
 	if m.From == "" {
 		return nil
 	}
@@ -306,7 +306,7 @@ func (b *Bridge) notifyClient(recipient string) *sip.HTTPClient {
 }
 
 func (b *Bridge) sipLimits() sip.Limits {
-	l := b.Config.Limits
+	l := b.Config().Limits
 	return sip.Limits{Document: l.SIPMessage, Depth: l.Depth, Attributes: l.Attributes, Text: int(l.Text)}
 }
 

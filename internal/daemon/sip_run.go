@@ -143,7 +143,7 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailServer, error) {
 		}
 		b.opt.Logger.Info("mail is accepted", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
 		servers = append(servers, mailServer{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
-			MaxBytes: 2 * b.Config.Limits.SIPMessage, // in base64 it is a third longer
+			MaxBytes: 2 * b.Config().Limits.SIPMessage, // in base64 it is a third longer
 			Reserve:  func(client netip.Addr) mail.Reservation { return b.requestBudget.Hold(client, nil) },
 			Full:     b.diskSpace.Low, Refused: b.mailRefused,
 			Mailbox: func(local, domain string) sip.Backend {

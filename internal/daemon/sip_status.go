@@ -65,7 +65,7 @@ func (b *Bridge) submissionStatus(ctx context.Context, set string) ([]status.Pee
 			}
 		}
 		if isSent(&src) {
-			p.Direction, p.Former = status.Sent, b.Config.File != "" && !b.submitsTo(set, src.URL)
+			p.Direction, p.Former = status.Sent, b.Config().File != "" && !b.submitsTo(set, src.URL)
 			newest, err := b.SIP.Submissions(ctx, submission.Query{Source: src.ID, Newest: true, Limit: 1})
 			if err != nil {
 				return nil, err
@@ -88,8 +88,8 @@ func (b *Bridge) submissionStatus(ctx context.Context, set string) ([]status.Pee
 
 // submitsTo reports whether a set is configured to submit to an ingest server.
 func (b *Bridge) submitsTo(set, url string) bool {
-	for i := range b.Config.Sets {
-		s := &b.Config.Sets[i]
+	for i := range b.Config().Sets {
+		s := &b.Config().Sets[i]
 		if s.Name == set && slices.ContainsFunc(s.Submit, func(t config.Target) bool { return t.URL == url }) {
 			return true
 		}

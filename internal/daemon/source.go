@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -27,44 +28,8 @@ type Source struct {
 	Every    time.Duration
 	turn     turn          // of who harvests it, or asks for its pending contents
 	wake     chan struct{} // sent to when it may be due earlier than it was
-}
-
-// Sources returns those that are configured, in the order of the configuration. Those of
-// sets that are found later come last.
-func (b *Bridge) Sources() []*Source {
-	b.sourcesMu.Lock()
-	defer b.sourcesMu.Unlock()
-	return b.sources
-}
-
-// openSets creates the configured sets and Sources, in one transaction.
-func (b *Bridge) openSets(ctx context.Context) error {
-	if err := b.expandTemplates(ctx); err != nil {
-		return err
-	}
-	sets := make([]eventlog.SetConfig, len(b.Config.Sets))
-	for i := range b.Config.Sets {
-		var err error
-		if sets[i], err = b.setConfig(&b.Config.Sets[i]); err != nil {
-			return err
-		}
-	}
-	former, err := b.Log.Configure(ctx, sets)
-	if err != nil {
-		return err
-	}
-	for _, f := range former {
-		b.opt.Logger.Warn("a Source is no longer configured: its records stay as they are until it is configured again or ended with bridge source forget",
-			append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
-	}
-	for i := range sets {
-		sources, err := b.openSources(&b.Config.Sets[i], &sets[i])
-		if err != nil {
-			return err
-		}
-		b.sources = append(b.sources, sources...)
-	}
-	return nil
+	settings settings
+	guards   []*fetch.Guard // of its clients
 }
 
 // setConfig returns what the log is told of a set.
@@ -74,9 +39,9 @@ func (b *Bridge) setConfig(s *config.Set) (eventlog.SetConfig, error) {
 		return eventlog.SetConfig{}, err
 	}
 	c := eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
-		AnyContent: b.Config.File == "", // SOURCEs of the command line do not speak of it
-		Whole:      b.Config.File != "", // nor of other Sources
-		KeepOrder:  b.Config.File == "", // nor of the order, one at a time
+		AnyContent: b.Config().File == "", // SOURCEs of the command line do not speak of it
+		Whole:      b.Config().File != "", // nor of other Sources
+		KeepOrder:  b.Config().File == "", // nor of the order, one at a time
 		NoRobots:   !s.Robots, NoFeeds: !s.Feeds,
 		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours, History: s.History, Dumps: s.Dumps,
 		KeepLists: s.KeepLists, KeepListsFor: s.KeepListsFor,
@@ -91,13 +56,19 @@ func (b *Bridge) setConfig(s *config.Set) (eventlog.SetConfig, error) {
 	return c, nil
 }
 
-// openSources returns the Sources of a set that the log has.
-func (b *Bridge) openSources(s *config.Set, in *eventlog.SetConfig) (all []*Source, err error) {
+// openSources returns the Sources of a set that the log has, ready to be harvested.
+func (b *Bridge) openSources(ctx context.Context, g *generation, s *config.Set, in *eventlog.SetConfig) (all []*Source, err error) {
+	made, err := b.Log.Set(ctx, s.Name)
+	if err != nil {
+		return nil, err
+	}
 	for j, stored := range in.Sources {
-		src, err := b.source(s, j, in)
+		src, err := b.source(g, s, j, in)
 		if err != nil {
 			return nil, err
 		}
+		src.Epoch = made.Feed
+		b.own(src)
 		// Where the configuration leaves the kind open, it is the one that was
 		// detected.
 		if src.Kind = stored.Kind; src.Kind == "" {
@@ -123,17 +94,17 @@ func alsoConfigured(sets []eventlog.SetConfig, url string) []any {
 	return nil
 }
 
-// source returns the i-th Source of a configured set, ready to be harvested.
-func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, error) {
+// source returns the i-th Source of a set of a generation.
+func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetConfig) (*Source, error) {
 	c, mode, id := &s.Sources[i], in.Content, in.Sources[i].ID
 	u, err := url.Parse(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("source %s: %w", c.URL, err)
 	}
-	plain, root, l := fetch.Plain(u), "", b.Config.Limits
+	plain, root, l := fetch.Plain(u), "", g.file.Limits
 	src := &Source{wake: make(chan struct{}, 1), Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
-		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: b.allowHost, User: c.User,
+		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: allowHost(g.file.AllowHosts), User: c.User,
 		Repository: harvest.Repository{Format: c.Format, Also: c.Also, Set: c.OAISet, Window: c.Window},
 		Selection:  translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes, Inline: s.Inline == config.Take},
 		Limits:     harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Package: l.DumpPackage, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
@@ -151,14 +122,16 @@ func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, 
 	if s.Identity == config.PerSource && id != in.First { // whoever stands first by now
 		src.Selection.Name = cmp.Or(c.Name, plain)
 	}
-	b.openClients(src, c, root)
+	src.settings = g.settings(s, c)
+	src.settings.name = src.Selection.Name
+	src.openClients(g, c, root)
 	return src, nil
 }
 
 // openClients gives a Source its clients: for its documents, and for the contents
 // of its records.
-func (b *Bridge) openClients(src *Source, c *config.Source, root string) {
-	reach := fetch.Reach{Origin: cmp.Or(c.Origin, src.URL), Allowed: b.Config.AllowHosts}
+func (s *Source) openClients(g *generation, c *config.Source, root string) {
+	reach := fetch.Reach{Origin: cmp.Or(c.Origin, s.URL), Allowed: g.file.AllowHosts}
 	if c.User != "" {
 		reach.User = url.UserPassword(c.User, c.Password.Reveal())
 	}
@@ -168,10 +141,22 @@ func (b *Bridge) openClients(src *Source, c *config.Source, root string) {
 	if c.SIP != nil && c.SIP.RecordURL != "" {
 		reach.Typed = append(reach.Typed, c.SIP.RecordURL)
 	}
-	src.Client = b.newGuard(reach).Client(root)
+	client := func() *http.Client {
+		guard := g.guard.With(reach)
+		s.guards = append(s.guards, guard)
+		return guard.Client(root)
+	}
+	s.Client = client()
 	if c.OwnContents {
 		reach.Only, reach.Typed = true, append(reach.Typed, c.ContentHosts...)
-		src.ContentClient = b.newGuard(reach).Client(root)
+		s.ContentClient = client()
+	}
+}
+
+// closeClients closes the idle connections.
+func (s *Source) closeClients() {
+	for _, g := range s.guards {
+		g.Close()
 	}
 }
 
@@ -186,28 +171,37 @@ func (e *LocalError) Error() string {
 	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"", e.Set, e.Content, e.Path)
 }
 
-// allowHost reports whether the documents of a Source may lead to a host: allow_hosts
-// names it, on any port.
-func (b *Bridge) allowHost(host string) bool {
-	for _, allowed := range b.Config.AllowHosts {
-		if name, _, err := net.SplitHostPort(allowed); err == nil {
-			allowed = name
+// allowHost returns what reports whether the documents of a Source may lead to a host: hosts
+// name it, on any port.
+func allowHost(hosts []string) func(host string) bool {
+	return func(host string) bool {
+		for _, allowed := range hosts {
+			if name, _, err := net.SplitHostPort(allowed); err == nil {
+				allowed = name
+			}
+			if strings.EqualFold(allowed, host) {
+				return true
+			}
 		}
-		if strings.EqualFold(allowed, host) {
-			return true
-		}
+		return false
 	}
-	return false
 }
 
-// setBaseURL sets the URL of our own documents on all Sources: a record whose original
-// is below it has come back from another bridge.
+// setBaseURL sets the URL of our own documents on all Sources.
 func (b *Bridge) setBaseURL(base string) {
-	b.sourcesMu.Lock()
-	defer b.sourcesMu.Unlock()
+	b.changing.Lock()
+	defer b.changing.Unlock()
 	b.base = base
-	for _, s := range b.sources {
-		s.Selection.Own = base + "/sets/" + s.Set + "/"
+	for _, s := range b.Sources() {
+		b.own(s)
+	}
+}
+
+// own tells a Source which documents are ours: a record whose original is below that URL has
+// come back from another bridge.
+func (b *Bridge) own(s *Source) {
+	if b.base != "" {
+		s.Selection.Own = b.base + "/sets/" + s.Set + "/"
 	}
 }
 
@@ -307,12 +301,12 @@ func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Sourc
 	default:
 		source = s.Kind + ":" + source
 	}
-	c, err := config.FromArguments(config.Flags{Data: b.Config.Data}, []string{set + "=" + source})
+	c, err := config.FromArguments(config.Flags{Data: b.Config().Data}, []string{set + "=" + source})
 	if err != nil {
 		return nil, err
 	}
 	c.Sets[0].Sources[0].URL = s.URL
-	src, err := b.source(&c.Sets[0], 0, &eventlog.SetConfig{Content: stored.Content, Sources: []eventlog.SourceConfig{{ID: s.ID}}, First: s.ID})
+	src, err := b.source(b.generation.Load(), &c.Sets[0], 0, &eventlog.SetConfig{Content: stored.Content, Sources: []eventlog.SourceConfig{{ID: s.ID}}, First: s.ID})
 	if err == nil {
 		src.Epoch = stored.Feed
 	}
@@ -326,19 +320,14 @@ func (b *Bridge) Only(names []string) {
 		return
 	}
 	b.only = names
-	b.sources = slices.DeleteFunc(b.sources, func(s *Source) bool {
+	g := *b.generation.Load()
+	g.sources = slices.DeleteFunc(slices.Clone(g.sources), func(s *Source) bool {
 		return !slices.Contains(names, s.Set) && (s.Name == "" || !slices.Contains(names, s.Name)) && !slices.Contains(names, s.Template)
 	})
+	b.generation.Store(&g)
 }
 
-func (b *Bridge) sourceByID(id event.SourceID) *Source {
-	for _, s := range b.Sources() {
-		if s.ID == id {
-			return s
-		}
-	}
-	return nil
-}
+func (b *Bridge) sourceByID(id event.SourceID) *Source { return b.generation.Load().source(id) }
 
 // sourceOf returns a configured Source.
 func (b *Bridge) sourceOf(set, url string) *Source {

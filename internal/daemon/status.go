@@ -99,6 +99,7 @@ func (b *Bridge) pageStatus(ctx context.Context) ([]status.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	sets = slices.DeleteFunc(sets, func(s status.Set) bool { return !b.publishes(s.Name) })
 	for i := range sets {
 		if len(sets[i].Submissions) == 0 {
 			continue

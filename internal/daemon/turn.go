@@ -12,6 +12,7 @@ type turn struct {
 
 	mu     sync.Mutex
 	urgent int                // operators that wait
+	closed bool               // only operators may work
 	end    context.CancelFunc // ends the work under way; nil when it cannot be ended
 }
 
@@ -36,7 +37,7 @@ func (t *turn) begin(ctx context.Context) (work context.Context, done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.end = end
-	if t.urgent > 0 {
+	if t.urgent > 0 || t.closed {
 		end()
 	}
 	return work, func() {
@@ -71,4 +72,19 @@ func (t *turn) interrupt() {
 	if t.end != nil {
 		t.end()
 	}
+}
+
+// close ends the work under way at its next border, and lets only operators work from now
+// on. It returns when nobody works any more.
+func (t *turn) close() {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	t.takeFirst()()
+}
+
+func (t *turn) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
 }

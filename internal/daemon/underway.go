@@ -57,7 +57,7 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 	if b.opt.DryRun {
 		return nil
 	}
-	folder := filepath.Join(b.Config.Data, underwayFolder)
+	folder := filepath.Join(b.Config().Data, underwayFolder)
 	files, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -104,7 +104,7 @@ func readUnderway(path string) (u status.Underway, err error) {
 // underwayOf returns the harvests under way in any process.
 func (b *Bridge) underwayOf() map[event.SourceID]*status.Underway {
 	out := map[event.SourceID]*status.Underway{}
-	folder := filepath.Join(b.Config.Data, underwayFolder)
+	folder := filepath.Join(b.Config().Data, underwayFolder)
 	files, err := os.ReadDir(folder)
 	if err != nil {
 		return out // there is none

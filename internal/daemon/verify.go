@@ -209,7 +209,7 @@ func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verif
 	// the port, or because --data alone was given.
 	bases := publish.Bases(b.cacheDir(), b.snapshotDir())
 	if len(bases) == 0 {
-		bases = []string{cmp.Or(b.Config.BaseURL, "http://"+b.Config.Listen)} // any will do to render
+		bases = []string{cmp.Or(b.Config().BaseURL, "http://"+b.Config().Listen)} // any will do to render
 	}
 	for i, base := range bases {
 		documents, err := b.verifyBase(ctx, base, sets, report)

@@ -1,0 +1,121 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+)
+
+// Fixed returns the keys that have another value in another configuration and cannot be
+// changed while bridge runs: they are those of the process, its addresses and its files. The
+// Simple Ingest Protocol counts among these.
+func (c *Config) Fixed(other *Config) []string {
+	var keys []string
+	mine, theirs := reflect.ValueOf(*c), reflect.ValueOf(*other)
+	for f := range mine.Type().Fields() {
+		key := f.Tag.Get("toml")
+		if key == "" || slices.Contains([]string{"set", "allow_hosts", "contact", "proxy"}, key) {
+			continue
+		}
+		if !reflect.DeepEqual(mine.FieldByIndex(f.Index).Interface(), theirs.FieldByIndex(f.Index).Interface()) {
+			keys = append(keys, key)
+		}
+	}
+	ours, others := exchanges(c), exchanges(other)
+	if !reflect.DeepEqual(ours, others) {
+		for _, s := range slices.Concat(ours, others) {
+			key := "set \"" + s.Name + "\": what it has to do with SIP"
+			same := func(o Set) bool { return reflect.DeepEqual(o, s) }
+			if (!slices.ContainsFunc(ours, same) || !slices.ContainsFunc(others, same)) && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+		return keys
+	}
+	if len(ours) > 0 { // who is told of submissions is asked under these
+		for _, x := range []struct {
+			key  string
+			same bool
+		}{{"allow_hosts", slices.Equal(c.AllowHosts, other.AllowHosts)}, {"contact", c.Contact == other.Contact}, {"proxy", c.Proxy == other.Proxy}} {
+			if !x.same {
+				keys = append(keys, x.key+" (of a bridge that uses SIP)")
+			}
+		}
+	}
+	return keys
+}
+
+// exchanges returns the sets that use the Simple Ingest Protocol, with what matters to that.
+func exchanges(c *Config) (all []Set) {
+	for _, s := range c.Sets {
+		sip := slices.Collect(func(yield func(Source) bool) {
+			for _, src := range s.Sources {
+				if src.SIP != nil && !yield(src) {
+					return
+				}
+			}
+		})
+		if len(sip) > 0 || len(s.Submit) > 0 {
+			s.Title, s.Description, s.OAIPage, s.OAIFormats, s.Sources = "", "", 0, nil, sip
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Changes returns what another configuration has, of what can change while bridge runs, a
+// sentence each.
+func (c *Config) Changes(other *Config) (all []string) {
+	find := func(in *Config, name string) *Set {
+		i := slices.IndexFunc(in.Sets, func(s Set) bool { return s.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return &in.Sets[i]
+	}
+	for i := range c.Sets {
+		if was := &c.Sets[i]; find(other, was.Name) == nil {
+			all = append(all, "set "+was.Name+" is removed: it is kept, and not published any more")
+		}
+	}
+	for i := range other.Sets {
+		is := &other.Sets[i]
+		was := find(c, is.Name)
+		if was == nil {
+			all = append(all, "set "+is.Name+" is added")
+			was = &Set{}
+		} else {
+			mine, theirs := *was, *is
+			mine.Sources, theirs.Sources = nil, nil
+			if !reflect.DeepEqual(mine, theirs) {
+				all = append(all, "set "+is.Name+" has other settings")
+			}
+		}
+		all = append(all, was.sourceChanges(is)...)
+	}
+	if !slices.Equal(c.AllowHosts, other.AllowHosts) || c.Contact != other.Contact || c.Proxy != other.Proxy {
+		all = append(all, "allow_hosts, contact or proxy has changed, and counts for every Source")
+	}
+	return all
+}
+
+func (s *Set) sourceChanges(other *Set) (all []string) {
+	at := func(in *Set, url string) int {
+		return slices.IndexFunc(in.Sources, func(s Source) bool { return s.URL == url })
+	}
+	for _, was := range s.Sources {
+		if at(other, was.URL) < 0 {
+			all = append(all, "set "+other.Name+": Source "+was.URL+" is removed; its records stay")
+		}
+	}
+	for i, is := range other.Sources {
+		switch n := at(s, is.URL); {
+		case n < 0:
+			all = append(all, "set "+other.Name+": Source "+is.URL+" is added")
+		case !reflect.DeepEqual(s.Sources[n], is):
+			all = append(all, "set "+other.Name+": Source "+is.URL+" has other settings")
+		case n != i:
+			all = append(all, "set "+other.Name+": Source "+is.URL+" has another place")
+		}
+	}
+	return all
+}

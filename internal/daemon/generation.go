@@ -1,0 +1,255 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/publish"
+)
+
+// generation is a configuration and what was made of it. It never changes: when the file is
+// read again, or a set is derived from a template, another one takes its place. Whoever has
+// begun with one may end with it.
+type generation struct {
+	file      *config.Config // as it was read
+	config    *config.Config // with the derived sets in place of their templates
+	guard     *fetch.Guard   // the limits that all requests have in common
+	sources   []*Source      // in the order of the configuration; derived later ones come last
+	templates []*template
+	names     map[string]bool // of the sets
+	// repositories are the OAI-PMH repositories that were asked for so far.
+	repositories *repositories
+}
+
+// repositories keeps the OAI-PMH repositories of sets, each of which is made when it is
+// first asked for.
+type repositories struct {
+	turn chan struct{}
+	made map[string]*publish.Repository
+}
+
+func newGeneration(file *config.Config) *generation {
+	return &generation{file: file, config: file, repositories: &repositories{make(chan struct{}, 1), map[string]*publish.Repository{}}}
+}
+
+// Config returns the configuration that is in force.
+func (b *Bridge) Config() *config.Config { return b.generation.Load().config }
+
+// Sources returns those that are configured, in the order of the configuration. Those of
+// sets that are found later come last.
+func (b *Bridge) Sources() []*Source { return b.generation.Load().sources }
+
+// Templates returns the Sources that are asked for their sets; Set is the template.
+func (b *Bridge) Templates() (all []*Source) {
+	for _, t := range b.generation.Load().templates {
+		all = append(all, t.source)
+	}
+	return all
+}
+
+// openSets makes the first generation.
+func (b *Bridge) openSets(ctx context.Context) error {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	g := newGeneration(b.generation.Load().file)
+	g.guard = b.generation.Load().guard
+	sets, err := b.expand(ctx, g, nil)
+	if err != nil {
+		return err
+	}
+	former, err := b.configure(ctx, g, sets, nil)
+	if err != nil {
+		return err
+	}
+	for _, f := range former {
+		b.logFormer(sets, f)
+	}
+	b.generation.Store(g)
+	return b.completeSets(ctx)
+}
+
+// logFormer says that a Source is not configured any more.
+func (b *Bridge) logFormer(sets []eventlog.SetConfig, f eventlog.FormerSource) {
+	b.opt.Logger.Warn("a Source is no longer configured: its records stay as they are until it is configured again or ended with bridge source forget",
+		append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
+}
+
+// expand fills in the configuration of a generation: its templates are replaced by the sets that were
+// derived from them so far. It returns what the log is told of the sets, and changes nothing.
+func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlog.SetConfig, err error) {
+	var sets []config.Set
+	for _, s := range g.file.Sets {
+		if !s.IsTemplate() {
+			sets = append(sets, s)
+			continue
+		}
+		known, err := b.Log.DerivedSets(ctx, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range known {
+			sets = append(sets, s.Derive(d.Name, d.URL))
+		}
+		source, err := b.source(g, &s, 0, &eventlog.SetConfig{Sources: make([]eventlog.SourceConfig, 1)})
+		if err != nil {
+			return nil, err
+		}
+		t := &template{set: s, source: source}
+		if last != nil { // one that is as it was remembers what it has listed
+			if i := slices.IndexFunc(last.templates, func(was *template) bool { return was.same(t) }); i >= 0 {
+				t = last.templates[i]
+			}
+		}
+		g.templates = append(g.templates, t)
+	}
+	expanded := *g.file
+	expanded.Sets, g.config = sets, &expanded
+	for i := range sets {
+		c, err := b.setConfig(&sets[i])
+		if err != nil {
+			return nil, err
+		}
+		for j := range c.Sources { // what is wrong with it is to be known before anything changes
+			if _, err := b.source(g, &sets[i], j, &c); err != nil {
+				return nil, err
+			}
+		}
+		has, err := b.Log.Set(ctx, c.Name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		case has.Content != c.Content && !c.AnyContent:
+			return nil, &eventlog.ContentError{Set: c.Name, Has: has.Content, Want: c.Content}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// configure creates the sets and Sources of a generation in the log, in one transaction, and
+// makes its Sources; those that are as they were in the last one are taken over. The result
+// is the Sources that the configuration has no more.
+func (b *Bridge) configure(ctx context.Context, g *generation, sets []eventlog.SetConfig, last *generation) ([]eventlog.FormerSource, error) {
+	former, err := b.Log.Configure(ctx, sets)
+	if err != nil {
+		return nil, err
+	}
+	g.names = map[string]bool{}
+	for i := range sets {
+		g.names[sets[i].Name] = true
+		made, err := b.openSources(ctx, g, &g.config.Sets[i], &sets[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, src := range made {
+			if was := last.source(src.ID); was != nil && was.same(src) {
+				src = was
+			}
+			g.sources = append(g.sources, src)
+		}
+	}
+	return former, nil
+}
+
+// source returns a Source by its number, nil when there is none.
+func (g *generation) source(id event.SourceID) *Source {
+	if g != nil {
+		for _, s := range g.sources {
+			if s.ID == id {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// settings are all of the configuration that has to do with one Source.
+type settings struct {
+	set        config.Set // without its Sources, and what is not for harvests
+	source     config.Source
+	allowHosts []string
+	contact    string
+	proxy      string
+	limits     config.Limits
+	name       string // in the identifiers of its records
+}
+
+func (g *generation) settings(s *config.Set, source *config.Source) settings {
+	set := config.Set{Name: s.Name, Content: s.Content, Prefer: s.Prefer, Formats: s.Formats, Identity: s.Identity, Inline: s.Inline, Template: s.Template}
+	return settings{set: set, source: *source, allowHosts: g.file.AllowHosts, contact: g.file.Contact, proxy: g.file.Proxy, limits: g.file.Limits}
+}
+
+// same reports whether a Source needs not be made anew.
+func (s *Source) same(other *Source) bool {
+	return s.ID == other.ID && reflect.DeepEqual(s.settings, other.settings)
+}
+
+// is reports whether a Source has settings, whatever its name in identifiers.
+func (s *Source) is(other settings) bool {
+	other.name = s.settings.name
+	return reflect.DeepEqual(s.settings, other)
+}
+
+func (t *template) same(other *template) bool {
+	return reflect.DeepEqual(t.set, other.set) && t.source.same(other.source)
+}
+
+// publishes reports whether a set is published: the configuration has it, or has no set at
+// all and leaves that to the data folder.
+func (b *Bridge) publishes(set string) bool {
+	g := b.generation.Load()
+	return g.config.File == "" || len(g.file.Sets) == 0 || g.names[set]
+}
+
+// published is the log without the sets that are not published.
+type published struct {
+	*eventlog.Log
+	has func(set string) bool
+}
+
+// Sets returns the sets that are published.
+func (l published) Sets(ctx context.Context) ([]event.Set, error) {
+	all, err := l.Log.Sets(ctx)
+	return slices.DeleteFunc(all, func(s event.Set) bool { return !l.has(s.Name) }), err
+}
+
+// Set returns a set that is published.
+func (l published) Set(ctx context.Context, name string) (event.Set, error) {
+	if !l.has(name) {
+		return event.Set{}, fmt.Errorf("set %q is not published: %w", name, fs.ErrNotExist)
+	}
+	return l.Log.Set(ctx, name)
+}
+
+// Record is that of the log, of a set that is published; so are Version and VersionPage.
+func (l published) Record(ctx context.Context, set, key string) (*event.Event, error) {
+	if !l.has(set) {
+		return nil, fs.ErrNotExist
+	}
+	return l.Log.Record(ctx, set, key)
+}
+
+// Version returns a version of a record and those beside it.
+func (l published) Version(ctx context.Context, set, key string, seq event.Seq, observed event.Micros) (*event.Versions, error) {
+	if !l.has(set) {
+		return nil, fs.ErrNotExist
+	}
+	return l.Log.Version(ctx, set, key, seq, observed)
+}
+
+// VersionPage returns a page of the versions of a record.
+func (l published) VersionPage(ctx context.Context, set, key string, page, size int) (list []event.Version, first, last event.Version, err error) {
+	if !l.has(set) {
+		return nil, first, last, fs.ErrNotExist
+	}
+	return l.Log.VersionPage(ctx, set, key, page, size)
+}

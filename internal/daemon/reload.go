@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+)
+
+// Reload reads the configuration file again, and returns what has changed, a sentence each;
+// none says that nothing has. The file is read and checked whole before anything changes: when
+// the error is not nil, everything goes on as it was. Sets and Sources are added, changed and
+// removed; what else has changed in the file is an error that names it.
+//
+// Harvests of Sources that stay as they are go on undisturbed. Those of others end at their
+// next border, and keep what they have committed. Requests under way are answered by the
+// configuration they began with.
+func (b *Bridge) Reload(ctx context.Context) ([]string, error) {
+	said, err := b.reload(ctx)
+	switch {
+	case err != nil:
+		b.opt.Logger.Error("the configuration was not read again, and nothing has changed", "error", err)
+	case len(said) == 0:
+		b.opt.Logger.Info("the configuration was read again: nothing has changed")
+	default:
+		b.opt.Logger.Info("the configuration was read again", "changes", strings.Join(said, "; "))
+	}
+	return said, err
+}
+
+func (b *Bridge) reload(ctx context.Context) ([]string, error) {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	last := b.generation.Load()
+	if last.file.File == "" {
+		return nil, errors.New("bridge serve was started without a configuration file: there is none to read again")
+	}
+	file, err := last.file.Reload()
+	if err != nil {
+		return nil, err
+	}
+	return b.change(ctx, last, file)
+}
+
+// change puts another configuration in the place of the last one. The caller holds changing.
+func (b *Bridge) change(ctx context.Context, last *generation, file *config.Config) ([]string, error) {
+	if keys := last.file.Fixed(file); len(keys) > 0 {
+		return nil, fmt.Errorf("%s: these keys cannot be changed while bridge runs: restart bridge serve, or write them as they were: %s", file.File, strings.Join(keys, ", "))
+	}
+	said := last.file.Changes(file)
+	for i := range said {
+		said[i] = Redact(said[i])
+	}
+	if len(said) == 0 {
+		return nil, nil
+	}
+	g := newGeneration(file)
+	g.guard = last.guard
+	if file.Contact != last.file.Contact || file.Proxy != last.file.Proxy {
+		g.guard = b.newBase(g)
+	}
+	sets, err := b.expand(ctx, g, last)
+	if err != nil {
+		return nil, err
+	}
+	// From here on only a disk that fails can be in the way.
+	ended := b.endChanged(g, last)
+	former, err := b.configure(ctx, g, sets, last)
+	if err != nil {
+		b.restart(last, ended)
+		return nil, err
+	}
+	b.generation.Store(g)
+	for _, f := range former {
+		if slices.ContainsFunc(last.sources, func(s *Source) bool { return s.Set == f.Set && s.URL == f.URL }) {
+			b.logFormer(sets, f)
+		}
+	}
+	for _, was := range last.sources {
+		if !slices.Contains(g.sources, was) {
+			b.loops.end(was) // only one that endChanged could not know is still there
+			was.turn.close()
+			was.closeClients()
+		}
+	}
+	for _, src := range g.sources {
+		b.loops.begin(src)
+	}
+	wake(b.newTemplates)
+	return said, b.completeSets(ctx)
+}
+
+// endChanged ends the harvests of the Sources that another generation does not have as they
+// are, and returns these Sources.
+func (b *Bridge) endChanged(g, last *generation) (ended []*Source) {
+	for _, was := range last.sources {
+		stays := slices.ContainsFunc(g.config.Sets, func(s config.Set) bool {
+			return s.Name == was.Set && slices.ContainsFunc(s.Sources, func(c config.Source) bool { return was.is(g.settings(&s, &c)) })
+		})
+		if !stays {
+			b.loops.end(was)
+			was.turn.close()
+			ended = append(ended, was)
+		}
+	}
+	return ended
+}
+
+// restart begins harvests again that were ended for nothing.
+func (b *Bridge) restart(last *generation, ended []*Source) {
+	g := *last
+	g.sources = slices.Clone(last.sources)
+	for _, was := range ended {
+		again := &Source{Source: was.Source, Name: was.Name, Template: was.Template, Every: was.Every, wake: make(chan struct{}, 1), settings: was.settings, guards: was.guards}
+		g.sources[slices.Index(g.sources, was)] = again
+	}
+	b.generation.Store(&g)
+	for _, src := range g.sources {
+		b.loops.begin(src)
+	}
+}

@@ -1,0 +1,297 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// growingFeeds serves a feed at each path, which has one more item each time it is asked for,
+// and the records below /record/.
+type growingFeeds struct {
+	mu    sync.Mutex
+	items map[string]int
+	still bool // no feed grows any more
+}
+
+func (g *growingFeeds) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/record/") {
+		w.Header().Set("Content-Type", "text/html")
+		return
+	}
+	g.mu.Lock()
+	if !g.still && g.items[r.URL.Path] < 200 {
+		g.items[r.URL.Path]++
+	}
+	n := g.items[r.URL.Path]
+	g.mu.Unlock()
+	fmt.Fprint(w, `<rss version="2.0"><channel><title>t</title>`)
+	for i := range n {
+		fmt.Fprintf(w, "<item><guid>%s-%d</guid><title>%[2]d</title><link>http://%[3]s/record%[1]s/%[2]d</link></item>", r.URL.Path, i, r.Host)
+	}
+	fmt.Fprint(w, `</channel></rss>`)
+}
+
+// written is a configuration as a file: the sets with the numbers of their Sources.
+func written(listen, data, feeds string, sets map[string][]int, settings string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "listen = %q\ndata = %q\n", listen, data)
+	for _, name := range []string{"stays", "a", "b", "c"} {
+		sources, ok := sets[name]
+		if !ok {
+			continue
+		}
+		fmt.Fprintf(&b, "[[set]]\nname = %q\ncontent = \"reference\"\n", name)
+		if name != "stays" {
+			b.WriteString(settings)
+		}
+		for _, n := range sources {
+			fmt.Fprintf(&b, "[[set.source]]\nkind = \"feed\"\nurl = \"%s/%s/%d\"\n", feeds, name, n)
+			if n == 2 {
+				b.WriteString("every = \"2h\"\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+// TestReloadUnderLoad: while the configuration is read again and again, valid and invalid, no
+// request for a set that stays fails, no event is lost or logged twice, the harvests of
+// Sources that stay go on, and what is invalid changes nothing.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	rounds := testenv.Rounds(t, 30, 1000)
+	random := rand.New(rand.NewPCG(1, uint64(rounds)))
+	feeds := &growingFeeds{items: map[string]int{}}
+	server := httptest.NewServer(feeds)
+	defer server.Close()
+	folder := t.TempDir()
+	file, data := filepath.Join(folder, "bridge.toml"), filepath.Join(folder, "data")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const listen = "127.0.0.1:0"
+	all := map[string][]int{"stays": {0, 1}, "a": {0, 1, 2}, "b": {0, 1, 2}, "c": {0, 1, 2}}
+	valid := func() string {
+		sets := map[string][]int{"stays": {0, 1}}
+		for _, name := range []string{"a", "b", "c"} {
+			if random.IntN(3) > 0 {
+				sets[name] = random.Perm(3)[:1+random.IntN(3)]
+			}
+		}
+		return written(listen, data, server.URL, sets, []string{"", "title = \"T\"\n", "prefer = [\"text/html\"]\n", "feeds = false\n"}[random.IntN(4)])
+	}
+	invalid := func() (text, why string) {
+		text = valid()
+		switch random.IntN(6) {
+		case 0:
+			return text + "[[set]\n", ":"
+		case 1:
+			return text + "colour = \"red\"\n", "colour"
+		case 2:
+			return text + "[[set]]\nname = \"stays\"\n", "another set"
+		case 3:
+			return strings.Replace(text, `content = "reference"`, `content = "redirect"`, 1), "stays"
+		case 4:
+			return strings.Replace(text, "127.0.0.1:0", "127.0.0.1:1", 1), "listen"
+		}
+		return text + "[limits]\ndepth = 100\n", "limits"
+	}
+	write(written(listen, data, server.URL, all, ""))
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, b)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	served := make(chan error, 1)
+	var harvested [2]atomic.Int64 // of the set that stays
+	harvestedTwice := make(chan struct{}, 1)
+	go func() {
+		served <- b.Serve(ctx, l, func(src *Source, _ harvest.Report, err error) {
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("%s: %v", src.URL, err)
+			}
+			if src.Set == "stays" {
+				harvested[src.URL[len(src.URL)-1]-'0'].Add(1)
+				if harvested[0].Load() > 1 && harvested[1].Load() > 1 {
+					wake(harvestedTwice)
+				}
+			}
+			if _, err := b.HarvestNow(context.WithoutCancel(ctx), src.Set, src.URL); err != nil && ctx.Err() == nil && src.Set == "stays" {
+				t.Errorf("harvesting %s again: %v", src.URL, err)
+			}
+		})
+	}()
+
+	<-harvestedTwice // no list of it is withheld any more
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
+	var group sync.WaitGroup
+	loaded := make(chan struct{})
+	var requests atomic.Int64
+	for _, path := range []string{"/sets/stays/changelist.xml", "/.well-known/resourcesync", "/sets/stays/feed.atom", "/sets/stays/oai?verb=ListIdentifiers&metadataPrefix=oai_dc", "/sets/a/changelist.xml"} {
+		group.Go(func() {
+			for {
+				select {
+				case <-loaded:
+					return
+				default:
+				}
+				resp, err := client.Get("http://" + l.Addr().String() + path)
+				if err != nil {
+					t.Errorf("%s: %v", path, err)
+					return
+				}
+				_, err = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				if requests.Add(1); err != nil || resp.StatusCode != http.StatusOK && (!strings.HasPrefix(path, "/sets/a/") || resp.StatusCode != http.StatusNotFound) {
+					t.Errorf("%s: %s, %v", path, resp.Status, err)
+				}
+			}
+		})
+	}
+
+	refused, stays := 0, b.sourceOf("stays", server.URL+"/stays/0")
+	for range rounds {
+		if random.IntN(3) > 0 {
+			write(valid())
+			if _, err := b.Reload(ctx); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		text, why := invalid()
+		write(text)
+		was := b.generation.Load()
+		if said, err := b.Reload(ctx); err == nil || !strings.Contains(err.Error(), why) || len(said) > 0 || b.generation.Load() != was {
+			t.Fatalf("said %q, %v about\n%s", said, err, text)
+		}
+		refused++
+	}
+	// What stays was not touched, and goes on.
+	if b.sourceOf("stays", server.URL+"/stays/0") != stays {
+		t.Error("a Source that stays was made anew")
+	}
+	select {
+	case <-harvestedTwice:
+	default:
+	}
+	<-harvestedTwice
+	close(loaded)
+	group.Wait()
+	client.CloseIdleConnections() // the server waits for one on which nothing was asked
+
+	// In the end everything is configured again, and each set has each record once.
+	feeds.mu.Lock()
+	feeds.still = true
+	feeds.mu.Unlock()
+	write(written(listen, data, server.URL, all, ""))
+	if _, err := b.Reload(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, src := range b.Sources() {
+		b.loops.end(src)
+	}
+	for _, src := range b.Sources() {
+		if _, err := b.Harvest(t.Context(), src, harvest.Options{}); err != nil {
+			t.Errorf("%s: %v", src.URL, err)
+		}
+	}
+	sets, err := b.Log.Sets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sets {
+		want := int64(0)
+		for path, n := range feeds.items {
+			if strings.HasPrefix(path, "/"+s.Name+"/") {
+				want += int64(n)
+			}
+		}
+		if s.Live != want || s.Events != want {
+			t.Errorf("set %s has %d records and %d events, want %d of each", s.Name, s.Live, s.Events, want)
+		}
+	}
+	stop()
+	if err := <-served; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	t.Logf("%d reloads, %d of them refused; %d requests; %d harvests of the set that stays", rounds, refused, requests.Load(), harvested[0].Load()+harvested[1].Load())
+}
+
+// TestReloadLeavesNothing: what is removed leaves no goroutine behind, neither while bridge
+// runs nor after it.
+func TestReloadLeavesNothing(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	server := httptest.NewServer(&growingFeeds{items: map[string]int{}})
+	folder := t.TempDir()
+	file := filepath.Join(folder, "bridge.toml")
+	write := func(sets map[string][]int) {
+		if err := os.WriteFile(file, []byte(written("127.0.0.1:0", filepath.Join(folder, "data"), server.URL, sets, "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(map[string][]int{"stays": {0}})
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done, ended := make(chan struct{}, 100), make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.schedule(ctx, cancel, func(*Source, harvest.Report, error) { done <- struct{}{} })
+	}()
+	<-done
+	for range 5 {
+		for _, sets := range []map[string][]int{{"stays": {0}, "a": {0, 1}, "b": {2}}, {"stays": {0, 1}}} {
+			write(sets)
+			if _, err := b.Reload(ctx); err != nil {
+				t.Fatal(err)
+			}
+			b.loops.mu.Lock()
+			running := len(b.loops.running)
+			b.loops.mu.Unlock()
+			if running != len(b.Sources()) {
+				t.Errorf("%d loops for %d Sources", running, len(b.Sources()))
+			}
+		}
+	}
+	cancel(nil)
+	<-ended
+	closeBridge(t, b)
+	server.Close()
+	goleak.VerifyNone(t, leaks)
+}

@@ -17,9 +17,10 @@ BENCHFLAGS  ?=
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+AXE         := axe-core@4.14.1
 
 # Independent peers of the tests, as Debian packages.
-DEBIAN      := libxml2-utils jing python3 python3-zeep python3-aiosmtpd swaks curl sqlite3 nginx-light unzip libhttp-oai-perl \
+DEBIAN      := libxml2-utils jing python3 python3-zeep python3-aiosmtpd swaks curl sqlite3 nginx-light unzip libhttp-oai-perl chromium \
                mandoc groff-base bash-completion
 
 .PHONY: help deps tools test race lint fuzz bench soak golden release
@@ -30,7 +31,7 @@ help: ## this list
 deps: tools ## install the tests' peers (Debian packages) and the lint tools
 	@./.ci/peers $(DEBIAN)
 
-tools: $(TOOLS)/.golangci-lint $(TOOLS)/.staticcheck $(TOOLS)/.govulncheck
+tools: $(TOOLS)/.axe-core $(TOOLS)/.golangci-lint $(TOOLS)/.staticcheck $(TOOLS)/.govulncheck
 
 # A tool is installed again when this file, and so perhaps its version, changes.
 $(TOOLS)/.golangci-lint: Makefile
@@ -39,6 +40,12 @@ $(TOOLS)/.staticcheck: Makefile
 	GOBIN=$(TOOLS) $(GO) install $(STATICCHECK) && touch $@
 $(TOOLS)/.govulncheck: Makefile
 	GOBIN=$(TOOLS) $(GO) install $(GOVULNCHECK) && touch $@
+
+# The judge of the console's pages. It comes from the npm registry and only tests use it.
+$(TOOLS)/.axe-core: Makefile
+	@mkdir -p $(TOOLS)/axe-core
+	@if command -v npm >/dev/null; then cd $(TOOLS)/axe-core && npm pack --silent $(AXE) && tar xzf axe-core-*.tgz && rm axe-core-*.tgz && touch $@; \
+	else echo "deps: npm is missing, so axe-core judges no page of the console"; fi
 
 test: ## all tests; peers that are missing are named and skipped
 	@./.ci/test $(TESTFLAGS) $(PACKAGES)

@@ -131,7 +131,7 @@ func bars(ds days) template.HTML {
 		}
 		b.WriteString(`</g>`)
 		if (len(ds)-1-i)%7 == 0 {
-			fmt.Fprintf(&b, `<text class="date" x="%.1f" y="%d">%s</text>`, min(x+step/2, width-18), height-2, dateOf(&d, "2 Jan"))
+			fmt.Fprintf(&b, `<text class="date" x="%.1f" y="%d">%s</text>`, min(x+step/2, width-22), height-2, dateOf(&d, "2 Jan"))
 		}
 	}
 	b.WriteString(`</svg>`)

@@ -26,4 +26,5 @@ for (const all of document.querySelectorAll("input[data-all]")) {
     if (time !== null) document.querySelector("footer time").replaceWith(time);
   };
   setInterval(refresh, every);
+  document.addEventListener("visibilitychange", refresh);
 })();

@@ -135,7 +135,7 @@ func TestO2(t *testing.T) {
 	t.Run("a loop longer than memory", func(t *testing.T) {
 		testenv.Heavy(t)
 		var l loop
-		const period = 3 * 2 * maxFilters * filterMost / 100
+		const period = 6 * remembered / 100
 		for n := range 10 * period {
 			doc := &Document{Records: 100, after: cursor{Token: fmt.Sprint(n)}}
 			for i := range doc.Records {
@@ -163,6 +163,9 @@ func TestO2(t *testing.T) {
 			if err := l.turned(doc); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if len(l.seen) > 2 {
+			t.Errorf("it remembers %d filters of 1 MB", len(l.seen))
 		}
 	})
 }

@@ -561,7 +561,7 @@ func (k *walker) result(ended bool) Result {
 }
 
 // loop finds out that a list does not come to an end (O2). Its memory is bounded: it
-// knows that an identifier was there before of the last 250,000 at least. Longer loops
+// knows of the last 250,000 identifiers at least that they were there before. Longer loops
 // are found by a document that is the same as one before: after a power of two of
 // documents that one is kept, and compared with each that follows.
 type loop struct {
@@ -583,7 +583,9 @@ type filter struct {
 const (
 	filterLeast = 1 << 10 // words of 64 bits
 	filterMost  = 1 << 17
-	maxFilters  = 6
+	// remembered is how many identifiers a loop knows at least. Older ones are forgotten,
+	// so that the memory of a walk does not grow beyond a quarter of a million records.
+	remembered = 2 * filterMost
 )
 
 // add reports whether an identifier is new.
@@ -602,10 +604,15 @@ func (l *loop) add(id string) bool {
 	}
 	f := l.seen[len(l.seen)-1]
 	if f.n == 2*len(f.bits) {
-		f = &filter{bits: make([]uint64, min(4*len(f.bits), filterMost))}
-		if l.seen = append(l.seen, f); len(l.seen) > maxFilters {
-			l.seen = l.seen[1:]
+		known := 0
+		for _, later := range slices.Backward(l.seen) {
+			if known += later.n; known >= remembered {
+				l.seen = []*filter{later} // it is of the last size, and full
+				break
+			}
 		}
+		f = &filter{bits: make([]uint64, min(4*len(f.bits), filterMost))}
+		l.seen = append(l.seen, f)
 	}
 	f.add(h)
 	return true

@@ -139,7 +139,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 				return err
 			}
 		}
-		if s.readers, err = kind().OpenReaders(ctx, s.path, readConnections, "cache_size(-8192)"); err != nil {
+		if s.readers, err = kind().OpenReaders(ctx, s.path, readConnections, "cache_size(-2048)"); err != nil {
 			return err
 		}
 		s.query = s.readers
@@ -167,8 +167,10 @@ func (s *Store) openWriter(ctx context.Context, found bool) (err error) {
 }
 
 // pragmas of the connection that writes. Large calls write each page once, so that a
-// larger cache gains nothing.
-func pragmas() []string { return []string{"cache_size(-8192)"} }
+// larger cache gains nothing. SQLite lends what one cache does not use to the others of
+// the process, so memory depends on the sum of all. What a statement would have to undo
+// alone is a few hundred kilobytes, which need no file.
+func pragmas() []string { return []string{"cache_size(-4096)", "temp_store(memory)"} }
 
 // Close ends the store and, in a dry run, forgets what was put in. Blobs that
 // are still open fail.

@@ -298,13 +298,15 @@ func (l *Log) openForReading(ctx context.Context) error {
 	return l.look(ctx, h, headErr)
 }
 
-// openWriter opens the one connection that writes. A cache takes twice the memory
-// that is asked for, because the driver's pieces of memory are powers of two and
+// openWriter opens the one connection that writes. A cache takes half as much memory
+// again as is asked for, because the driver's pieces of memory are powers of two and
 // a page with its header is a little more than one. Larger ones were no faster:
-// batches write in the order of the keys, and the system has a cache too.
+// batches write in the order of the keys, and the system has a cache too. What a
+// transaction changes grows with the log, and fills any cache in the end: a small one is
+// full from the first batches on.
 func (l *Log) openWriter(ctx context.Context) error {
 	w, err := kind().OpenWriter(ctx, l.path, sqlite.WriterOptions{
-		Pragmas: []string{"cache_size(-16384)", "foreign_keys(0)", "temp_store(memory)"},
+		Pragmas: []string{"cache_size(-4096)", "foreign_keys(0)", "temp_store(memory)"},
 		DryRun:  l.opt.DryRun,
 		Refuse:  l.writable,
 		BeforeCommit: func(ctx context.Context, tx *sqlite.Tx) error {

@@ -72,10 +72,10 @@ func TestDocsWayOfEntry(t *testing.T) {
 	}
 }
 
-// TestDocsRules: how-it-works.md explains every rule that a comment names.
+// TestDocsRules: terms.md explains every rule that a comment names.
 func TestDocsRules(t *testing.T) {
 	known := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^\| ([IAP]\d+) \|`).FindAllStringSubmatch(read(t, "docs/how-it-works.md"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| ([IAP]\d+) \|`).FindAllStringSubmatch(read(t, "docs/terms.md"), -1) {
 		known[m[1]] = true
 	}
 	rule := regexp.MustCompile(`[(, ]([IAP]\d+)[,)]`)
@@ -92,7 +92,7 @@ func TestDocsRules(t *testing.T) {
 				_, comment, _ := strings.Cut(line, "//")
 				for _, m := range rule.FindAllStringSubmatch(comment, -1) {
 					if !known[m[1]] {
-						t.Errorf("%s names the rule %s, which how-it-works.md does not explain", file, m[1])
+						t.Errorf("%s names the rule %s, which terms.md does not explain", file, m[1])
 					}
 				}
 			}

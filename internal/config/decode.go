@@ -69,7 +69,8 @@ type document struct {
 	folder   string         // of the file; absolute
 	lines    map[string]int // by path: set[0].source[1].url
 	problems []Problem
-	exposed  []string // files with secrets that others may read
+	exposed  []string       // files with secrets that others may read
+	defaults map[string]any // of Sources that are harvested, from [defaults]
 	// What was read of the Simple Ingest Protocol, for crossCheck.
 	services []configured[SIP]
 	targets  []configured[Target]
@@ -87,7 +88,17 @@ func (d *document) err() error {
 	if len(d.problems) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(d.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(d.problems, func(a, b Problem) int {
+		switch {
+		case a.File == b.File || a.File == "" || b.File == "":
+			return cmp.Compare(a.Line, b.Line)
+		case a.File == d.file: // which is read first
+			return -1
+		case b.File == d.file:
+			return 1
+		}
+		return cmp.Compare(a.File, b.File)
+	})
 	return &Error{Problems: d.problems}
 }
 
@@ -494,20 +505,42 @@ func (t table) secret(key string) Secret {
 			return Secret{secret}
 		}
 	case path != "":
-		data, err := os.ReadFile(t.doc.path(path))
+		file, err := t.doc.secretPath(path)
+		if err != nil {
+			t.report(key+"_file", "%v", err)
+			return Secret{}
+		}
+		data, err := os.ReadFile(file)
 		secret := strings.TrimSpace(string(data))
 		if err != nil {
 			t.report(key+"_file", "%v", err)
 		} else if secret == "" || strings.ContainsAny(secret, "\r\n") {
 			t.report(key+"_file", "%s must hold one line, the secret", path)
 		} else {
-			if st, err := os.Stat(t.doc.path(path)); err == nil && st.Mode().Perm()&0o077 != 0 {
-				t.doc.exposed = append(t.doc.exposed, t.doc.path(path))
+			if st, err := os.Stat(file); err == nil && st.Mode().Perm()&0o077 != 0 {
+				t.doc.exposed = append(t.doc.exposed, file)
 			}
 			return Secret{secret}
 		}
 	}
 	return Secret{}
+}
+
+// secretPath returns the file of a secret: a path relative to the configuration, or
+// credential:NAME, one that systemd gives to the service.
+func (d *document) secretPath(path string) (string, error) {
+	name, ok := strings.CutPrefix(path, "credential:")
+	if !ok {
+		return d.path(path), nil
+	}
+	folder := os.Getenv("CREDENTIALS_DIRECTORY")
+	switch {
+	case name == "" || name != filepath.Base(name):
+		return "", fmt.Errorf("%q is no credential; write credential: and the name that LoadCredential= gives it", path)
+	case folder == "":
+		return "", fmt.Errorf("there are no credentials of systemd ($CREDENTIALS_DIRECTORY is not set); write LoadCredential=%s:/path into the unit, or the path of a file here", name)
+	}
+	return filepath.Join(folder, name), nil
 }
 
 // defaults returns a struct with the defaults that its tags name.

@@ -146,22 +146,91 @@ func (d *document) read(t table, flags Flags) (*Config, error) {
 	t.decode(c)
 	c.Data = d.path(c.Data)
 	names := map[string]bool{}
-	for _, in := range t.tables("set", "set") {
-		set := d.set(in)
-		if names[set.Name] && set.Name != "" {
-			in.report("name", "there is another set %q; give each its own name", set.Name)
+	d.defaults = t.sourceDefaults()
+	files := append([]table{t}, t.included()...)
+	for _, file := range files {
+		file.doc.defaults = d.defaults
+		for _, in := range file.tables("set", "set") {
+			set := file.doc.set(in)
+			if names[set.Name] && set.Name != "" {
+				in.report("name", "there is another set %q; give each its own name", set.Name)
+			}
+			names[set.Name] = true
+			c.Sets = append(c.Sets, set)
 		}
-		names[set.Name] = true
-		c.Sets = append(c.Sets, set)
 	}
-	t.reportUnknown(keysOf(c))
+	for _, file := range files[1:] {
+		file.reportUnknown(map[string]bool{"set": true})
+		d.services, d.targets, d.exposed = append(d.services, file.doc.services...), append(d.targets, file.doc.targets...), append(d.exposed, file.doc.exposed...)
+	}
+	known := keysOf(c)
+	known["defaults"], known["include"] = true, true
+	t.reportUnknown(known)
 	c.exposed = d.exposed
 	if err := reach(c, t, flags); err != nil {
 		return nil, err
 	}
 	t.console(c)
 	d.crossCheck(c)
+	for _, file := range files[1:] {
+		d.problems = append(d.problems, file.doc.problems...)
+	}
 	return c, d.err()
+}
+
+// included returns the files that the key include names, in the order of the patterns and
+// of their names. They have sets and nothing else.
+func (t table) included() (all []table) {
+	for _, pattern := range t.texts("include", form("")) {
+		found, err := filepath.Glob(t.doc.path(pattern))
+		if err == nil && len(found) == 0 && !strings.ContainsAny(pattern, `*?[\`) {
+			err = errors.New("there is no such file")
+		}
+		if err != nil {
+			t.report("include", "%q: %v; write the path of a file relative to this one, or a pattern like \"conf.d/*.toml\"", pattern, err)
+		}
+		for _, file := range found {
+			if slices.ContainsFunc(all, func(other table) bool { return other.doc.file == file }) {
+				continue
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.report("include", "%v", err)
+				continue
+			}
+			doc, in, err := parse(file, data)
+			var wrong *Error
+			if errors.As(err, &wrong) {
+				t.doc.problems = append(t.doc.problems, wrong.Problems...)
+				continue
+			}
+			doc.folder = filepath.Dir(file)
+			all = append(all, in)
+		}
+	}
+	return all
+}
+
+// defaultKeys are the keys of a Source that [defaults] may have.
+const defaultKeys = "every full_every overlap max_documents hold_deletions content_hosts"
+
+// sourceDefaults returns what [defaults] has for all Sources that are harvested. What is
+// wrong with it is reported here, and nowhere else.
+func (t table) sourceDefaults() map[string]any {
+	in := t.table("defaults")
+	known := map[string]bool{}
+	for key := range strings.FieldsSeq(defaultKeys) {
+		known[key] = true
+	}
+	before := len(t.doc.problems)
+	in.reportUnknown(known)
+	s := defaults[Source]()
+	in.decode(&s)
+	in.contentHosts()
+	if len(t.doc.problems) > before {
+		return nil
+	}
+	return in.values
 }
 
 // setName is the form of a set's name.
@@ -264,6 +333,10 @@ func (d *document) source(t table, set string) Source {
 		return d.service(t, set)
 	}
 	t.reportUnknown(keysOf(Source{}))
+	own := t.values
+	t.values = map[string]any{}
+	maps.Copy(t.values, d.defaults)
+	maps.Copy(t.values, own)
 	s := defaults[Source]()
 	t.decode(&s)
 	if s.URL == "" {

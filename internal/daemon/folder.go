@@ -90,7 +90,29 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	if clock := b.clockTrouble(); clock != "" {
 		out = append(out, clock)
 	}
-	return out, err
+	former, ferr := b.formerSets(ctx)
+	for _, set := range former {
+		out = append(out, fmt.Sprintf("set %s: the configuration has none of its Sources any more: it is kept, and serve does not publish it unless the set is configured; write it into the configuration again, or end its Sources with bridge source forget", set))
+	}
+	return out, errors.Join(err, ferr)
+}
+
+// formerSets returns the sets that have Sources, of which none is configured any more.
+func (b *Bridge) formerSets(ctx context.Context) (names []string, err error) {
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sets {
+		all, err := b.Log.Sources(ctx, sets[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		if len(all) > 0 && !slices.ContainsFunc(all, func(s eventlog.Source) bool { return !s.Former }) {
+			names = append(names, sets[i].Name)
+		}
+	}
+	return names, nil
 }
 
 // clockTrouble returns what is wrong with the clock, "" if nothing is. A reading

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Sets may stand in files that the main one includes, in the order of their names; paths in
+// them are relative to them, and [defaults] counts for their Sources too.
+func TestInclude(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "conf.d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, folder, "conf.d/feed.atom", "")
+	write(t, folder, "conf.d/b.toml", "[[set]]\nname = \"b\"\n[[set.source]]\nurl = \"feed.atom\"\nevery = \"2h\"\n")
+	write(t, folder, "conf.d/a.toml", "[[set]]\nname = \"a\"\n[[set.source]]\nurl = \"http://h.example/\"\n")
+	main := "include = [\"conf.d/*.toml\", \"conf.d/a.toml\"]\n[defaults]\nevery = \"6h\"\nmax_documents = 7\ncontent_hosts = \"same\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"http://h.example/\"\ncontent_hosts = \"public\"\n"
+	c, err := Load(write(t, folder, "bridge.toml", main))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Sets) != 3 || c.Sets[0].Name != "main" || c.Sets[1].Name != "a" || c.Sets[2].Name != "b" {
+		t.Fatalf("%+v", c.Sets)
+	}
+	first, a, b := c.Sets[0].Sources[0], c.Sets[1].Sources[0], c.Sets[2].Sources[0]
+	if first.Every != 6*time.Hour || first.MaxDocuments != 7 || first.OwnContents || !a.OwnContents || a.Every != 6*time.Hour || b.Every != 2*time.Hour || b.MaxDocuments != 7 {
+		t.Errorf("%+v\n%+v\n%+v", first, a, b)
+	}
+	if want := "file://" + filepath.ToSlash(filepath.Join(folder, "conf.d", "feed.atom")); b.URL != want {
+		t.Errorf("%s, want %s", b.URL, want)
+	}
+
+	// All problems of all files are reported, each with its file and line.
+	write(t, folder, "conf.d/a.toml", "listen = \"127.0.0.1:1\"\n[[set]]\nname = \"main\"\n")
+	write(t, folder, "conf.d/b.toml", "[[set]\n")
+	_, err = Load(write(t, folder, "bridge.toml", "colour = 1\ninclude = [\"conf.d/*.toml\", \"gone.toml\"]\n[defaults]\nevery = \"soon\"\nurl = \"x\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"http://h.example/\"\n"))
+	if err == nil {
+		t.Fatal("it is accepted")
+	}
+	for _, want := range []string{"bridge.toml:1: colour: there is no such key", "bridge.toml:2: include: \"gone.toml\": there is no such file", "bridge.toml:4: defaults: every: \"soon\" is not a duration",
+		"bridge.toml:5: defaults: url: does not belong here", "a.toml:1: listen: does not belong here", "a.toml:3: set 1: name: there is another set \"main\"", "b.toml:1: "} {
+		if strings.Count(err.Error(), want) != 1 {
+			t.Errorf("%q is not said once in\n%v", want, err)
+		}
+	}
+}
+
+// A secret may be a credential of systemd.
+func TestCredential(t *testing.T) {
+	folder, credentials := t.TempDir(), t.TempDir()
+	write(t, credentials, "harvester", "open-sesame\n")
+	text := func(file string) string {
+		return write(t, folder, "bridge.toml", "[[set]]\nname = \"s\"\n[[set.source]]\nurl = \"http://h.example/\"\nuser = \"u\"\npassword_file = \""+file+"\"\n")
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
+	if _, err := Load(text("credential:harvester")); err == nil || !strings.Contains(err.Error(), "write LoadCredential=harvester:/path into the unit") {
+		t.Errorf("without systemd: %v", err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", credentials)
+	c, err := Load(text("credential:harvester"))
+	if err != nil || c.Sets[0].Sources[0].Password.Reveal() != "open-sesame" {
+		t.Errorf("%v, %v", c, err)
+	}
+	for file, want := range map[string]string{"credential:": "is no credential", "credential:../x": "is no credential", "credential:gone": "no such file"} {
+		if _, err := Load(text(file)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", file, err, want)
+		}
+	}
+}

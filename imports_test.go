@@ -126,6 +126,11 @@ var rules = map[string]rule{
 		ours: []string{"event", "internal/harvest", "internal/submission"},
 		why:  "status is the one form in which the state of all is reported: it reads nothing itself",
 	},
+	"internal/metrics": {
+		ours:  []string{"internal/harvest", "internal/status"},
+		third: []string{"github.com/prometheus/client_golang"},
+		why:   "metrics count what they are told, and read the status",
+	},
 	"internal/server": {
 		ours:  []string{"event", "oaipmh", "sip", "internal/publish", "internal/harvest", "internal/status", "internal/submission", "internal/limit", "internal/server/...", "internal/defect"},
 		third: []string{"github.com/labstack/echo"},

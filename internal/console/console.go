@@ -123,6 +123,7 @@ func (c *Console) routes() *http.ServeMux {
 		"GET /console/reviews":                  c.reviews,
 		"GET /console/reviews/{id}":             c.review,
 		"GET /console/sign-in":                  c.signInPage,
+		"GET /console/metrics":                  c.metrics,
 		"POST /console/sources/{id}/{action}":   c.actOnSource,
 		"POST /console/quarantine":              c.decideQuarantined,
 		"POST /console/reviews":                 c.decideReviews,
@@ -173,6 +174,12 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
 	c.mux.ServeHTTP(w, r)
+}
+
+// metrics answers Prometheus.
+func (c *Console) metrics(w http.ResponseWriter, r *http.Request) error {
+	c.bridge.Metrics().ServeHTTP(w, r)
+	return nil
 }
 
 // formBytes bounds a form: 500 choices take a tenth of it.

@@ -20,6 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/metrics"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
@@ -70,6 +71,7 @@ type Bridge struct {
 	requestBudget   *limit.Bytes                            // of the requests under way
 	console         console
 	diskSpace       *limit.Space // what submissions and the cache leave free of the disk
+	metrics         *metrics.Metrics
 }
 
 // Open opens the data folder of a configuration and makes its sets and Sources.
@@ -87,6 +89,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 		}
 		opt.Logger.Error("submissions are refused and documents are not cached, so that harvests can continue: free some space", "error", why)
 	}}
+	b.metrics = b.newMetrics()
 	if err := b.open(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -102,7 +105,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.Log, err = eventlog.Open(ctx, b.Config().Data, eventlog.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock()})
+	b.Log, err = eventlog.Open(ctx, b.Config().Data, eventlog.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock(), Committed: b.metrics.Committed})
 	if err != nil {
 		return err
 	}
@@ -186,7 +189,7 @@ func (b *Bridge) fetchOptions(c *config.Config) fetch.Options {
 	o := fetch.Options{
 		UserAgent: "bridge/" + b.opt.Version, Contact: c.Contact, Network: b.opt.Network,
 		PerHost: l.Connections, Rate: float64(l.Rate), ConnectTimeout: l.ConnectTimeout, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
-		Redirects: l.Redirects, HeaderBytes: l.Header, Ratio: int64(l.Ratio), Log: b.opt.Logger,
+		Redirects: l.Redirects, HeaderBytes: l.Header, Ratio: int64(l.Ratio), Log: b.opt.Logger, Asked: b.metrics.Asked,
 	}
 	if c.Proxy != "" {
 		o.Proxy, _ = url.Parse(c.Proxy) // checked by config

@@ -104,6 +104,7 @@ func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duratio
 	} else {
 		err = b.Log.SaveHarvest(ctx, s.ID, next, row)
 	}
+	b.countHarvest(s, r)
 	if errors.Is(err, eventlog.ErrFull) || errors.Is(err, eventlog.ErrStopped) {
 		return nil // it is kept in memory, and what matters was said already
 	}

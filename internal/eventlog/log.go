@@ -59,6 +59,8 @@ type Options struct {
 	// clock that never jumps, nor stops while the machine is suspended. Nil is the
 	// system's.
 	Clock func() (wall time.Time, running time.Duration)
+	// Committed, if not nil, is told how long each commit of a change took.
+	Committed func(took time.Duration)
 	// Holder describes this process to whoever finds the log locked.
 	Holder string
 	// Restored is the moment of the backup that was put into the folder just now: the log
@@ -308,7 +310,7 @@ func (l *Log) openWriter(ctx context.Context) error {
 	w, err := kind().OpenWriter(ctx, l.path, sqlite.WriterOptions{
 		Pragmas: []string{"cache_size(-4096)", "foreign_keys(0)", "temp_store(memory)"},
 		DryRun:  l.opt.DryRun,
-		Refuse:  l.writable,
+		Refuse:  l.writable, Committed: l.opt.Committed,
 		BeforeCommit: func(ctx context.Context, tx *sqlite.Tx) error {
 			return tx.Exec(ctx, "UPDATE log SET commits = commits + 1")
 		},

@@ -79,6 +79,10 @@ type Options struct {
 	// of output on; 0 is 100.
 	Ratio int64
 
+	// Asked, if not nil, is told of each request that was sent: its host, and the status
+	// of the answer, 0 when there was none.
+	Asked func(host string, status int)
+
 	// Log gets retries, and credentials that were not sent; nil discards them.
 	Log *slog.Logger
 }
@@ -289,6 +293,13 @@ func (g *Guard) sendOnce(req *http.Request, h *host) (resp *http.Response, asked
 	slot.send()
 	resp, err = g.base.RoundTrip(req.WithContext(ctx))
 	slot.answered()
+	if g.options.Asked != nil {
+		status := 0
+		if err == nil {
+			status = resp.StatusCode
+		}
+		g.options.Asked(req.URL.Host, status)
+	}
 	if err != nil {
 		cancel(nil)
 		slot.release()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -65,14 +66,17 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Range")
 	}
 	if rest, ok := strings.CutPrefix(path, "/sip/"); ok {
+		rw.route = "/sip/:set"
 		s.serveSIP(rw, withPath(r, path, rw.body), rest)
 		return
 	}
 	if s.opt.Console != nil && (path == "/console" || strings.HasPrefix(path, "/console/")) {
+		rw.route = "/console"
 		s.opt.Console.ServeHTTP(rw, withPath(r, path, rw.body))
 		return
 	}
 	if set, ok := repositoryPath(path); ok && s.opt.Repository != nil {
+		rw.route = "/sets/:set/oai"
 		s.serveRepository(rw, withPath(r, path, rw.body), set)
 		return
 	}
@@ -147,6 +151,9 @@ func (s *Server) recoverPanic(rw *responseWriter, r *http.Request) {
 
 // logRequest writes the access log, and logs answers that were cut short.
 func (s *Server) logRequest(rw *responseWriter, r *http.Request, began time.Time) {
+	if s.opt.Answered != nil {
+		s.opt.Answered(cmp.Or(rw.route, "other"), rw.status, time.Since(began))
+	}
 	if rw.err != nil {
 		level := slog.LevelDebug // the client's doing
 		if rw.readFailed {
@@ -370,6 +377,7 @@ type responseWriter struct {
 	buffers   *sync.Pool
 	body      *requestBody // of the request, nil when it has none
 	token     string       // in the request's path; no log may have it
+	route     string       // of the table of URLs, "" when there is none
 
 	status int // 0: nothing was sent
 	// answered: the server itself has answered, and what the handler writes is dropped.

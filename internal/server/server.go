@@ -146,6 +146,9 @@ type Options struct {
 	// Static: what the server answers is kept as files for another server. Pages leave
 	// out what changes without the log: Sources, submissions, and the server's health.
 	Static bool
+	// Answered, if not nil, is told of each request: its route, such as "/sets/:set/", or
+	// "other"; the status of the answer, and the time until its end.
+	Answered func(route string, status int, took time.Duration)
 	// Logger gets faults as errors, what clients do as debug; nil discards all.
 	Logger *slog.Logger
 	// Bodies is the budget of the bytes of requests under way, shared with other
@@ -274,7 +277,10 @@ func (s *Server) routes() *echo.Echo {
 		handlers["/sets/:set/"+form.Name] = s.recent(form)
 	}
 	for path, h := range handlers {
-		e.Match([]string{http.MethodGet, http.MethodHead}, path, h)
+		e.Match([]string{http.MethodGet, http.MethodHead}, path, func(c echo.Context) error {
+			c.Response().Writer.(*responseWriter).route = path
+			return h(c)
+		})
 	}
 	return e
 }

@@ -71,6 +71,8 @@ type WriterOptions struct {
 	// AfterCommit runs after its COMMIT, before any caller returns. An error goes to
 	// all callers, although what they did is durable.
 	AfterCommit func(ctx context.Context, tx *Tx) error
+	// Committed, if not nil, is told how long each COMMIT of a change took.
+	Committed func(took time.Duration)
 	// Failed is told of each error of a transaction before anybody else writes. What
 	// Refuse answers may follow from it.
 	Failed func(err error)
@@ -380,7 +382,11 @@ func (w *Writer) commit(ctx context.Context) {
 		err = w.limitLog(ctx, after-g.before)
 	}
 	if err == nil && !w.opt.DryRun {
+		began := time.Now()
 		_, err = w.conn.ExecContext(ctx, "COMMIT")
+		if changed && w.opt.Committed != nil {
+			w.opt.Committed(time.Since(began))
+		}
 	}
 	if err != nil {
 		outcome = err

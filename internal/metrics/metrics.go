@@ -1,0 +1,112 @@
+// Package metrics counts what a bridge does, in the form that Prometheus reads. What
+// is counted as it happens is a counter or a histogram of Metrics; what the state of the
+// data folder says is read when Prometheus asks (state.go).
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
+)
+
+// Options say where the state comes from.
+type Options struct {
+	Version string
+	// Status returns the state of all sets, redacted.
+	Status func(context.Context) (*status.Status, error)
+	// Sizes returns the bytes of files in the data folder, by name.
+	Sizes func() map[string]int64
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// hostsCounted bounds the label of hosts: documents may name any number of them.
+const hostsCounted = 500
+
+// Metrics counts. Its methods may be called from any goroutine.
+type Metrics struct {
+	registry *prometheus.Registry
+	harvests *prometheus.CounterVec
+	events   *prometheus.CounterVec
+	problems *prometheus.CounterVec
+	asked    *prometheus.CounterVec
+	answered *prometheus.HistogramVec
+	commits  prometheus.Histogram
+
+	mu    sync.Mutex
+	hosts map[string]bool // that have a label of their own
+}
+
+// New returns Metrics that have counted nothing.
+func New(o Options) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bridge_" + name, Help: help}, labels)
+	}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(), hosts: map[string]bool{},
+		harvests: counter("harvests_total", "Harvests that have ended since the start, by result: ok, partial or failed.", "set", "source", "result"),
+		events:   counter("events_total", "Events logged by harvests since the start, by kind: created, updated or deleted.", "set", "source", "kind"),
+		problems: counter("problems_total", "Broken rules met in harvests since the start, by rule.", "set", "source", "rule"),
+		asked:    counter("fetch_requests_total", "Requests sent to hosts since the start, by status code; code 0 is no answer.", "host", "code"),
+		answered: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "bridge_http_request_duration_seconds", Help: "Time from a request's header to the end of its answer, by route and status code.",
+			Buckets: []float64{.001, .005, .02, .1, .5, 2, 10, 60},
+		}, []string{"route", "code"}),
+		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "bridge_commit_duration_seconds", Help: "Time that a COMMIT of the log took.",
+			Buckets: []float64{.0005, .002, .01, .05, .2, 1, 5},
+		}),
+	}
+	m.registry.MustRegister(m.harvests, m.events, m.problems, m.asked, m.answered, m.commits, newState(o),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Harvested counts a harvest of a Source, which is named by set and source.
+func (m *Metrics) Harvested(set, source string, r *harvest.Report) {
+	m.harvests.WithLabelValues(set, source, r.Result().String()).Inc()
+	for kind, n := range map[string]int64{"created": r.Created, "updated": r.Updated, "deleted": r.Deleted} {
+		if n > 0 {
+			m.events.WithLabelValues(set, source, kind).Add(float64(n))
+		}
+	}
+	for _, e := range r.Examples {
+		m.problems.WithLabelValues(set, source, e.Rule).Add(float64(e.Count))
+	}
+}
+
+// Asked counts a request that was sent to a host. Status 0 is no answer.
+func (m *Metrics) Asked(host string, code int) {
+	m.mu.Lock()
+	if !m.hosts[host] {
+		if len(m.hosts) < hostsCounted {
+			m.hosts[host] = true
+		} else {
+			host = "other"
+		}
+	}
+	m.mu.Unlock()
+	m.asked.WithLabelValues(host, strconv.Itoa(code)).Inc()
+}
+
+// Answered counts a request that the server has answered.
+func (m *Metrics) Answered(route string, code int, took time.Duration) {
+	m.answered.WithLabelValues(route, strconv.Itoa(code)).Observe(took.Seconds())
+}
+
+// Committed counts a COMMIT of the log.
+func (m *Metrics) Committed(took time.Duration) { m.commits.Observe(took.Seconds()) }
+
+// Handler answers Prometheus.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: time.Minute})
+}

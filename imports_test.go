@@ -126,6 +126,10 @@ var rules = map[string]rule{
 		ours: []string{"event", "internal/harvest", "internal/submission"},
 		why:  "status is the one form in which the state of all is reported: it reads nothing itself",
 	},
+	"internal/alert": {
+		ours: []string{"internal/config", "internal/status"},
+		why:  "alerts are found in the status and told by what the daemon hands in",
+	},
 	"internal/metrics": {
 		ours:  []string{"internal/harvest", "internal/status"},
 		third: []string{"github.com/prometheus/client_golang"},

@@ -13,7 +13,7 @@ func (c *Config) Fixed(other *Config) []string {
 	mine, theirs := reflect.ValueOf(*c), reflect.ValueOf(*other)
 	for f := range mine.Type().Fields() {
 		key := f.Tag.Get("toml")
-		if key == "" || slices.Contains([]string{"set", "allow_hosts", "contact", "proxy"}, key) {
+		if key == "" || slices.Contains([]string{"set", "alert", "allow_hosts", "contact", "proxy"}, key) {
 			continue
 		}
 		if !reflect.DeepEqual(mine.FieldByIndex(f.Index).Interface(), theirs.FieldByIndex(f.Index).Interface()) {
@@ -91,6 +91,9 @@ func (c *Config) Changes(other *Config) (all []string) {
 			}
 		}
 		all = append(all, was.sourceChanges(is)...)
+	}
+	if !reflect.DeepEqual(c.Alerts, other.Alerts) {
+		all = append(all, "who is told of alerts has changed")
 	}
 	if !slices.Equal(c.AllowHosts, other.AllowHosts) || c.Contact != other.Contact || c.Proxy != other.Proxy {
 		all = append(all, "allow_hosts, contact or proxy has changed, and counts for every Source")

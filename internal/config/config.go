@@ -62,6 +62,8 @@ type Config struct {
 	Mail     Mail     `toml:"mail"`
 	Snapshot Snapshot `toml:"snapshot"`
 	Limits   Limits   `toml:"limits"`
+	// Alerts tell an operator what needs him.
+	Alerts []Alert `toml:"alert"`
 	// Sets in the order of the file. Without any, only the sets in the data folder are
 	// published.
 	Sets []Set `toml:"set"`

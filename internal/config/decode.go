@@ -339,14 +339,9 @@ func (t table) duration(key string, tag reflect.StructTag, to *time.Duration) {
 	words := strings.Fields(cmp.Or(tag.Get("range"), "1s"))
 	least, _ := time.ParseDuration(words[0])
 	most, _ := time.ParseDuration(words[len(words)-1])
-	d, err := time.ParseDuration(s)
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, dayErr := strconv.ParseUint(days, 10, 16); dayErr == nil && n < 100*366 {
-			d, err = time.Duration(n)*24*time.Hour, nil
-		}
-	}
+	d, ok := parseDuration(s)
 	switch {
-	case err != nil:
+	case !ok:
 		t.report(key, `%q is not a duration; write a number and a unit, like "90s", "10m", "1h" or "90d"`, s)
 	case d < least:
 		t.report(key, "%s is too short; write %s or more", s, words[0])
@@ -355,6 +350,17 @@ func (t table) duration(key string, tag reflect.StructTag, to *time.Duration) {
 	default:
 		*to = d
 	}
+}
+
+// parseDuration reads a duration as Go writes it, or a number of days.
+func parseDuration(s string) (time.Duration, bool) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil && n < 100*366 {
+			return time.Duration(n) * 24 * time.Hour, true
+		}
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil
 }
 
 // moment reads a point in time, or the beginning of a day in UTC: a date or time of
@@ -632,6 +638,7 @@ func headerOf(key string) string {
 		{`under a [[set.source]] of kind "sip"`, keysOf(SIP{}, Access{})},
 		{"under [[set.submit]]", keysOf(Target{})},
 		{"under [mail]", keysOf(Mail{})},
+		{"under [[alert]]", keysOf(Alert{})},
 		{"under [snapshot]", keysOf(Snapshot{})},
 		{"under [limits]", keysOf(Limits{})},
 	} {

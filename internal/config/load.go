@@ -171,6 +171,9 @@ func (d *document) read(t table, flags Flags) (*Config, error) {
 		return nil, err
 	}
 	t.console(c)
+	for _, in := range t.tables("alert", "alert") {
+		c.Alerts = append(c.Alerts, in.alert(c))
+	}
 	d.crossCheck(c)
 	for _, file := range files[1:] {
 		d.problems = append(d.problems, file.doc.problems...)

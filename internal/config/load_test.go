@@ -59,6 +59,7 @@ func TestTemplate(t *testing.T) {
 	for _, name := range []string{"feed.atom", "mods-3-8.xsd", "archive.password", "upstream.password", "submitter.password", "sip.token", "console.token"} {
 		write(t, folder, name, "open-sesame-open\n")
 	}
+	write(t, folder, "chat-webhook", "https://chat.example.org/hooks/17\n")
 	for access, keys := range map[string]string{
 		"": "nothing", AccessNone: "nothing", AccessToken: "access_token", AccessBasic: "access_(user|password)", AccessAddresses: "access_addresses",
 	} {
@@ -84,12 +85,12 @@ func TestTemplate(t *testing.T) {
 // its field is.
 func TestKeys(t *testing.T) {
 	otherwise := map[string]string{
-		"TrustedProxies": "trusted_proxies", "AllowHosts": "allow_hosts", "Prefixes": "prefix", "Sets": "set", "Sources": "source",
+		"TrustedProxies": "trusted_proxies", "AllowHosts": "allow_hosts", "Prefixes": "prefix", "Sets": "set", "Sources": "source", "Alerts": "alert",
 		"Access.Kind": "access", "Access.Token": "access_token", "Access.User": "access_user", "Access.Password": "access_password", "Access.Addresses": "access_addresses",
 		"BaseURL": "base_url", "PublicURL": "public_url", "RecordURL": "record_url", "URL": "url", "HELO": "helo", "OAISet": "oai_set", "OAIPage": "oai_page", "OAIFormats": "format", "SMTPListen": "smtp_listen", "SIPMessage": "sip_message",
 	}
 	keys := 0
-	for _, table := range []any{Config{}, Set{}, Format{}, Source{}, SIP{}, Access{}, Target{}, Mail{}, Snapshot{}, Limits{}} {
+	for _, table := range []any{Config{}, Set{}, Format{}, Source{}, SIP{}, Access{}, Target{}, Mail{}, Alert{}, Snapshot{}, Limits{}} {
 		for f := range reflect.TypeOf(table).Fields() {
 			key := f.Tag.Get("toml")
 			if key == "" {
@@ -100,7 +101,7 @@ func TestKeys(t *testing.T) {
 			if name := reflect.TypeOf(table).Name() + "." + f.Name; key != snake && key != otherwise[f.Name] && key != otherwise[name] {
 				t.Errorf("%s has the key %s", name, key)
 			}
-			if slices.Contains([]string{"set", "source", "submit", "mail", "snapshot", "limits"}, key) {
+			if slices.Contains([]string{"set", "source", "submit", "mail", "alert", "snapshot", "limits"}, key) {
 				continue
 			}
 			shown := regexp.MustCompile(`(?m)^(# )*(.*# or )?`+key+` = (.*)$`).FindAllStringSubmatch(Template(), -1)

@@ -15,6 +15,7 @@ import (
 // form returns what accepts a text of a form, and returns it as it is kept.
 func form(name string) func(string) (string, error) {
 	accept := map[string]func(string) (string, error){
+		"argument":          func(s string) (string, error) { return s, nil },
 		"base":              checkBaseURL,
 		"box":               checkBox,
 		"contact":           checkContact,

@@ -380,7 +380,7 @@ func TestAccess(t *testing.T) {
 		t.Parallel()
 		const token = "0123456789abcdef-secret"
 		s := newSite(t, func(o *console.Options) { o.Token = token })
-		for _, path := range []string{"/", "/sets", "/sources/1", "/nothing", "/quarantine/1/input"} {
+		for _, path := range []string{"/", "/sets", "/sources/1", "/nothing", "/quarantine/1/input", "/metrics"} {
 			a := s.get(path)
 			if a.StatusCode != http.StatusUnauthorized || strings.Contains(a.body, "catalogue") || len(elements(a.root, "form")) != 1 {
 				t.Errorf("%s without a token: %s\n%s", path, a.Status, a.body)
@@ -445,4 +445,13 @@ func (s *site) post(path string, pairs ...string) *answer {
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Origin", strings.TrimSuffix(s.console, console.Path))
 	return s.do(req)
+}
+
+// TestMetrics: the console answers Prometheus.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	a := newSite(t).get("/metrics")
+	if !strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") || !strings.Contains(a.body, "\nbridge_source_info{") || !strings.Contains(a.body, "\nbridge_state_readable 1\n") {
+		t.Errorf("%s\n%s", a.Status, a.body)
+	}
 }

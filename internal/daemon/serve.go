@@ -46,6 +46,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 		b.restartOnPanic(ctx, "the check of the data folder", func(ctx context.Context) { b.watchFolder(ctx, stop) })
 	})
 	group.Go(func() { b.restartOnPanic(ctx, "the count of contents", b.watchContents) })
+	group.Go(func() { b.restartOnPanic(ctx, "telling of alerts", b.alerter().Run) })
 	group.Go(func() { b.runExchange(ctx, stop, b.sip.mails) })
 	err := b.Publish(ctx, l)
 	stop(nil)

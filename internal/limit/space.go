@@ -33,6 +33,16 @@ func (e *LowError) Error() string {
 	return fmt.Sprintf("the disk of %s is nearly full: %d MiB are free, and %d MiB are kept for what must be written", e.Folder, e.Free>>20, e.Floor>>20)
 }
 
+// Free returns the free share of the disk in percent, below 0 where the system does not
+// tell.
+func (s *Space) Free() float64 {
+	free, total, err := disk(s.Folder)
+	if err != nil || total == 0 {
+		return -1
+	}
+	return 100 * float64(free) / float64(total)
+}
+
 // Low returns a *LowError while the disk is nearly full, and nil otherwise, also where
 // the system does not tell. The result is up to a second old.
 func (s *Space) Low() error {

@@ -311,6 +311,8 @@ type Mail struct {
 	To Recipient
 	// Subject is for people; "" is "Ingest disposition". A long one is cut off.
 	Subject string
+	// ContentType of Message; "" is "text/xml; charset=utf-8".
+	ContentType string
 	// Message is the whole SOAP message, in UTF-8.
 	Message []byte
 }
@@ -346,7 +348,7 @@ func (s *Sender) compose(m *Mail) ([]byte, error) {
 		{"Message-ID", "<" + m.ID + ">"},
 		{"Auto-Submitted", "auto-generated"}, // so that nobody's absence is reported
 		{"MIME-Version", "1.0"},
-		{"Content-Type", "text/xml; charset=utf-8"},
+		{"Content-Type", cmp.Or(m.ContentType, "text/xml; charset=utf-8")},
 		{"Content-Transfer-Encoding", "base64"},
 	} {
 		b = append(b, field[0]+": "+field[1]+"\r\n"...)

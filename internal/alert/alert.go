@@ -1,0 +1,248 @@
+package alert
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+)
+
+// id is the name of a receiver in the file of what it was told. A webhook may be a
+// secret.
+func id(r *config.Alert) string {
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{r.Webhook.Reveal(), r.Mail}, r.Command...), "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// name is what a receiver is called in messages.
+func name(r *config.Alert) string {
+	switch {
+	case len(r.Command) > 0:
+		return "the command " + r.Command[0]
+	case r.Mail != "":
+		return r.Mail
+	}
+	return "the webhook"
+}
+
+// Message is what a receiver is told.
+type Message struct {
+	// Bridge is the base URL of the bridge that speaks.
+	Bridge string `json:"bridge"`
+	// At is when, in UTC.
+	At time.Time `json:"at"`
+	// On are the alerts that have begun, Off those that have ended.
+	On  []Alert `json:"on"`
+	Off []Alert `json:"off"`
+}
+
+// Subject is a line for people.
+func (m *Message) Subject() string {
+	var parts []string
+	if n := len(m.On); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d new: %s", n, kinds(m.On)))
+	}
+	if n := len(m.Off); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d over: %s", n, kinds(m.Off)))
+	}
+	return "bridge: " + strings.Join(parts, "; ")
+}
+
+// kinds lists the kinds of alerts, each once.
+func kinds(all []Alert) string {
+	seen := map[string]bool{}
+	for i := range all {
+		seen[all[i].Condition] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(seen)), ", ")
+}
+
+// Text is the message for people.
+func (m *Message) Text() string {
+	var b strings.Builder
+	for _, part := range []struct {
+		title string
+		all   []Alert
+	}{{"Begun", m.On}, {"Over", m.Off}} {
+		for i := range part.all {
+			a := &part.all[i]
+			fmt.Fprintf(&b, "%s: %s, since %s\n  %s\n\n", part.title, a.Condition, a.Since.Format(time.RFC3339), a.Text)
+		}
+	}
+	fmt.Fprintf(&b, "%s, %s\n", m.Bridge, m.At.Format(time.RFC3339))
+	return b.String()
+}
+
+// Alerter tells receivers of alerts. Its Round must not run twice at a time.
+type Alerter struct {
+	// Receivers returns whom to tell; a configuration that is read again has others.
+	Receivers func() []config.Alert
+	// File keeps what each receiver was told, so that a restart tells nobody twice.
+	File string
+	// Bridge returns the base URL.
+	Bridge func() string
+	// State returns what conditions are about.
+	State func(ctx context.Context) State
+	// Send delivers a message to a receiver.
+	Send   func(ctx context.Context, to *config.Alert, m *Message) error
+	Logger *slog.Logger
+
+	told map[string]map[string]Alert // by receiver and key; nil: not read yet
+}
+
+// every is the time between two rounds.
+const every = time.Minute
+
+// Run tells receivers of alerts until ctx ends.
+func (a *Alerter) Run(ctx context.Context) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := a.Round(ctx); err != nil && ctx.Err() == nil {
+			a.Logger.Error("an alert was not told, and is told again in a minute", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Round tells each receiver what has begun and what has ended since it was last told.
+// What could not be told is told in the next round, if it still holds. A receiver is told
+// again only if the process is killed between its answer and the note of it.
+func (a *Alerter) Round(ctx context.Context) error {
+	if a.told == nil {
+		told, err := readTold(a.File)
+		if err != nil {
+			return err
+		}
+		a.told = told
+	}
+	receivers := a.Receivers()
+	if len(receivers)+len(a.told) == 0 {
+		return nil
+	}
+	s := a.State(ctx)
+	var errs []error
+	changed := false
+	ids := map[string]bool{}
+	for i := range receivers {
+		r := &receivers[i]
+		id := id(r)
+		ids[id] = true
+		now := holding(r, &s, a.told[id])
+		m := Message{Bridge: a.Bridge(), At: s.Now.UTC().Truncate(time.Second), On: beside(now, a.told[id]), Off: beside(a.told[id], now)}
+		if len(m.On)+len(m.Off) == 0 {
+			continue
+		}
+		if err := a.Send(ctx, r, &m); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name(r), err))
+			continue
+		}
+		a.told[id], changed = now, true
+	}
+	for id := range a.told {
+		if !ids[id] {
+			delete(a.told, id)
+			changed = true
+		}
+	}
+	if changed {
+		errs = append(errs, writeTold(a.File, a.told))
+	}
+	return errors.Join(errs...)
+}
+
+// holding returns the alerts that hold for a receiver, by key. One that it was told
+// stays as it was told.
+func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert {
+	now := map[string]Alert{}
+	for _, c := range r.On {
+		if _, on := told[(&Alert{Condition: c.Kind}).key()]; on && c.Kind == config.OnDisk {
+			c.Share *= 1.1 // what is at the border does not begin and end all the time
+		}
+		for _, a := range find(&c, s) {
+			if _, ok := now[a.key()]; !ok {
+				now[a.key()] = a
+			}
+		}
+	}
+	for key, a := range told {
+		if _, ok := now[key]; ok || s.Status == nil && a.Condition != config.OnDisk && a.Condition != config.OnLog {
+			now[key] = a
+		}
+	}
+	return now
+}
+
+// beside returns the alerts of one map that are not in the other, sorted.
+func beside(all, others map[string]Alert) []Alert {
+	out := []Alert{}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if _, ok := others[key]; !ok {
+			out = append(out, all[key])
+		}
+	}
+	return out
+}
+
+func readTold(file string) (map[string]map[string]Alert, error) {
+	told := map[string]map[string]Alert{}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return told, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list map[string][]Alert
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w: remove it, and the alerts that hold are told again", file, err)
+	}
+	for id, all := range list {
+		told[id] = map[string]Alert{}
+		for _, a := range all {
+			told[id][a.key()] = a
+		}
+	}
+	return told, nil
+}
+
+// writeTold replaces the file.
+func writeTold(file string, told map[string]map[string]Alert) error {
+	list := map[string][]Alert{}
+	for id, all := range told {
+		list[id] = beside(all, nil)
+	}
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".alerts-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(append(data, '\n'))
+	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}

@@ -1,0 +1,200 @@
+package alert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/status"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+func at(hours int) status.Time { return status.Time{Time: noon.Add(time.Duration(hours) * time.Hour)} }
+
+// TestConditions: each condition finds what it is about, and nothing else.
+func TestConditions(t *testing.T) {
+	all := &status.Status{
+		Warnings: []string{"the clock may have jumped"},
+		Sets: []status.Set{{
+			Name: "maps",
+			Sources: []status.Source{
+				{Name: "good", URL: "https://good.example/"},
+				{Name: "old", Former: true, Failures: 9, FailingSince: at(-900), Held: 4},
+				{Name: "paused", Failures: 9, FailingSince: at(-900), Paused: &status.Pause{}},
+				{URL: "https://bad.example/feed", Failures: 3, FailingSince: at(-25), LastError: &status.HarvestError{Text: "answers 500"}},
+				{Name: "new", Failures: 1, FailingSince: at(-1)},
+				{Name: "held", Held: 7, Gap: "page 3 is missing", Quarantined: 100},
+				{Name: "few", Quarantined: 99},
+			},
+			Submissions: []status.Peer{
+				{Direction: status.Received, URL: "/sip/maps", UnderReview: 2},
+				{Direction: status.Sent, URL: "https://library.example/sip", Failing: &status.Failure{Since: at(-30), Reason: "refuses the connection"}},
+			},
+		}},
+	}
+	s := State{Status: all, Free: 9.5, Now: noon}
+	for _, x := range []struct {
+		on   config.Condition
+		want []string
+	}{
+		{config.Condition{Kind: config.OnFailing, For: 24 * time.Hour}, []string{"https://bad.example/feed", "https://library.example/sip"}},
+		{config.Condition{Kind: config.OnFailing, For: time.Hour}, []string{"https://bad.example/feed", "new", "https://library.example/sip"}},
+		{config.Condition{Kind: config.OnHeld}, []string{"held"}},
+		{config.Condition{Kind: config.OnGap}, []string{"held"}},
+		{config.Condition{Kind: config.OnQuarantine, Count: 100}, []string{"held"}},
+		{config.Condition{Kind: config.OnReview, Count: 2}, []string{"/sip/maps"}},
+		{config.Condition{Kind: config.OnReview, Count: 3}, nil},
+		{config.Condition{Kind: config.OnDisk, Share: 10}, []string{""}},
+		{config.Condition{Kind: config.OnDisk, Share: 9}, nil},
+		{config.Condition{Kind: config.OnLog}, []string{""}},
+	} {
+		var got []string
+		for _, a := range find(&x.on, &s) {
+			got = append(got, a.Source)
+			if a.Condition != x.on.Kind || a.Text == "" || a.Since.After(noon) {
+				t.Errorf("%+v", a)
+			}
+		}
+		if !slices.Equal(got, x.want) {
+			t.Errorf("%+v: %q, want %q", x.on, got, x.want)
+		}
+	}
+	unreadable := State{Unreadable: "it is locked", Free: -1, Now: noon}
+	for kind, want := range map[string]int{config.OnFailing: 0, config.OnDisk: 0, config.OnLog: 1} {
+		if got := find(&config.Condition{Kind: kind, Share: 50}, &unreadable); len(got) != want {
+			t.Errorf("%s: %+v", kind, got)
+		}
+	}
+	if text := find(&config.Condition{Kind: config.OnFailing, For: 24 * time.Hour}, &s)[0].Text; !strings.Contains(text, "answers 500") || !strings.Contains(text, "since 2026-11-22T11:00:00Z") {
+		t.Error(text)
+	}
+}
+
+// TestOnceOnOnceOff: whatever begins and ends, however often telling fails, the state
+// cannot be read, or the process restarts: a receiver hears of each alert on and off in
+// turn, and in the end of what holds.
+func TestOnceOnOnceOff(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		folder, err := os.MkdirTemp("", "alerts-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(folder)
+		receivers := []config.Alert{
+			{On: []config.Condition{{Kind: config.OnHeld}, {Kind: config.OnGap}}, Mail: "a@example.org"},
+			{On: []config.Condition{{Kind: config.OnHeld}, {Kind: config.OnDisk, Share: 10}}, Command: []string{"/bin/true"}},
+		}
+		var s State
+		fails := false
+		heard := []map[string]bool{{}, {}}
+		alerter := func() *Alerter {
+			return &Alerter{
+				Receivers: func() []config.Alert { return receivers }, File: filepath.Join(folder, "alerts.json"), Bridge: func() string { return "https://bridge.example" },
+				State: func(context.Context) State { return s }, Logger: slog.New(slog.DiscardHandler),
+				Send: func(_ context.Context, to *config.Alert, m *Message) error {
+					if fails {
+						return errors.New("no route to host")
+					}
+					n := 0
+					if to.Mail == "" {
+						n = 1
+					}
+					for _, a := range m.On {
+						if key := a.key(); heard[n][key] {
+							t.Fatalf("%q is on twice", key)
+						}
+						heard[n][a.key()] = true
+					}
+					for _, a := range m.Off {
+						if !heard[n][a.key()] {
+							t.Fatalf("%q is over, and was never on", a.key())
+						}
+						delete(heard[n], a.key())
+					}
+					if !strings.HasPrefix(m.Subject(), "bridge: ") || len(m.On)+len(m.Off) == 0 {
+						t.Fatalf("%+v", m)
+					}
+					return nil
+				},
+			}
+		}
+		a := alerter()
+		for i := range rapid.IntRange(1, 30).Draw(t, "rounds") {
+			s = State{Now: noon.Add(time.Duration(i) * time.Minute), Free: rapid.Float64Range(5, 20).Draw(t, "free"), Unreadable: "it is locked"}
+			if rapid.IntRange(0, 4).Draw(t, "readable") > 0 {
+				set := status.Set{Name: "maps"}
+				for n := range 3 {
+					set.Sources = append(set.Sources, status.Source{Name: fmt.Sprint(n), Held: rapid.IntRange(0, 1).Draw(t, "held"), Gap: rapid.SampledFrom([]string{"", "a page"}).Draw(t, "gap")})
+				}
+				s.Status = &status.Status{Sets: []status.Set{set}}
+			}
+			if rapid.IntRange(0, 3).Draw(t, "restart") == 0 {
+				a = alerter()
+			}
+			fails = rapid.IntRange(0, 3).Draw(t, "fails") == 0
+			if err := a.Round(t.Context()); err != nil && !fails {
+				t.Fatal(err)
+			}
+		}
+		fails, s.Free = false, 50
+		s.Status = &status.Status{Sets: []status.Set{{Name: "maps", Sources: []status.Source{{Name: "0", Held: 1}}}}}
+		if err := a.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for n := range heard {
+			if len(heard[n]) != 1 || !heard[n][(&Alert{Condition: config.OnHeld, Set: "maps", Source: "0"}).key()] {
+				t.Fatalf("receiver %d believes %v", n, heard[n])
+			}
+		}
+	})
+}
+
+// TestForgottenReceivers: what a receiver was told is forgotten with it, and a damaged
+// file says what to do.
+func TestForgottenReceivers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "alerts.json")
+	told := 0
+	receivers := []config.Alert{{On: []config.Condition{{Kind: config.OnDisk, Share: 10}}, Mail: "a@example.org"}}
+	a := Alerter{
+		Receivers: func() []config.Alert { return receivers }, File: file,
+		Bridge: func() string { return "" }, State: func(context.Context) State { return State{Now: noon, Free: 1} },
+		Send: func(context.Context, *config.Alert, *Message) error { told++; return nil },
+	}
+	for range 2 {
+		if err := a.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Error(st, err)
+	}
+	receivers = nil
+	if err := a.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(file); err != nil || strings.Contains(string(data), "disk") {
+		t.Errorf("%s %v", data, err)
+	}
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh := Alerter{File: file}
+	if err := fresh.Round(t.Context()); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "remove it") {
+		t.Error(err)
+	}
+}

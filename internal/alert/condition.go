@@ -1,0 +1,102 @@
+// Package alert tells a person what needs him: it finds what a condition says of the
+// state of the sets (condition.go), and tells each receiver once when it begins and once
+// when it ends (alert.go).
+package alert
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/status"
+)
+
+// State is what conditions are about.
+type State struct {
+	Status *status.Status // redacted; nil when it could not be read
+	// Unreadable says why there is no Status.
+	Unreadable string
+	// Free is the free share of the disk of the data folder in percent, below 0 when it
+	// is not known.
+	Free float64
+	Now  time.Time
+}
+
+// Alert is a condition that holds.
+type Alert struct {
+	// Condition is its kind.
+	Condition string `json:"condition"`
+	// Set and Source say where; "" when it is about the whole.
+	Set    string `json:"set,omitempty"`
+	Source string `json:"source,omitempty"`
+	// Since is when it began, or when it was first noticed; in UTC.
+	Since time.Time `json:"since"`
+	// Text is a sentence for a person.
+	Text string `json:"text"`
+}
+
+// key tells alerts apart.
+func (a *Alert) key() string { return strings.Join([]string{a.Condition, a.Set, a.Source}, "\x00") }
+
+// find returns the alerts of a condition, in the order of the status.
+func find(c *config.Condition, s *State) (out []Alert) {
+	add := func(set, source string, since time.Time, format string, args ...any) {
+		out = append(out, Alert{Condition: c.Kind, Set: set, Source: source, Since: cmp.Or(since, s.Now).UTC().Truncate(time.Second), Text: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case c.Kind == config.OnDisk && s.Free >= 0 && s.Free < c.Share:
+		add("", "", time.Time{}, "only %.1f%% of the disk of the data folder is free: free some space, or give it a larger disk", s.Free)
+	case c.Kind == config.OnLog && s.Status == nil:
+		add("", "", time.Time{}, "the state of the log cannot be read: %s", s.Unreadable)
+	case c.Kind == config.OnLog && len(s.Status.Warnings) > 0:
+		add("", "", time.Time{}, "%s", strings.Join(s.Status.Warnings, "; "))
+	}
+	if s.Status == nil {
+		return out
+	}
+	for i := range s.Status.Sets {
+		set := &s.Status.Sets[i]
+		for j := range set.Sources {
+			ofSource(c, s, set.Name, &set.Sources[j], add)
+		}
+		for j := range set.Submissions {
+			ofPeer(c, s, set.Name, &set.Submissions[j], add)
+		}
+	}
+	return out
+}
+
+// ofSource finds the alerts of a Source.
+func ofSource(c *config.Condition, s *State, set string, src *status.Source, add func(set, source string, since time.Time, format string, args ...any)) {
+	if src.Former {
+		return
+	}
+	name := cmp.Or(src.Name, src.URL)
+	switch {
+	case c.Kind == config.OnFailing && !src.FailingSince.IsZero() && src.Paused == nil && s.Now.Sub(src.FailingSince.Time) >= c.For:
+		why := ""
+		if src.LastError != nil {
+			why = ": " + src.LastError.Text
+		}
+		add(set, name, src.FailingSince.Time, "%s (set %s) has failed since %s%s", name, set, src.FailingSince.UTC().Format(time.RFC3339), why)
+	case c.Kind == config.OnHeld && src.Held > 0:
+		add(set, name, time.Time{}, "%d deletions of %s (set %s) are held: look with bridge source show, then release them or not with bridge source release", src.Held, name, set)
+	case c.Kind == config.OnGap && src.Gap != "":
+		add(set, name, time.Time{}, "a document of %s (set %s) is missing: %s", name, set, src.Gap)
+	case c.Kind == config.OnQuarantine && int64(src.Quarantined) >= c.Count:
+		add(set, name, time.Time{}, "%d bad inputs of %s (set %s) are in quarantine: look with bridge quarantine ls", src.Quarantined, name, set)
+	}
+}
+
+// ofPeer finds the alerts of the submissions with one peer.
+func ofPeer(c *config.Condition, s *State, set string, p *status.Peer, add func(set, source string, since time.Time, format string, args ...any)) {
+	switch {
+	case p.Former:
+	case c.Kind == config.OnFailing && p.Failing != nil && s.Now.Sub(p.Failing.Since.Time) >= c.For:
+		add(set, p.URL, p.Failing.Since.Time, "the ingest server %s (set %s) has failed since %s: %s", p.URL, set, p.Failing.Since.UTC().Format(time.RFC3339), p.Failing.Reason)
+	case c.Kind == config.OnReview && p.UnderReview >= c.Count:
+		add(set, p.URL, time.Time{}, "%d submissions to set %s wait for a reviewer: look with bridge submission ls", p.UnderReview, set)
+	}
+}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/alert"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/sip/mail"
+)
+
+// alertTime bounds the telling of one receiver.
+const alertTime = time.Minute
+
+// alerter tells operators of what needs them.
+func (b *Bridge) alerter() *alert.Alerter {
+	mailer := b.mailer()
+	return &alert.Alerter{
+		Receivers: func() []config.Alert { return b.Config().Alerts }, File: filepath.Join(b.Config().Data, "alerts.json"), Logger: b.opt.Logger,
+		Bridge: func() string { return b.base }, State: b.alertState,
+		Send: func(ctx context.Context, to *config.Alert, m *alert.Message) error {
+			ctx, cancel := context.WithTimeout(ctx, alertTime)
+			defer cancel()
+			switch {
+			case to.Mail != "":
+				_, domain, _ := strings.Cut(b.Config().Mail.From, "@")
+				return mailer.Send(ctx, &mail.Mail{ID: "alert-" + rand.Text() + "@" + domain, To: mail.Recipient{Address: to.Mail},
+					Subject: m.Subject(), ContentType: "text/plain; charset=utf-8", Message: []byte(m.Text())})
+			case len(to.Command) > 0:
+				return runAlert(ctx, to.Command, m)
+			}
+			return b.postAlert(ctx, to.Webhook.Reveal(), m)
+		},
+	}
+}
+
+// alertState is what alerts are about now.
+func (b *Bridge) alertState(ctx context.Context) alert.State {
+	s := alert.State{Free: b.diskSpace.Free(), Now: b.now()}
+	var err error
+	if s.Status, err = b.Status(ctx); err != nil {
+		s.Status, s.Unreadable = nil, err.Error()
+	}
+	return s
+}
+
+// runAlert gives a message to a command.
+func runAlert(ctx context.Context, command []string, m *alert.Message) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the operator's command
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(append(body, '\n')), &out, &out, time.Second
+	if err := cmd.Run(); err != nil {
+		text := strings.TrimSpace(out.String())
+		return fmt.Errorf("%w: %s", err, text[:min(len(text), 500)])
+	}
+	return nil
+}
+
+// postAlert posts a message to a URL, which may be a secret: errors do not name it.
+func (b *Bridge) postAlert(ctx context.Context, url string, m *alert.Message) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("its URL is not one")
+	}
+	req.Header.Set("Content-Type", "application/json")
+	guard := b.generation.Load().guard.With(b.typed(url))
+	defer guard.Close()
+	resp, err := guard.Client("").Do(req)
+	if err != nil {
+		return fmt.Errorf("posting to %s: %w", req.URL.Host, errors.Unwrap(err))
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s answers %s", req.URL.Host, resp.Status)
+	}
+	return nil
+}

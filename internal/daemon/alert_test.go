@@ -1,0 +1,180 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/mail"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"github.com/pmh-bridge/bridge/internal/alert"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// inbox is a mail server that keeps what it gets.
+type inbox struct {
+	mu    sync.Mutex
+	mails []string
+}
+
+func (in *inbox) NewSession(*smtp.Conn) (smtp.Session, error) { return mailSession{in}, nil }
+
+func (in *inbox) all() []string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return append([]string(nil), in.mails...)
+}
+
+type mailSession struct{ in *inbox }
+
+func (mailSession) Mail(string, *smtp.MailOptions) error { return nil }
+func (mailSession) Rcpt(string, *smtp.RcptOptions) error { return nil }
+func (mailSession) Reset()                               {}
+func (mailSession) Logout() error                        { return nil }
+func (s mailSession) Data(r io.Reader) error {
+	data, err := io.ReadAll(r)
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	s.in.mails = append(s.in.mails, string(data))
+	return err
+}
+
+// TestAlertOnceOnOnceOff: a Source that fails for long is told of once by command,
+// webhook and mail, and once that it is over, also when bridge restarts in between.
+func TestAlertOnceOnOnceOff(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	broken.Store(true)
+	feed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken.Load() {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, smallFeed)
+	}))
+	defer feed.Close()
+	var posted []string
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		posted = append(posted, string(data)) // one request at a time
+	}))
+	defer hook.Close()
+	in := &inbox{}
+	relay := smtp.NewServer(in)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer relay.Close()
+	go func() { _ = relay.Serve(l) }()
+
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("hook", hook.URL+"/secret")
+	printed := filepath.Join(folder, "printed")
+	file := write("bridge.toml", fmt.Sprintf(`
+data = "data"
+base_url = "https://bridge.example.org"
+[mail]
+relay = "%s"
+[[alert]]
+on = ["failing:12h"]
+command = ["/bin/sh", "-c", "cat >> \"$0\"", "%s"]
+[[alert]]
+on = ["failing:12h"]
+webhook_file = "hook"
+[[alert]]
+on = ["failing:12h"]
+mail = "ops@example.org"
+[[set]]
+name = "main"
+content = "reference"
+[[set.source]]
+name = "campus"
+kind = "feed"
+url = "%s"
+`, l.Addr(), printed, feed.URL))
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	// round harvests, restarts, and looks for alerts twice.
+	round := func(later time.Duration) {
+		t.Helper()
+		now = now.Add(later)
+		for range 2 {
+			h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.setBaseURL(c.BaseURL)
+			if _, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{}); (err != nil) != broken.Load() {
+				t.Fatal(err)
+			}
+			if err := h.alerter().Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			closeBridge(t, h)
+		}
+	}
+	told := func() (byCommand, byHook []string, byMail []string) {
+		data, _ := os.ReadFile(printed)
+		return strings.Split(strings.TrimSpace(string(data)), "\n"), posted, in.all()
+	}
+	round(0)
+	if _, byHook, byMail := told(); len(byHook)+len(byMail) != 0 {
+		t.Fatalf("told too early: %q %q", byHook, byMail)
+	}
+	round(13 * time.Hour)
+	broken.Store(false)
+	round(time.Hour)
+	round(time.Hour)
+
+	byCommand, byHook, byMail := told()
+	if len(byCommand) != 2 || len(byHook) != 2 || len(byMail) != 2 {
+		t.Fatalf("told %d, %d and %d times:\n%q\n%q\n%q", len(byCommand), len(byHook), len(byMail), byCommand, byHook, byMail)
+	}
+	for _, texts := range [][]string{byCommand, byHook} {
+		for i, text := range texts {
+			var m alert.Message
+			if err := json.Unmarshal([]byte(text), &m); err != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
+			on, off := m.On, m.Off
+			if i == 1 {
+				on, off = off, on
+			}
+			if len(on) != 1 || len(off) != 0 || on[0].Source != "campus" || on[0].Set != "main" || !strings.Contains(on[0].Text, "404") || m.Bridge != "https://bridge.example.org" {
+				t.Errorf("%s", text)
+			}
+		}
+	}
+	for i, subject := range []string{"bridge: 1 new: failing", "bridge: 1 over: failing"} {
+		m, err := mail.ReadMessage(strings.NewReader(byMail[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Header.Get("Subject"); got != subject || !strings.HasPrefix(m.Header.Get("Content-Type"), "text/plain") {
+			t.Errorf("%q", m.Header)
+		}
+	}
+}

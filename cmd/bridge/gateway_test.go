@@ -34,7 +34,7 @@ import (
 func TestGateway(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := testenv.Rounds(t, 100, 1000)
+	rounds := testenv.Rounds(t, 40, 1000)
 	t.Run("doubts are settled", func(t *testing.T) {
 		t.Parallel()
 		k := newChain(t, true)

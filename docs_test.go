@@ -47,6 +47,19 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
+// TestDocsLength: no page is too long to be read, but for the one that is generated.
+func TestDocsLength(t *testing.T) {
+	files, err := filepath.Glob("docs/*.md")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		if n := strings.Count(read(t, file), "\n"); n > 300 && file != "docs/conformance.md" {
+			t.Errorf("%s has %d lines: split it", file, n)
+		}
+	}
+}
+
 // TestDocsWayOfEntry: the comment of each package on the way from an entry to a url names
 // the package's functions on it, in their order.
 func TestDocsWayOfEntry(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/html"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/console"
@@ -134,10 +135,19 @@ access_addresses = ["127.0.0.1", "::1"]
 	s.harvestAll()
 	s.catalogue.Update(fixtures.Record{Name: s.catalogue.Live()[0].Name, Title: "Another title"})
 	s.instruments.SetTime(time.Now())
-	for _, change := range s.instruments.Live() {
+	for _, change := range s.instruments.Live()[1:] { // of all together a person alone decides
 		s.instruments.Delete(change.Name)
 	}
 	s.harvestAll()
+	for _, src := range s.bridge.Sources() { // nothing is due while a test looks
+		plan, err := s.bridge.Log.Schedule(t.Context(), src.ID)
+		if plan.Next = event.MicrosOf(time.Now().Add(time.Hour)); err == nil {
+			err = s.bridge.Log.SaveSchedule(t.Context(), src.ID, plan, false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.bridge.Serve(ctx, public, nil) }()

@@ -176,11 +176,16 @@ func (c *Console) records(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	if p.Exact != nil {
+		p.Whole = true
+		c.write(w, r, http.StatusOK, "records", &page{Title: "Records of " + cmp.Or(set.Title, set.Name), Section: "sets", Body: p})
+		return nil
+	}
 	until, text, seen := time.Now().Add(searchTime), strings.ToLower(p.Text), map[string]bool{}
 	last, err := c.bridge.Log.Back(ctx, set.Name, before, func(e *event.Event) bool {
 		p.Looked++
 		p.Back = e.Observed
-		if e.Kind != event.Rejected && !seen[e.Record] && (p.Exact == nil || p.Exact.Record != e.Record) &&
+		if e.Kind != event.Rejected && !seen[e.Record] &&
 			(text == "" || contains(e.Record, text) || contains(e.Title, text)) {
 			seen[e.Record] = true
 			p.Found = append(p.Found, eventRowOf(e))

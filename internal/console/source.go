@@ -172,6 +172,7 @@ type heldPage struct {
 	sourceRow
 	Records       []heldRecord
 	After         int64 // for the next page, 0 when there is none
+	ByTime        bool  // some of these are released when time has passed
 	HoldDeletions time.Duration
 }
 
@@ -205,6 +206,7 @@ func (c *Console) held(w http.ResponseWriter, r *http.Request) error {
 		p.After = held[perPage-1].Number
 	}
 	for _, h := range held {
+		p.ByTime = p.ByTime || !h.Person
 		one := heldRecord{Record: h.Record, Since: h.Since, Person: h.Person}
 		if ev, err := c.bridge.Log.Record(r.Context(), row.Set, event.Key(h.Record)); err == nil {
 			one.Title = ev.Title

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -21,6 +22,9 @@ import (
 func statusCommand() *cobra.Command {
 	cmd := command("status")
 	in := newInputs(cmd)
+	set := addSet(cmd)
+	var failing bool
+	cmd.Flags().BoolVar(&failing, "failing", false, "only Sources that fail")
 	asJSON := cmd.Flags().Bool("json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
@@ -28,20 +32,279 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := onlySet(s, *set); err != nil {
+				return err
+			}
+			if failing {
+				for i := range s.Sets {
+					s.Sets[i].Sources = slices.DeleteFunc(s.Sets[i].Sources, func(src status.Source) bool { return src.State != status.Failing })
+				}
+			}
 			if *asJSON {
-				return printJSON(w, s)
+				err = printJSON(w, s)
+			} else {
+				printStatus(w, s, failing, b.PathWarning())
 			}
-			for _, text := range s.Warnings {
-				fmt.Fprintf(w, "WARNING: %s\n", text)
+			if err == nil && s.Summary.Fails() {
+				err = &exitError{status: exitPartly}
 			}
-			printStatus(w, s.Sets)
-			if text := b.PathWarning(); text != "" {
-				fmt.Fprintf(w, "warning: %s\n", text)
-			}
-			return nil
+			return err
 		})
 	}
 	return cmd
+}
+
+// onlySet leaves out all sets but the one with a name; "" is all.
+func onlySet(s *status.Status, name string) error {
+	if name == "" {
+		return nil
+	}
+	s.Sets = slices.DeleteFunc(s.Sets, func(set status.Set) bool { return set.Name != name })
+	if len(s.Sets) == 0 {
+		return fmt.Errorf("there is no set %q here: see bridge status", name)
+	}
+	s.Summary = status.Summarize(s.Sets)
+	return nil
+}
+
+// printStatus prints a summary, a line for each Source, those that fail first, and a line
+// for each set. Of one set alone it prints all, unless only what fails is wanted.
+func printStatus(w io.Writer, s *status.Status, failing bool, warning string) {
+	for _, text := range s.Warnings {
+		fmt.Fprintf(w, "WARNING: %s\n", text)
+	}
+	if warning != "" {
+		fmt.Fprintf(w, "warning: %s\n", warning)
+	}
+	if len(s.Sets) == 0 {
+		fmt.Fprintln(w, "no sets yet: harvest something first, like: bridge harvest https://data.example.org/feed.atom")
+		return
+	}
+	printSummary(w, &s.Summary)
+	printSourceLines(w, s.Sets)
+	if failing {
+		return
+	}
+	fmt.Fprintln(w)
+	for i := range s.Sets {
+		printSet(w, &s.Sets[i], len(s.Sets) == 1)
+	}
+}
+
+func printSummary(w io.Writer, s *status.Summary) {
+	parts := []string{fmt.Sprintf("%d ok", s.OK)}
+	add := func(n int, one, many string) {
+		if n > 0 {
+			parts = append(parts, plural(n, one, many))
+		}
+	}
+	count := func(n int, what string) { add(n, what, what) }
+	count(s.Failing, "failing")
+	count(s.Waiting, "waiting")
+	count(s.Paused, "paused")
+	count(s.Former, "no longer configured")
+	line := plural(s.Sources, "Source", "Sources") + ": " + strings.Join(parts, ", ")
+	if s.Servers > 0 {
+		line += "; " + plural(s.Servers, "ingest server fails", "ingest servers fail")
+	}
+	if s.Dumps > 0 {
+		line += "; the dumps of " + plural(s.Dumps, "set", "sets") + " cannot be made"
+	}
+	fmt.Fprintln(w, line)
+	parts = nil
+	add(s.Held, "deletion held", "deletions held")
+	add(s.Gaps, "gap", "gaps")
+	count(s.Quarantined, "quarantined")
+	count(s.Moved, "moved")
+	count(s.Former, "no longer configured")
+	count(int(s.Reviews), "under review")
+	count(int(s.InDoubt), "in doubt")
+	count(int(s.Unresolved), "unresolved")
+	count(int(s.Conflicts), "contradicted")
+	if len(parts) > 0 {
+		fmt.Fprintf(w, "needs a person: %s\n", strings.Join(parts, ", "))
+	}
+}
+
+// lineWidth is how many characters the lines of Sources have at most, and nameWidth their
+// names.
+const (
+	lineWidth = 120
+	nameWidth = 44
+)
+
+// printSourceLines prints a line for each Source and each ingest server that fails, in the
+// order of their states.
+func printSourceLines(w io.Writer, sets []status.Set) {
+	type line struct {
+		state      status.State
+		name, text string
+	}
+	var lines []line
+	width := 0
+	for i := range sets {
+		for j := range sets[i].Sources {
+			s := &sets[i].Sources[j]
+			lines = append(lines, line{s.State, fit(sourceTitle(s), nameWidth), sourceLine(s)})
+		}
+		for _, p := range sets[i].Submissions {
+			if p.Failing != nil && !p.Former {
+				lines = append(lines, line{status.Failing, fit(sets[i].Name+" to "+p.URL, nameWidth), fmt.Sprintf("since %s: %s", minute(p.Failing.Since.Time), withoutURL(p.Failing.Reason, p.URL))})
+			}
+		}
+	}
+	for _, l := range lines {
+		width = max(width, utf8.RuneCountInString(l.name))
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.state.Order(), b.state.Order()) })
+	for _, l := range lines {
+		text := fmt.Sprintf("%-7s  %-*s  %s", l.state, width, l.name, oneLine(l.text))
+		if utf8.RuneCountInString(text) > lineWidth {
+			text = string([]rune(text)[:lineWidth-1]) + "…"
+		}
+		fmt.Fprintln(w, text)
+	}
+}
+
+// sourceTitle names a Source as commands take it: SET/NAME, or SET and URL.
+func sourceTitle(s *status.Source) string {
+	if s.Name != "" {
+		return s.Set + "/" + s.Name
+	}
+	return s.Set + " " + s.URL
+}
+
+// fit cuts the middle out of a text that is longer than so many characters.
+func fit(text string, most int) string {
+	runes := []rune(text)
+	if len(runes) <= most {
+		return text
+	}
+	return string(runes[:most/2]) + "…" + string(runes[len(runes)-(most-most/2-1):])
+}
+
+// minute returns a time for the lines of a table; never of the zero time.
+func minute(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format("2006-01-02 15:04Z")
+}
+
+// sourceLine says in a line how a Source fares.
+func sourceLine(s *status.Source) string {
+	next := ""
+	if !s.Next.IsZero() && s.Underway == nil {
+		next = ", next " + minute(s.Next.Time)
+	}
+	attention := needs(s)
+	switch s.State {
+	case status.Failing:
+		text := "since " + minute(s.FailingSince.Time)
+		if s.Failures > 1 {
+			text += fmt.Sprintf(", %d in a row", s.Failures)
+		}
+		return text + attention + ": " + failureText(s)
+	case status.Paused:
+		until := ""
+		if !s.Paused.Until.IsZero() {
+			until = ", until " + minute(s.Paused.Until.Time)
+		}
+		return "since " + minute(s.Paused.Since.Time) + until + attention + reasonText(s.Paused.Reason)
+	case status.Former:
+		return "no longer configured; end it with bridge source forget" + attention
+	}
+	switch r := s.Last; {
+	case s.Underway != nil:
+		return "harvested since " + minute(s.Underway.Started) + attention + ": " + progressText(&s.Underway.Progress) + "; " + doingText(&s.Underway.Progress)
+	case s.Kind == harvest.SIP:
+		return "it calls bridge" + attention
+	case r != nil && r.Withheld:
+		return "the Source has not harvested all its own Sources yet" + next + attention
+	case r == nil && s.LastSuccess.IsZero():
+		return "not harvested yet" + next + attention
+	case s.LastSuccess.IsZero():
+		return "not harvested to its end yet" + next + attention
+	case r != nil && r.Events() > 0:
+		return minute(s.LastSuccess.Time) + ", " + plural(int(r.Events()), "event", "events") + next + attention
+	}
+	return minute(s.LastSuccess.Time) + next + attention
+}
+
+// needs lists what waits of a Source, and for whom.
+func needs(s *status.Source) string {
+	text := ""
+	count := func(n int, what string) {
+		if n > 0 {
+			text += fmt.Sprintf("; %d %s", n, what)
+		}
+	}
+	count(s.Held, "HELD")
+	if s.Gap != "" {
+		text += "; GAP"
+	}
+	count(s.Quarantined, "quarantined")
+	count(s.Pending, "pending")
+	if s.Moved != "" {
+		text += "; moved"
+	}
+	return text
+}
+
+// failureText is the newest error of a Source.
+func failureText(s *status.Source) string {
+	if s.LastError == nil {
+		return "it fails"
+	}
+	return withoutURL(s.LastError.Text, s.URL)
+}
+
+// withoutURL leaves out of an error the URL that its line has already.
+func withoutURL(text, url string) string {
+	return strings.NewReplacer("Get \""+url+"\": ", "", "Post \""+url+"\": ", "", " at "+url+": ", ": ", url+": ", "", url+":", "").Replace(text)
+}
+
+// printSet prints the numbers of a set: in a line, or with all that there is of it.
+func printSet(w io.Writer, s *status.Set, whole bool) {
+	last := ""
+	if s.Events > 0 {
+		last = ", last change " + stamp(s.Newest)
+	}
+	line := fmt.Sprintf("%s (%s): %s, %s%s", s.Name, s.Content, plural(int(s.Records), "record", "records"), plural(int(s.Events), "event", "events"), last)
+	if !whole && s.Partial {
+		line += "; PARTIAL"
+	}
+	if !whole && s.Dumps != nil && len(s.Dumps.Faults) > 0 {
+		line += "; DUMP FAILED"
+	}
+	fmt.Fprintln(w, line)
+	if !whole {
+		return
+	}
+	switch {
+	case s.Partial:
+		fmt.Fprintf(w, "  PARTIAL: not all of its Sources were read to the end yet; Resource List and complete feed answer 503 until then\n")
+	case s.SnapshotSeq == s.LastSeq:
+		fmt.Fprintf(w, "  Resource List: up to date (Seq %d)\n", s.LastSeq)
+	case s.SnapshotSeq == 0:
+		fmt.Fprintf(w, "  Resource List: none yet; bridge serve makes it\n")
+	default:
+		fmt.Fprintf(w, "  Resource List: Seq %d of %d\n", s.SnapshotSeq, s.LastSeq)
+	}
+	if d := s.Dumps; d != nil {
+		if d.Seq == 0 {
+			fmt.Fprintf(w, "  Resource Dump: none yet; bridge serve makes it\n")
+		} else {
+			fmt.Fprintf(w, "  Resource Dump: Seq %d of %d\n", d.Seq, s.LastSeq)
+		}
+		fmt.Fprintf(w, "  Change Dump: %d of %s\n", d.Packed, plural(d.Segments, "closed segment", "closed segments"))
+		for _, fault := range d.Faults {
+			fmt.Fprintf(w, "  DUMP FAILED: %s\n", fault)
+		}
+	}
+	for i := range s.Submissions {
+		printPeer(w, s.Name, &s.Submissions[i])
+	}
 }
 
 // printPeer prints the submissions of a service, or to one ingest server.
@@ -97,146 +360,4 @@ func countsText(counts map[string]int64) string {
 		return "none yet"
 	}
 	return strings.Join(parts, ", ")
-}
-
-func printStatus(w io.Writer, sets []status.Set) {
-	if len(sets) == 0 {
-		fmt.Fprintln(w, "no sets yet: harvest something first, like: bridge harvest https://data.example.org/feed.atom")
-	}
-	for _, s := range sets {
-		last := ""
-		if s.Events > 0 {
-			last = ", last change " + stamp(s.Newest)
-		}
-		fmt.Fprintf(w, "%s (%s): %s, %s%s\n", s.Name, s.Content, plural(int(s.Records), "record", "records"), plural(int(s.Events), "event", "events"), last)
-		switch {
-		case s.Partial:
-			fmt.Fprintf(w, "  PARTIAL: not all of its Sources were read to the end yet; Resource List and complete feed answer 503 until then\n")
-		case s.SnapshotSeq == s.LastSeq:
-			fmt.Fprintf(w, "  Resource List: up to date (Seq %d)\n", s.LastSeq)
-		case s.SnapshotSeq == 0:
-			fmt.Fprintf(w, "  Resource List: none yet; bridge serve makes it\n")
-		default:
-			fmt.Fprintf(w, "  Resource List: Seq %d of %d\n", s.SnapshotSeq, s.LastSeq)
-		}
-		if d := s.Dumps; d != nil {
-			if d.Seq == 0 {
-				fmt.Fprintf(w, "  Resource Dump: none yet; bridge serve makes it\n")
-			} else {
-				fmt.Fprintf(w, "  Resource Dump: Seq %d of %d\n", d.Seq, s.LastSeq)
-			}
-			fmt.Fprintf(w, "  Change Dump: %d of %s\n", d.Packed, plural(d.Segments, "closed segment", "closed segments"))
-			for _, fault := range d.Faults {
-				fmt.Fprintf(w, "  DUMP FAILED: %s\n", fault)
-			}
-		}
-		for i := range s.Sources {
-			printSource(w, &s.Sources[i], len(s.Sources) > 1)
-		}
-		for i := range s.Submissions {
-			printPeer(w, s.Name, &s.Submissions[i])
-		}
-	}
-}
-
-// printSource prints the state of a Source; several: its set has others, so commands
-// must name it.
-func printSource(w io.Writer, s *status.Source, several bool) {
-	fmt.Fprintf(w, "  %s %s\n", cmp.Or(s.Kind, "(kind not known yet)"), strings.TrimSpace(s.Name+" "+s.URL))
-	if s.Former {
-		fmt.Fprintf(w, "    NO LONGER CONFIGURED: its records stay; end it with: bridge source forget %s %s\n", s.Set, cmp.Or(s.Name, quoted(s.URL)))
-	}
-	fmt.Fprintf(w, "    %s\n", harvestedText(s))
-	which := s.Set
-	if several {
-		which += " " + cmp.Or(s.Name, quoted(s.URL))
-	}
-	if r := s.Last; r != nil {
-		what := fmt.Sprintf("%s, %s", plural(int(r.Entries), "entry", "entries"), plural(int(r.Events()), "event", "events"))
-		if r.NotModified {
-			what = "not modified"
-		}
-		fmt.Fprintf(w, "    last harvest %s, took %s: %s\n", stamp(r.Started), r.Ended.Sub(r.Started).Round(time.Millisecond), what)
-		printFindings(w, "    ", &r.Report)
-		for _, warning := range r.Warnings {
-			fmt.Fprintf(w, "    warning: %s\n", warning)
-		}
-		if r.Error != "" {
-			fmt.Fprintf(w, "    FAILED: %s\n", dropRepeat(r.Error))
-		}
-	}
-	if u := s.Underway; u != nil {
-		fmt.Fprintf(w, "    being harvested since %s: %s\n", stamp(u.Started), progressText(&u.Progress)+"; "+doingText(&u.Progress))
-	}
-	if s.Unfinished && s.Underway == nil {
-		fmt.Fprintf(w, "    a harvest was interrupted; the next one continues it\n")
-	}
-	if p := s.Paused; p != nil {
-		until := "it is resumed with bridge source resume " + which
-		if !p.Until.IsZero() {
-			until = stamp(p.Until.Time)
-		}
-		fmt.Fprintf(w, "    PAUSED since %s until %s%s\n", stamp(p.Since.Time), until, reasonText(p.Reason))
-	}
-	if !s.Next.IsZero() && s.Underway == nil && s.Paused == nil {
-		after := ""
-		switch r := s.Last; {
-		case r != nil && r.Error != "" && s.Next.Equal(r.RetryAfter.Truncate(time.Microsecond)):
-			after = fmt.Sprintf(" (the Source asks for that with Retry-After; %d failed in a row)", s.Failures)
-		case s.Failures > 1:
-			after = fmt.Sprintf(" (%d have failed in a row)", s.Failures)
-		}
-		fmt.Fprintf(w, "    next harvest %s%s\n", stamp(s.Next.Time), after)
-	}
-	if s.Pending > 0 {
-		fmt.Fprintf(w, "    pending: %d (%d of them published without some of their representations)\n", s.Pending, s.PartialRecords)
-		for _, why := range s.Waits {
-			fmt.Fprintf(w, "      %s\n", oneLine(dropRepeat(why)))
-		}
-		if more := s.Pending - len(s.Waits); more > 0 {
-			fmt.Fprintf(w, "      and %d more\n", more)
-		}
-	}
-	if s.Held > 0 {
-		fmt.Fprintf(w, "    HELD deletions: %d; apply them with: bridge source release %s\n", s.Held, which)
-	}
-	if s.Quarantined > 0 {
-		fmt.Fprintf(w, "    quarantined: %d; see: bridge quarantine ls --set %s\n", s.Quarantined, s.Set)
-	}
-	if s.Dropped > 0 {
-		fmt.Fprintf(w, "    dropped from quarantine: %s, to make room for newer ones\n", plural(s.Dropped, "bad input", "bad inputs"))
-	}
-	if s.Gap != "" {
-		fmt.Fprintf(w, "    GAP: %s\n    if it will not come back: bridge source accept-gap %s\n", dropRepeat(s.Gap), which)
-	}
-}
-
-// reasonText is the end of a line that has a reason, "" when there is none.
-func reasonText(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + oneLine(reason)
-}
-
-// quoted returns a URL as it is typed in a shell.
-func quoted(url string) string {
-	if strings.ContainsAny(url, "*?&;") {
-		return "'" + url + "'"
-	}
-	return url
-}
-
-// harvestedText returns how far a Source was harvested. One that states no times, such
-// as a plain sitemap, has no mark.
-func harvestedText(s *status.Source) string {
-	switch r := s.Last; {
-	case s.Kind == harvest.SIP:
-		return "it calls bridge; nothing is harvested"
-	case s.Mark.Known():
-		return "harvested up to " + s.Mark.String()
-	case r != nil && r.Error == "" && s.Gap == "" && !s.Unfinished && (r.NotModified || r.Documents > 0):
-		return "harvested to its end; it states no times"
-	}
-	return "never harvested to its end"
 }

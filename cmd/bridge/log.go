@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,26 +21,91 @@ func logCommand() *cobra.Command {
 	cmd := command("log")
 	var after int64
 	var follow bool
+	var f logFilter
 	in, asJSON := newInputs(cmd), addJSON(cmd)
 	set := addSet(cmd)
 	cmd.Flags().Int64Var(&after, "after", 0, "only events after this `SEQ`")
 	cmd.Flags().BoolVar(&follow, "follow", false, "continue with new events")
+	cmd.Flags().IntVar(&f.tail, "tail", 0, "only the last `N` events")
+	cmd.Flags().StringVar(&f.since, "since", "", "only events since a `time`, a day, or how long ago, like 3d or 12h")
+	cmd.Flags().StringVar(&f.record, "record", "", "only events of the record with this `identifier`")
+	cmd.Flags().StringVar(&f.kind, "kind", "", "only events of this `kind`: created, updated, deleted or rejected")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		since, err := timeAgo(f.since, time.Now())
+		if err != nil {
+			return usage(fmt.Errorf("--since: %w", err))
+		}
+		if f.kind != "" && !slices.Contains([]string{event.Created.String(), event.Updated.String(), event.Deleted.String(), event.Rejected.String()}, f.kind) {
+			return usage(fmt.Errorf("--kind: %q is none: write created, updated, deleted or rejected", f.kind))
+		}
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
-			if *set != "" {
-				if _, err := b.Log.Set(ctx, *set); err != nil {
-					return err
-				}
+			from, err := f.from(ctx, b, *set, event.Seq(after), since)
+			if err != nil {
+				return err
 			}
-			return printLog(ctx, w, b, *set, event.Seq(after), follow, *asJSON)
+			return printLog(ctx, w, b, *set, from, follow, *asJSON, f.wants)
 		})
 	}
 	return cmd
 }
 
-// printLog prints the events after a position, and with follow goes on until
+// logFilter is which events are wanted.
+type logFilter struct {
+	tail                int
+	since, record, kind string
+}
+
+func (f *logFilter) wants(ev *event.Event) bool {
+	return (f.record == "" || ev.Record == f.record) && (f.kind == "" || ev.Kind.String() == f.kind)
+}
+
+// from returns the Seq after which the events begin that are wanted: after, since, and so
+// many of the last ones.
+func (f *logFilter) from(ctx context.Context, b *daemon.Bridge, set string, after event.Seq, since time.Time) (event.Seq, error) {
+	last, err := b.Log.LastSeq(ctx)
+	if err != nil {
+		return 0, err
+	}
+	first := last + 1 // of those since
+	var tail []event.Seq
+	err = eachSet(ctx, b, set, func(set string) error {
+		if !since.IsZero() {
+			seq, err := b.Log.FirstAt(ctx, set, event.MicrosOf(since))
+			if err != nil {
+				return err
+			}
+			if seq > 0 {
+				first = min(first, seq)
+			}
+		}
+		if f.tail <= 0 {
+			return nil
+		}
+		found := 0
+		_, err := b.Log.Back(ctx, set, 0, func(ev *event.Event) bool {
+			if ev.Seq > after && f.wants(ev) {
+				tail = append(tail, ev.Seq)
+				found++
+			}
+			return ev.Seq > after && found < f.tail
+		})
+		return err
+	})
+	if !since.IsZero() {
+		after = max(after, first-1)
+	}
+	if slices.Sort(tail); len(tail) > f.tail {
+		tail = tail[len(tail)-f.tail:]
+	}
+	if f.tail > 0 && len(tail) > 0 {
+		after = max(after, tail[0]-1)
+	}
+	return after, err
+}
+
+// printLog prints the events that are wanted after a position, and with follow goes on until
 // ctx ends.
-func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, after event.Seq, follow, asJSON bool) error {
+func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, after event.Seq, follow, asJSON bool, wants func(*event.Event) bool) error {
 	w := bufio.NewWriter(out)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -51,7 +117,9 @@ func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, 
 			if err != nil {
 				return errors.Join(err, w.Flush())
 			}
-			after = ev.Seq
+			if after = ev.Seq; !wants(ev) {
+				continue
+			}
 			if err := printEvent(w, ev, asJSON); err != nil {
 				return err
 			}

@@ -74,6 +74,9 @@ func TestActOnSource(t *testing.T) {
 	if page := text(s.page(held + "/held").root); !strings.Contains(page, "a person, or time") || !strings.Contains(page, "deleted 24 h after") {
 		t.Errorf("held: %s", page)
 	}
+	if n, err := s.bridge.Log.Has(t.Context(), 3); err != nil || n != 12 { // those that are held, too
+		t.Errorf("the Source has %d records, %v", n, err)
+	}
 	if said, failed := s.act(held+"/keep", "to", held[1:]+"/held"); failed || !strings.Contains(said, "11 held deletions kept") {
 		t.Errorf("keep: %s", said)
 	}

@@ -21,7 +21,7 @@ import (
 func TestLarge(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
-	records, batch := 3000, 1000
+	records, batch, rounds := 3000, 1000, testenv.Rounds(t, 10, 10)
 	if testenv.Soaking() {
 		records, batch = 1_000_000, 50_000
 	}
@@ -44,7 +44,7 @@ func TestLarge(t *testing.T) {
 		return fmt.Sprintf("urn:uuid:%x", sum[:16])
 	}
 	version, began := int64(0), time.Now()
-	for round := range 10 {
+	for round := range rounds {
 		for first := 0; first < records; first += batch {
 			in := event.Batch{Source: source, Cursor: version, Start: true, Documents: []event.Document{{URL: "http://127.0.0.1:9/feed.atom", FeedID: "urn:feed", FeedTitle: "Catalogue"}}}
 			for n := first; n < first+batch; n++ {
@@ -63,7 +63,7 @@ func TestLarge(t *testing.T) {
 		}
 	}
 	set, err := b.Log.Set(t.Context(), "main")
-	if err != nil || set.Events != int64(10*records) || set.Live != int64(records) {
+	if err != nil || set.Events != int64(rounds*records) || set.Live != int64(records) {
 		t.Fatalf("%d events, %d records, %v", set.Events, set.Live, err)
 	}
 	t.Logf("%d events of %d records after %v", set.Events, set.Live, time.Since(began))
@@ -75,7 +75,7 @@ func TestLarge(t *testing.T) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	s := &site{t: t, bridge: b, console: "http://" + l.Addr().String() + console.Path, client: &http.Client{Transport: transport}}
-	middle := int64(5 * records)
+	middle := rounds * records / 2
 	for _, path := range []string{"/", "/sets", "/sets/main", "/sets/main/events", fmt.Sprintf("/sets/main/events?before=%d", middle), "/sets/main/events?kind=deleted", "/sets/main/records",
 		fmt.Sprintf("/sets/main/records?before=%d", middle), "/sets/main/records?q=" + url.QueryEscape(name(records/2)), "/sets/main/records?q=series+00000123", "/sets/main/records?q=nothing+like+that",
 		"/sets/main/records/" + event.Key(name(records/2)), fmt.Sprintf("/sources/%d", source), fmt.Sprintf("/sources/%d/held", source), "/quarantine", "/reviews"} {

@@ -81,7 +81,7 @@ func (c *Console) source(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := sourcePage{sourceRow: row}
-	if _, p.Records, err = c.bridge.Log.CountAbsent(r.Context(), row.ID, event.Stamp{}); err != nil {
+	if p.Records, err = c.bridge.Log.Has(r.Context(), row.ID); err != nil {
 		return err
 	}
 	for _, s := range c.bridge.Sources() {

@@ -93,11 +93,7 @@ func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.S
 		if err != nil {
 			return err
 		}
-		for _, p := range a.has {
-			for _, b := range p {
-				have += int64(bits.OnesCount8(b))
-			}
-		}
+		have = countBits(a.has)
 		return a.each(ctx, q, 0, func(_ int64, gone bool, _ []int) bool {
 			if gone {
 				absent++
@@ -106,6 +102,26 @@ func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.S
 		})
 	})
 	return absent, have, err
+}
+
+// Has returns how many records a Source has, by what it last said. However many these
+// are, it reads a bit for each.
+func (l *Log) Has(ctx context.Context, source event.SourceID) (n int64, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		has, err := readHas(ctx, q, source)
+		n = countBits(has)
+		return err
+	})
+	return n, err
+}
+
+func countBits(pages map[int64]*page) (n int64) {
+	for _, p := range pages {
+		for _, b := range p {
+			n += int64(bits.OnesCount8(b))
+		}
+	}
+	return n
 }
 
 // Absent returns identifiers of records that the Source has, or is to deliver
@@ -175,7 +191,7 @@ type absence struct {
 }
 
 func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
-	a := &absence{source: source, at: at, parts: parts, has: map[int64]*page{}}
+	a := &absence{source: source, at: at, parts: parts}
 	src, err := readSource(ctx, q, source)
 	if err != nil {
 		return nil, err
@@ -187,19 +203,10 @@ func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.Source
 	if a.changedLater, err = changedLaterThan(ctx, q, source, a.ordering, at); err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM source_records WHERE source = $1", int64(source))
-	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var n int64
-		var sealed sql.RawBytes
-		if err := rows.Scan(&n, &sealed); err != nil {
-			return err
-		}
-		a.has[n] = new(page)
-		return a.has[n].unseal(hasPage{source, n}, sealed)
-	}); err != nil {
+	if a.has, err = readHas(ctx, q, source); err != nil {
 		return nil, err
 	}
-	rows, err = q.QueryContext(ctx, "SELECT record FROM pending WHERE source = $1", int64(source))
+	rows, err := q.QueryContext(ctx, "SELECT record FROM pending WHERE source = $1", int64(source))
 	return a, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var record int64
 		err := rows.Scan(&record)
@@ -209,6 +216,21 @@ func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.Source
 		}
 		a.has[n][o%pageBits/8] |= 1 << (o % 8)
 		return err
+	})
+}
+
+// readHas reads which records a Source has, by what it last said.
+func readHas(ctx context.Context, q sqlite.Querier, source event.SourceID) (map[int64]*page, error) {
+	has := map[int64]*page{}
+	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM source_records WHERE source = $1", int64(source))
+	return has, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		var n int64
+		var sealed sql.RawBytes
+		if err := rows.Scan(&n, &sealed); err != nil {
+			return err
+		}
+		has[n] = new(page)
+		return has[n].unseal(hasPage{source, n}, sealed)
 	})
 }
 

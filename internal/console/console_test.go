@@ -221,6 +221,30 @@ func TestOverview(t *testing.T) {
 	}
 }
 
+// Where there is a console, the public pages show what consumers need, and no more.
+func TestPublicPages(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, path := range []string{"/", "/sets/failing/", "/sets/instruments/"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := s.do(req)
+		if a.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", path, a.Status)
+		}
+		for _, word := range []string{"404", "Held", "feed.atom: ", "bridge source"} {
+			if strings.Contains(text(a.root), word) {
+				t.Errorf("%s says %q to everybody: %s", path, word, text(a.root))
+			}
+		}
+	}
+	if all := links(s.page("/sets/failing").root); !slices.Contains(all, s.base+"/sets/failing/") {
+		t.Errorf("no link leads from the console to the public page: %q", all)
+	}
+}
+
 // A record is found by its identifier, its URL and a part of its title; its page says
 // where it comes from, and all that happened to it.
 func TestRecords(t *testing.T) {

@@ -327,9 +327,13 @@ func onLoopback(r *http.Request) bool {
 }
 
 // operator reports whether a request may be answered with details of the configuration
-// and of failures: it comes from this machine, and the base URL is on loopback. All
-// others get the public view; operators of a public server have bridge status.
+// and of failures: there is no console, it comes from this machine, and the base URL is on
+// loopback. All others get the public view; operators of a public server have bridge
+// status and the console.
 func (s *Server) operator(r *http.Request) bool {
+	if s.opt.HasConsole {
+		return false
+	}
 	host, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s.host, "["), "]"))
 	local := isLocalhost(s.host) || err == nil && host.IsLoopback()
 	return local && onLoopback(r) && r.Header.Get(forwarded) == "" && r.Header.Get("Forwarded") == ""

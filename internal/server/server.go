@@ -143,6 +143,9 @@ type Options struct {
 	// Console answers /console and all below it, whatever the method; nil when the
 	// console is elsewhere.
 	Console http.Handler
+	// HasConsole: there is a console, here or elsewhere. Pages show everybody what
+	// consumers need, and leave what operators need to it.
+	HasConsole bool
 	// Static: what the server answers is kept as files for another server. Pages leave
 	// out what changes without the log: Sources, submissions, and the server's health.
 	Static bool

@@ -67,6 +67,7 @@ func commands() []*cobra.Command {
 		logCommand(),
 		statusCommand(),
 		sourceCommand(),
+		recordCommand(),
 		quarantineCommand(),
 		submissionCommand(),
 		notificationCommand(),

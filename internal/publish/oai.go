@@ -151,7 +151,15 @@ func (r *Repository) Identity(ctx context.Context) (*oaipmh.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &oaipmh.Identity{Name: cmp.Or(set.Title, set.Name), BaseURL: r.base, AdminEmails: []string{r.o.AdminEmail}, Earliest: set.Created.Time(),
+	earliest := set.Created
+	for e, err := range r.o.Log.Events(ctx, r.o.Set, event.Range{Upto: set.Last}) {
+		if err != nil {
+			return nil, err
+		}
+		earliest = min(earliest, e.Observed) // in a new epoch the set is created anew, and its events are not
+		break
+	}
+	return &oaipmh.Identity{Name: cmp.Or(set.Title, set.Name), BaseURL: r.base, AdminEmails: []string{r.o.AdminEmail}, Earliest: earliest.Time(),
 		Deleted: oaipmh.DeletedPersistent, Granularity: oaipmh.Second, Compression: []string{"gzip"}}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ type tester interface {
 type repositoryLog struct {
 	*eventlog.Log
 	t      rapid.TB
+	dir    string
 	source event.SourceID
 	mu     sync.Mutex
 	wall   time.Time
@@ -48,19 +50,26 @@ func openRepositoryLog(t tester, content event.Content) *repositoryLog {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "repository-")
 	must(t, err)
-	l := &repositoryLog{t: t, wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), contents: map[[32]byte][]byte{}}
-	l.Log, err = eventlog.Open(context.Background(), dir, eventlog.Options{Clock: func() (time.Time, time.Duration) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.wall, time.Hour
-	}})
-	must(t, err)
+	l := &repositoryLog{t: t, dir: dir, wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), contents: map[[32]byte][]byte{}}
+	l.open(eventlog.Options{})
 	t.Cleanup(func() { must(t, errors.Join(l.Close(), os.RemoveAll(dir))) })
 	must(t, l.EnsureSet(context.Background(), eventlog.SetConfig{Name: "main", Title: "Maps", Content: content}))
 	l.source, err = l.EnsureSource(context.Background(), "main", "atompmh", "https://source.example/feed.atom", 0)
 	must(t, err)
 	must(t, l.Whole(context.Background(), "main"))
 	return l
+}
+
+func (l *repositoryLog) open(o eventlog.Options) {
+	l.t.Helper()
+	o.Clock = func() (time.Time, time.Duration) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.wall, time.Hour
+	}
+	var err error
+	l.Log, err = eventlog.Open(context.Background(), l.dir, o)
+	must(l.t, err)
 }
 
 func must(t rapid.TB, err error) {
@@ -800,5 +809,34 @@ func TestRepositoryLongScans(t *testing.T) {
 	<-r.scanning
 	if got, _, _ := l.one(r, q); len(got) != 1 || len(r.scanning) != longScans-1 {
 		t.Errorf("with a place: %v, %d places taken", got, len(r.scanning))
+	}
+}
+
+// TestEarliestInANewEpoch: where a backup was restored, the set is created anew, and what it
+// has keeps its datestamps: none is before the earliestDatestamp.
+func TestEarliestInANewEpoch(t *testing.T) {
+	t.Parallel()
+	l := openRepositoryLog(t, event.Reference)
+	l.add(live("urn:a", "First"))
+	was, err := l.Set(t.Context(), "main")
+	must(t, err)
+	l.pass(time.Hour)
+	l.add(live("urn:b", "Second"))
+	must(t, l.Close())
+	l.pass(time.Hour)
+	must(t, os.Remove(filepath.Join(l.dir, eventlog.HeadName))) // which no backup has
+	l.open(eventlog.Options{Restored: l.wall})
+	set, err := l.Set(t.Context(), "main")
+	must(t, err)
+	first, err := l.Record(t.Context(), "main", event.Key("urn:a"))
+	must(t, err)
+	if set.Created <= was.Created || set.Created <= first.Observed {
+		t.Fatalf("no new epoch: created %v, and before %v", set.Created.Time(), was.Created.Time())
+	}
+	r := NewRepository(RepositoryOptions{Log: l, BaseURL: "https://bridge.example", Set: "main", AdminEmail: "a@bridge.example"})
+	id, err := r.Identity(t.Context())
+	must(t, err)
+	if got := first.Observed.Time().Truncate(time.Second); !id.Earliest.Truncate(time.Second).Equal(got) {
+		t.Errorf("the earliest datestamp is %v, and the first record's %v", id.Earliest, got)
 	}
 }

@@ -99,7 +99,8 @@ type Alerter struct {
 	Send   func(ctx context.Context, to *config.Alert, m *Message) error
 	Logger *slog.Logger
 
-	told map[string]map[string]Alert // by receiver and key; nil: not read yet
+	told    map[string]map[string]Alert // by receiver and key; nil: not read yet
+	unsaved bool                        // File has not got told as it is
 }
 
 // every is the time between two rounds.
@@ -132,13 +133,12 @@ func (a *Alerter) Round(ctx context.Context) error {
 		}
 		a.told = told
 	}
-	receivers := a.Receivers()
+	receivers := together(a.Receivers())
 	if len(receivers)+len(a.told) == 0 {
 		return nil
 	}
 	s := a.State(ctx)
 	var errs []error
-	changed := false
 	ids := map[string]bool{}
 	for i := range receivers {
 		r := &receivers[i]
@@ -153,18 +153,36 @@ func (a *Alerter) Round(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%s: %w", name(r), err))
 			continue
 		}
-		a.told[id], changed = now, true
+		a.told[id], a.unsaved = now, true
 	}
 	for id := range a.told {
 		if !ids[id] {
 			delete(a.told, id)
-			changed = true
+			a.unsaved = true
 		}
 	}
-	if changed {
-		errs = append(errs, writeTold(a.File, a.told))
+	if a.unsaved {
+		err := writeTold(a.File, a.told)
+		a.unsaved = err != nil // on a full disk it is tried again in the next round
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// together returns each receiver once, with all that it is told of: one that is
+// configured twice would otherwise hear, in turn, that what only the other has is over.
+func together(all []config.Alert) (out []config.Alert) {
+	at := map[string]int{}
+	for i := range all {
+		n, ok := at[id(&all[i])]
+		if !ok {
+			at[id(&all[i])] = len(out)
+			out = append(out, all[i])
+			continue
+		}
+		out[n].On = slices.Concat(out[n].On, all[i].On)
+	}
+	return out
 }
 
 // holding returns the alerts that hold for a receiver, by key. One that it was told
@@ -182,7 +200,15 @@ func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert 
 		}
 	}
 	for key, a := range told {
-		if _, ok := now[key]; ok || s.Status == nil && a.Condition != config.OnDisk && a.Condition != config.OnLog {
+		_, ok := now[key]
+		unknown := s.Status == nil
+		switch a.Condition {
+		case config.OnDisk:
+			unknown = s.Free < 0
+		case config.OnLog:
+			unknown = false
+		}
+		if ok || unknown {
 			now[key] = a
 		}
 	}

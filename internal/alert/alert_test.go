@@ -198,3 +198,51 @@ func TestForgottenReceivers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReceiverTwice: a receiver that is configured twice is told of both, and of each
+// once. When the note of that cannot be written, it is written in a later round.
+func TestReceiverTwice(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "later")
+	receivers := []config.Alert{
+		{On: []config.Condition{{Kind: config.OnDisk, Share: 10}}, Mail: "a@example.org"},
+		{On: []config.Condition{{Kind: config.OnHeld}}, Mail: "a@example.org"},
+	}
+	s := State{Now: noon, Free: 1, Status: &status.Status{Sets: []status.Set{{Name: "maps", Sources: []status.Source{{Name: "one", Held: 2}}}}}}
+	var told []string
+	alerter := func() *Alerter {
+		return &Alerter{
+			Receivers: func() []config.Alert { return receivers }, File: filepath.Join(folder, "alerts.json"),
+			Bridge: func() string { return "" }, State: func(context.Context) State { return s },
+			Send: func(_ context.Context, _ *config.Alert, m *Message) error {
+				told = append(told, m.Subject())
+				return nil
+			},
+		}
+	}
+	a := alerter()
+	if err := a.Round(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is no such folder: %v", err)
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.Free = -1 // not known: it does not end
+	for range 2 {
+		if err := a.Round(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	a = alerter()
+	slices.Reverse(receivers)
+	if err := a.Round(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.Free, s.Status = 50, &status.Status{}
+	if err := a.Round(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"bridge: 2 new: disk, held", "bridge: 2 over: disk, held"}; !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
+}

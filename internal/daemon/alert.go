@@ -63,7 +63,8 @@ func runAlert(ctx context.Context, command []string, m *alert.Message) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the operator's command
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(append(body, '\n')), &out, &out, time.Second
-	if err := cmd.Run(); err != nil {
+	// What it has begun in the background may hold its output: it has been told all the same.
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		text := strings.TrimSpace(out.String())
 		return fmt.Errorf("%w: %s", err, text[:min(len(text), 500)])
 	}
@@ -83,7 +84,10 @@ func (b *Bridge) postAlert(ctx context.Context, url string, m *alert.Message) er
 	req.Header.Set("Content-Type", "application/json")
 	guard := b.generation.Load().guard.With(b.typed(url))
 	defer guard.Close()
-	resp, err := guard.Client("").Do(req)
+	client := guard.Client("")
+	// What a redirect leads to is mostly asked without the message, and its answer says nothing.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("posting to %s: %w", req.URL.Host, errors.Unwrap(err))
 	}

@@ -178,3 +178,26 @@ url = "%s"
 		}
 	}
 }
+
+// TestAlertIsTold: a command that leaves something in the background has been told, one
+// that fails has not; nor has a webhook that leads elsewhere, and the error does not name its URL.
+func TestAlertIsTold(t *testing.T) {
+	t.Parallel()
+	if err := runAlert(t.Context(), []string{"/bin/sh", "-c", "sleep 5 & cat"}, &alert.Message{}); err != nil {
+		t.Error(err)
+	}
+	if err := runAlert(t.Context(), []string{"/bin/sh", "-c", "echo no mailbox; exit 3"}, &alert.Message{}); err == nil || !strings.Contains(err.Error(), "no mailbox") {
+		t.Error(err)
+	}
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/login" {
+			http.Redirect(w, r, "/login", http.StatusFound)
+		}
+	}))
+	defer hook.Close()
+	b := openFeeds(t, t.TempDir(), hook, "/")
+	defer closeBridge(t, b)
+	if err := b.postAlert(t.Context(), hook.URL+"/secret", &alert.Message{}); err == nil || !strings.Contains(err.Error(), "302") || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+}

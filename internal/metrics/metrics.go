@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,6 +74,7 @@ func New(o Options) *Metrics {
 
 // Harvested counts a harvest of a Source, which is named by set and source.
 func (m *Metrics) Harvested(set, source string, r *harvest.Report) {
+	source = valid(source)
 	m.harvests.WithLabelValues(set, source, r.Result().String()).Inc()
 	for kind, n := range map[string]int64{"created": r.Created, "updated": r.Updated, "deleted": r.Deleted} {
 		if n > 0 {
@@ -86,6 +88,7 @@ func (m *Metrics) Harvested(set, source string, r *harvest.Report) {
 
 // Asked counts a request that was sent to a host. Status 0 is no answer.
 func (m *Metrics) Asked(host string, code int) {
+	host = valid(host)
 	m.mu.Lock()
 	if !m.hosts[host] {
 		if len(m.hosts) < hostsCounted {
@@ -97,6 +100,10 @@ func (m *Metrics) Asked(host string, code int) {
 	m.mu.Unlock()
 	m.asked.WithLabelValues(host, strconv.Itoa(code)).Inc()
 }
+
+// valid returns a text as a label may have it: a document may name a host, or a command
+// line a Source, that is not UTF-8.
+func valid(label string) string { return strings.ToValidUTF8(label, "\uFFFD") }
 
 // Answered counts a request that the server has answered.
 func (m *Metrics) Answered(route string, code int, took time.Duration) {

@@ -111,6 +111,30 @@ func TestSameNames(t *testing.T) {
 	}
 }
 
+// TestAnyNames: a host that is not UTF-8, as any document may name one, ends nothing; nor
+// do two ingest servers whose URLs are the same without their secrets.
+func TestAnyNames(t *testing.T) {
+	t.Parallel()
+	m := metrics.New(metrics.Options{Now: time.Now, Sizes: func() map[string]int64 { return nil }, Status: func(context.Context) (*status.Status, error) {
+		peer := status.Peer{Direction: status.Sent, URL: "https://a.example/?***"}
+		return &status.Status{Sets: []status.Set{{Name: "s", Sources: []status.Source{{URL: "file:///\xff"}}, Submissions: []status.Peer{peer, peer}}}}, nil
+	}})
+	m.Asked("\xff.example", 0)
+	m.Harvested("s", "file:///\xff", &harvest.Report{Created: 1})
+	text := scrape(t, m)
+	for _, line := range []string{
+		`bridge_fetch_requests_total{code="0",host="\uFFFD.example"} 1`,
+		`bridge_events_total{kind="created",set="s",source="file:///\uFFFD"} 1`,
+		`bridge_source_pending{set="s",source="file:///\uFFFD"} 0`,
+		`bridge_submissions_under_review{direction="sent",peer="https://a.example/?***",set="s"} 0`,
+		`bridge_submissions_under_review{direction="sent",peer="https://a.example/?****",set="s"} 0`,
+	} {
+		if line = strings.ReplaceAll(line, `\uFFFD`, "\uFFFD"); !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("there is no %s", line)
+		}
+	}
+}
+
 // TestUnreadable: a state that cannot be read is a metric, and the others are there.
 func TestUnreadable(t *testing.T) {
 	m := metrics.New(metrics.Options{Now: time.Now, Sizes: func() map[string]int64 { return nil },

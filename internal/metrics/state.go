@@ -69,6 +69,9 @@ func (s *state) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector. It may be called from any goroutine.
 func (s *state) Collect(to chan<- prometheus.Metric) {
 	tell := func(name string, value float64, labels ...string) {
+		for i := range labels {
+			labels[i] = valid(labels[i])
+		}
 		to <- prometheus.MustNewConstMetric(s.descs[name], prometheus.GaugeValue, value, labels...)
 	}
 	tell("build_info", 1, s.o.Version)
@@ -91,20 +94,23 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 			tell("set_last_event_timestamp_seconds", seconds(set.Newest), set.Name)
 		}
 		names := map[string]bool{}
+		unique := func(kind, name string) string { // without their secrets, two URLs may be the same
+			for names[kind+name] {
+				name += "*"
+			}
+			names[kind+name] = true
+			return name
+		}
 		for j := range set.Sources {
 			src := &set.Sources[j]
 			if src.Former { // it is no longer harvested
 				continue
 			}
-			name := Label(src.Name, src.URL)
-			for names[name] { // without their secrets, two URLs may be the same
-				name += "*"
-			}
-			names[name] = true
-			s.source(tell, set.Name, name, src)
+			s.source(tell, set.Name, unique("", valid(Label(src.Name, src.URL))), src)
 		}
 		for j := range set.Submissions {
-			peer(tell, set.Name, &set.Submissions[j])
+			p := &set.Submissions[j]
+			peer(tell, set.Name, unique(p.Direction+" ", valid(p.URL)), p)
 		}
 	}
 }
@@ -132,15 +138,15 @@ func (s *state) source(tell func(name string, value float64, labels ...string), 
 }
 
 // peer tells of the submissions with one peer.
-func peer(tell func(name string, value float64, labels ...string), set string, p *status.Peer) {
+func peer(tell func(name string, value float64, labels ...string), set, url string, p *status.Peer) {
 	for state, n := range p.States.Words() {
-		tell("submissions", float64(n), set, p.Direction, p.URL, state)
+		tell("submissions", float64(n), set, p.Direction, url, state)
 	}
-	tell("submissions_under_review", float64(p.UnderReview), set, p.Direction, p.URL)
+	tell("submissions_under_review", float64(p.UnderReview), set, p.Direction, url)
 	for state, n := range p.NotificationsSent.Words() {
-		tell("notifications_sent", float64(n), set, p.Direction, p.URL, state)
+		tell("notifications_sent", float64(n), set, p.Direction, url, state)
 	}
-	tell("ingest_server_failing", truth(p.Failing != nil), set, p.Direction, p.URL)
+	tell("ingest_server_failing", truth(p.Failing != nil), set, p.Direction, url)
 }
 
 // Label is the label of a Source with a name in the configuration, or none, and its

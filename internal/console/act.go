@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
@@ -34,6 +35,7 @@ func (c *Console) back(w http.ResponseWriter, r *http.Request, text string, fail
 var sourceActions = map[string]bool{"harvest": false, "pause": false, "resume": false, "keep": false, "release": true, "accept-gap": true, "reset": true}
 
 func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
+	c.forget()
 	row, err := c.sourceOf(r)
 	if err != nil {
 		return err
@@ -57,6 +59,20 @@ func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 		a.Until = c.opt.Now().Add(d)
+	}
+	switch a.Do { // whoever is sure is so of what the page has shown
+	case "release":
+		since, err := number64(r.PostFormValue("until"))
+		if err != nil {
+			c.back(w, r, "Nothing was done: release held deletions on the page that shows them.", true)
+			return nil
+		}
+		a.Since = event.Micros(since)
+	case "accept-gap":
+		if !slices.Equal(strings.Fields(r.PostFormValue("gap")), strings.Fields(row.Gap)) {
+			c.back(w, r, "Nothing was done: what is missing has changed meanwhile. Look at it again.", true)
+			return nil
+		}
 	}
 	done, err := c.bridge.Decide(context.WithoutCancel(r.Context()), daemon.Decision{Action: &a})
 	c.log.Info("somebody has acted on a Source at the console", "action", a.Do, "set", row.Set, "source", row.URL, "client", r.RemoteAddr, "error", err)

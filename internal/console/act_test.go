@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
@@ -86,7 +88,30 @@ func TestActOnSource(t *testing.T) {
 	if err := s.bridge.Log.Verify(t.Context(), func(f eventlog.Finding) { t.Errorf("verify: %v", f) }); err != nil {
 		t.Error(err)
 	}
-	if said, failed := s.act(held+"/release", "sure", "1"); failed || !strings.Contains(said, "11 held deletions applied") {
+	until := ""
+	for _, n := range elements(s.page(held+"/held").root, "input") {
+		if attr(n, "name") == "until" {
+			until = attr(n, "value")
+		}
+	}
+	src, err := strconv.ParseInt(s.sourceOf("instruments"), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest, err := s.bridge.Log.HeldUntil(t.Context(), event.SourceID(src))
+	if err != nil || until != strconv.FormatInt(int64(newest), 10) {
+		t.Errorf("the form releases what is held since %s, the newest is since %d, %v", until, newest, err)
+	}
+	for _, before := range []string{"", strconv.FormatInt(int64(newest)-1, 10)} { // as if all were held since the page was shown
+		_, _ = s.act(held+"/release", "sure", "1", "until", before)
+		if n, err := s.bridge.Log.Held(t.Context(), event.SourceID(src), true, newest); err != nil || len(n) != 11 {
+			t.Errorf("what the page has not shown is released: %d left, %v", len(n), err)
+		}
+	}
+	if said, failed := s.act(held+"/accept-gap", "sure", "1", "gap", "another"); !failed || !strings.Contains(said, "has changed meanwhile") {
+		t.Errorf("accept a gap that the page has not shown: %s", said)
+	}
+	if said, failed := s.act(held+"/release", "sure", "1", "until", until); failed || !strings.Contains(said, "11 held deletions applied") {
 		t.Errorf("release: %s", said)
 	}
 	if set, err := s.bridge.Log.Set(t.Context(), "instruments"); err != nil || set.Live != 1 {

@@ -171,8 +171,9 @@ func advice(text string) string {
 type heldPage struct {
 	sourceRow
 	Records       []heldRecord
-	After         int64 // for the next page, 0 when there is none
-	ByTime        bool  // some of these are released when time has passed
+	After         int64        // for the next page, 0 when there is none
+	Until         event.Micros // since when the newest is held: what comes later is not decided on
+	ByTime        bool         // some of these are released when time has passed
 	HoldDeletions time.Duration
 }
 
@@ -196,6 +197,9 @@ func (c *Console) held(w http.ResponseWriter, r *http.Request) error {
 		if s.ID == row.ID {
 			p.HoldDeletions = s.HoldDeletions
 		}
+	}
+	if p.Until, err = c.bridge.Log.HeldUntil(r.Context(), row.ID); err != nil {
+		return err
 	}
 	held, err := c.bridge.Log.HeldDeletions(r.Context(), row.ID, after(r), perPage+1)
 	if err != nil {

@@ -153,10 +153,14 @@ func (b *Bridge) AcceptGap(ctx context.Context, set, source string) (string, err
 	})
 }
 
-// Release applies the held deletions of a Source.
-func (b *Bridge) Release(ctx context.Context, set, source string) (string, error) {
+// Release applies the held deletions of a Source: all of them, or if since is not 0 those
+// that are held since then or longer, which somebody has seen.
+func (b *Bridge) Release(ctx context.Context, set, source string, since event.Micros) (string, error) {
+	if since == 0 {
+		since = math.MaxInt64
+	}
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
-		report, err := b.harvest.Release(ctx, &src.Source)
+		report, err := b.harvest.Release(ctx, &src.Source, since)
 		return count(report.Deleted, "held deletion") + " applied", err
 	})
 }
@@ -260,8 +264,10 @@ type SourceAction struct {
 	Source string    `json:"source,omitempty"`
 	Reason string    `json:"reason,omitempty"` // of a pause
 	Until  time.Time `json:"until,omitzero"`   // of a pause
-	Keep   bool      `json:"keep,omitempty"`   // of forget, as Delete is
-	Delete bool      `json:"delete,omitempty"`
+	// Since bounds a release: what is held since a later time stays held; 0 is no bound.
+	Since  event.Micros `json:"since,omitempty"`
+	Keep   bool         `json:"keep,omitempty"` // of forget, as Delete is
+	Delete bool         `json:"delete,omitempty"`
 }
 
 func (b *Bridge) actOnSource(ctx context.Context, a *SourceAction) (string, error) {
@@ -277,7 +283,7 @@ func (b *Bridge) actOnSource(ctx context.Context, a *SourceAction) (string, erro
 	case "accept-gap":
 		return b.AcceptGap(ctx, a.Set, a.Source)
 	case "release":
-		return b.Release(ctx, a.Set, a.Source)
+		return b.Release(ctx, a.Set, a.Source, a.Since)
 	case "keep":
 		return b.KeepHeld(ctx, a.Set, a.Source)
 	case "forget":

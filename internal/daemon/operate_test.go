@@ -42,7 +42,7 @@ func TestOperatorEndsHarvest(t *testing.T) {
 	if _, err := b.Pause(ctx, "main", "", "a test", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := b.Release(ctx, "main", ""); err != nil || said != "main: 0 held deletions applied" {
+	if said, err := b.Release(ctx, "main", "", 0); err != nil || said != "main: 0 held deletions applied" {
 		t.Errorf("%q, %v", said, err)
 	}
 	if wait, err := b.DueIn(ctx, b.Sources()[0]); err != nil || wait != forever {

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,7 +70,7 @@ func TestA6_WhatIsHeld(t *testing.T) {
 	}
 	t.Run("released by a person", func(t *testing.T) {
 		b := held(t)
-		r, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source)
+		r, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source, math.MaxInt64)
 		if err != nil || r.Deleted != 15 {
 			t.Errorf("release: %v, %+v", err, r)
 		}
@@ -114,7 +115,7 @@ func TestA6_WhatIsHeld(t *testing.T) {
 		b.wantLog("a 304 later")
 		b.wantFull("read again later")
 		wantHeld(b, 3)
-		if r, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source); err != nil || r.Deleted != 3 {
+		if r, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source, math.MaxInt64); err != nil || r.Deleted != 3 {
 			t.Errorf("release: %v, %+v", err, r)
 		}
 	})

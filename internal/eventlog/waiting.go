@@ -356,12 +356,12 @@ func appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingIte
 	return append(out, k), err
 }
 
-// Held returns the identifiers of the Source's held deletions: all of them, or
-// those held since no later than a time and not for a person alone.
-func (l *Log) Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) (out []string, err error) {
+// Held returns the identifiers of the Source's deletions that are held since no later
+// than a time, of which some are for a person alone: with person these too.
+func (l *Log) Held(ctx context.Context, source event.SourceID, person bool, since event.Micros) (out []string, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
-WHERE h.source = $1 AND ($2 OR (h.since <= $3 AND h.person = 0)) ORDER BY h.record`, int64(source), boolArg(all), int64(since))
+WHERE h.source = $1 AND h.since <= $3 AND ($2 OR h.person = 0) ORDER BY h.record`, int64(source), boolArg(person), int64(since))
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&id)
@@ -394,6 +394,15 @@ WHERE h.source = $1 AND h.record > $2 ORDER BY h.record LIMIT $3`, int64(source)
 		})
 	})
 	return out, err
+}
+
+// HeldUntil returns since when the newest held deletion of a Source is held, 0 when it has
+// none.
+func (l *Log) HeldUntil(ctx context.Context, source event.SourceID) (newest event.Micros, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		return q.QueryRowContext(ctx, "SELECT coalesce(max(since), 0) FROM held_deletion WHERE source = $1", int64(source)).Scan(&newest)
+	})
+	return newest, err
 }
 
 // KeepHeld has the held deletions of a Source wait for a person: time does not release

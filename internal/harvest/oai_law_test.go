@@ -146,7 +146,7 @@ func (w *world) compare(t *rapid.T) {
 	w.run()
 	w.week()
 	w.run()
-	if _, err := w.harvest.Release(context.Background(), &w.src); err != nil {
+	if _, err := w.harvest.Release(context.Background(), &w.src, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	w.pass(time.Hour)

@@ -160,9 +160,10 @@ func (h *Harvester) Settle(ctx context.Context, src *Source) (Report, error) {
 	})
 }
 
-// Release applies all held deletions of a Source (A6).
-func (h *Harvester) Release(ctx context.Context, src *Source) (Report, error) {
-	return h.report(ctx, src, func(r *run) error { return r.release(ctx, true, 0) })
+// Release applies the held deletions of a Source (A6) that are held since no later than a
+// time.
+func (h *Harvester) Release(ctx context.Context, src *Source, since event.Micros) (Report, error) {
+	return h.report(ctx, src, func(r *run) error { return r.release(ctx, true, since) })
 }
 
 // ErrStillBad: quarantined input still cannot be read.

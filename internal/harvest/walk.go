@@ -589,8 +589,8 @@ func (r *run) overdueSince() event.Micros {
 
 // release applies deletions that were held: all, or those held since no later
 // than a time.
-func (r *run) release(ctx context.Context, all bool, since event.Micros) error {
-	ids, err := r.h.Log.Held(ctx, r.src.ID, all, since)
+func (r *run) release(ctx context.Context, person bool, since event.Micros) error {
+	ids, err := r.h.Log.Held(ctx, r.src.ID, person, since)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,14 @@ func (l *Log) Exec(ctx context.Context, text string, args ...any) error {
 	})
 }
 
+// Hold has everybody who writes wait until a channel is closed.
+func (l *Log) Hold(ctx context.Context, until <-chan struct{}) error {
+	return l.use(ctx, func(context.Context, *sqlite.Tx) error {
+		<-until
+		return nil
+	})
+}
+
 // Checkpoint does what is done when nothing has been written for a while.
 func (l *Log) Checkpoint() { l.writer.Checkpoint() }
 

@@ -76,12 +76,18 @@ func (l *Log) SaveHarvest(ctx context.Context, source event.SourceID, s event.Sc
 // FlushSchedules writes what was saved lazily, in one transaction.
 func (l *Log) FlushSchedules(ctx context.Context) error {
 	l.schedules.mu.Lock()
-	writing := maps.Clone(l.schedules.fresh)
+	none := len(l.schedules.fresh) == 0
 	l.schedules.mu.Unlock()
-	if len(writing) == 0 {
+	if none {
 		return nil
 	}
+	var writing map[event.SourceID]freshSchedule
 	err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		// What is fresh now, and not when this began to wait: it may have been written
+		// meanwhile, and newer than it was, or the Source was forgotten.
+		l.schedules.mu.Lock()
+		writing = maps.Clone(l.schedules.fresh)
+		l.schedules.mu.Unlock()
 		for _, source := range slices.Sorted(maps.Keys(writing)) {
 			s := writing[source]
 			if err := tx.Exec(ctx, insertSchedule, scheduleArgs(source, &s.Schedule)...); err != nil {

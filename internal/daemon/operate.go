@@ -109,17 +109,17 @@ func (b *Bridge) HarvestNow(ctx context.Context, set, source string) (string, er
 		}
 		return fmt.Sprintf("%s is harvested: %d created, %d updated, %d deleted", name, report.Created, report.Updated, report.Deleted), nil
 	}
-	s, err := b.Log.Schedule(ctx, src.ID)
-	if err != nil {
-		return "", err
-	}
-	work, done, ok := src.turn.try(ctx)
+	_, done, ok := src.turn.try(ctx)
 	if !ok {
 		return name + " is being harvested now: see bridge status", nil
 	}
 	defer done()
+	s, err := b.Log.Schedule(ctx, src.ID) // of which a harvest writes more
+	if err != nil {
+		return "", err
+	}
 	s.Next = event.MicrosOf(b.now())
-	if err := b.Log.SaveSchedule(work, src.ID, s, false); err != nil {
+	if err := b.Log.SaveSchedule(ctx, src.ID, s, false); err != nil {
 		return "", err
 	}
 	wake(src.wake)

@@ -99,6 +99,10 @@ func TestPauseEndsByItself(t *testing.T) {
 	if wait, err := b.DueIn(ctx, src); err != nil || wait < 59*time.Minute || wait > time.Hour {
 		t.Errorf("due in %s, %v", wait, err)
 	}
+	// It may have been due before, and have had its turn since.
+	if _, err := b.harvestSource(ctx, src, src.Every, harvest.Options{}); !errors.Is(err, errInterrupted) {
+		t.Errorf("paused, it is harvested: %v", err)
+	}
 	later := b.now().Add(2 * time.Hour)
 	b.opt.Now = func() time.Time { return later }
 	wait, err := b.DueIn(ctx, src)

@@ -339,7 +339,8 @@ func (b *Bridge) sourceOf(set, url string) *Source {
 	return nil
 }
 
-// Replay applies quarantined input again, and marks it as replayed if that succeeds.
+// Replay applies quarantined input again, and marks it as replayed if that succeeds. A
+// harvest of its Source that is under way ends at its next border, and goes on later.
 func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
 	all, err := b.Log.Sources(ctx, q.Set)
 	if err != nil {
@@ -353,7 +354,10 @@ func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Repo
 		if err != nil {
 			return harvest.Report{}, err
 		}
+		done := src.turn.takeFirst()
 		report, err := b.harvest.Replay(ctx, &src.Source, q)
+		done()
+		wake(src.wake)
 		if err != nil {
 			return report, err
 		}

@@ -71,8 +71,8 @@ func countDay(ctx context.Context, tx *sqlite.Tx, source event.SourceID, h *even
 		int64(d.source), d.day, d.Harvests, d.Failed, d.Created, d.Updated, d.Deleted, d.sum())
 }
 
-// dropDamaged removes the rows of a Source's history that are not what was stored, and
-// returns the number of the newest that is left.
+// dropDamaged removes the rows of a Source's history, and its pause, that are not what was
+// stored, and returns the number of the newest that is left.
 func dropDamaged(ctx context.Context, tx *sqlite.Tx, source event.SourceID) (last int64, err error) {
 	var gone []int64
 	if err := tx.Each(ctx, "SELECT "+harvestColumns+" FROM harvest WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
@@ -109,7 +109,17 @@ func dropDamaged(ctx context.Context, tx *sqlite.Tx, source event.SourceID) (las
 			return 0, err
 		}
 	}
-	return last, nil
+	unpause := false
+	if err := tx.Each(ctx, selectPauses+" WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
+		_, err := new(Pause).scan(rows)
+		if unpause = errors.Is(err, errDamaged); unpause {
+			return nil
+		}
+		return err
+	}); err != nil || !unpause {
+		return last, err
+	}
+	return last, tx.Exec(ctx, "DELETE FROM pause WHERE source = $1", int64(source))
 }
 
 // Harvests returns rows of the history of a Source, newest first: at most limit, of those

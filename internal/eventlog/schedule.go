@@ -115,7 +115,7 @@ func (l *Log) FlushSchedules(ctx context.Context) error {
 }
 
 // ResetSchedule forgets when a Source is asked next, how often it has failed in a row and
-// what its last harvest reported. Its history stays, but for rows that are damaged.
+// what its last harvest reported. Its history and its pause stay, if they are not damaged.
 func (l *Log) ResetSchedule(ctx context.Context, source event.SourceID) error {
 	was, err := l.Schedule(ctx, source)
 	if errors.Is(err, errDamaged) {

@@ -59,3 +59,32 @@ func TestForgottenSchedule(t *testing.T) {
 		}
 	})
 }
+
+// TestResetDamagedPause: a pause that is not what was stored keeps the status of all
+// Sources from being read; verify says to reset the Source, and that helps.
+func TestResetDamagedPause(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	reset := func(want int) {
+		t.Helper()
+		if err := l.ResetSchedule(ctx, src); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := l.Pauses(ctx); err != nil || len(all) != want {
+			t.Errorf("%v, %v", all, err)
+		}
+	}
+	if err := l.SetPause(ctx, src, &eventlog.Pause{Since: 1, Reason: "their server moves"}); err != nil {
+		t.Fatal(err)
+	}
+	reset(1)
+	if err := l.Exec(ctx, "UPDATE pause SET reason = 'x'"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Pauses(ctx); err == nil {
+		t.Error("a damaged pause is read")
+	}
+	reset(0)
+}

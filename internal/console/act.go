@@ -131,6 +131,19 @@ func decideAll(ids []int64, what, done string, decide func(id int64) error) (tex
 	return text, len(refused) > 0
 }
 
+// shownInput returns the input of a number if it is the one that a page has shown: the
+// number of one that was discarded may be another's by now.
+func (c *Console) shownInput(ctx context.Context, r *http.Request, id int64) (event.Quarantined, error) {
+	q, err := c.bridge.Log.QuarantinedInput(ctx, id)
+	if err == nil && !slices.Contains(r.PostForm["shown"], shownAs(&q)) {
+		err = fmt.Errorf("input %d is another one than the page has shown: look at it", id)
+	}
+	return q, err
+}
+
+// shownAs is what a form says of an input beside its number.
+func shownAs(q *event.Quarantined) string { return fmt.Sprintf("%d.%d", q.ID, q.First) }
+
 func (c *Console) decideQuarantined(w http.ResponseWriter, r *http.Request) error {
 	ids, err := chosen(r)
 	if err != nil {
@@ -144,7 +157,7 @@ func (c *Console) decideQuarantined(w http.ResponseWriter, r *http.Request) erro
 	switch r.PostFormValue("do") {
 	case "replay":
 		text, failed := decideAll(ids, "input", "replayed", func(id int64) error {
-			q, err := c.bridge.Log.QuarantinedInput(ctx, id)
+			q, err := c.shownInput(ctx, r, id)
 			if err == nil {
 				_, err = c.bridge.Replay(ctx, &q)
 			}
@@ -152,7 +165,13 @@ func (c *Console) decideQuarantined(w http.ResponseWriter, r *http.Request) erro
 		})
 		c.back(w, r, text, failed)
 	case "discard":
-		text, failed := decideAll(ids, "input", "discarded", func(id int64) error { return c.bridge.Discard(ctx, id) })
+		text, failed := decideAll(ids, "input", "discarded", func(id int64) error {
+			_, err := c.shownInput(ctx, r, id)
+			if err == nil {
+				err = c.bridge.Discard(ctx, id)
+			}
+			return err
+		})
 		c.back(w, r, text, failed)
 	default:
 		return errNotFound

@@ -136,16 +136,25 @@ func TestActOnQuarantine(t *testing.T) {
 		t.Fatal(all, err)
 	}
 	id := fmt.Sprint(all[0].ID)
+	shown := fmt.Sprintf("%s.%d", id, all[0].First)
+	for _, path := range []string{"/quarantine", "/quarantine/" + id} {
+		if page := s.page(path); !strings.Contains(page.body, `name="shown" value="`+shown+`"`) {
+			t.Errorf("the form of %s does not say which input it has shown:\n%s", path, page.body)
+		}
+	}
+	if said, failed := s.act("/quarantine", "do", "discard", "id", id, "shown", fmt.Sprintf("%s.%d", id, all[0].First-1), "to", "quarantine"); !failed || !strings.Contains(said, "another one than the page has shown") {
+		t.Errorf("discard an input that has the number of one that was shown: %s", said)
+	}
 	if page := text(s.page("/quarantine/" + id).root); !strings.Contains(page, "RFC 4287 4.1.2") || !strings.Contains(page, "<title>") {
 		t.Errorf("the page of a bad input shows no clause, or no bytes: %s", page)
 	}
 	if said, failed := s.act("/quarantine", "do", "replay", "to", "quarantine"); !failed || !strings.Contains(said, "choose at least one") {
 		t.Errorf("replay nothing: %s", said)
 	}
-	if said, failed := s.act("/quarantine", "do", "replay", "id", id, "to", "quarantine/"+id); !failed || !strings.Contains(said, "still bad") {
+	if said, failed := s.act("/quarantine", "do", "replay", "id", id, "shown", shown, "to", "quarantine/"+id); !failed || !strings.Contains(said, "still bad") {
 		t.Errorf("replay what is still bad: %s", said)
 	}
-	if said, failed := s.act("/quarantine", "do", "discard", "id", id, "id", "77", "to", "quarantine"); !failed || !strings.Contains(said, "1 input discarded.") || !strings.Contains(said, "1 input could not be decided") {
+	if said, failed := s.act("/quarantine", "do", "discard", "id", id, "id", "77", "shown", shown, "to", "quarantine"); !failed || !strings.Contains(said, "1 input discarded.") || !strings.Contains(said, "1 input could not be decided") {
 		t.Errorf("discard one that is there and one that is not: %s", said)
 	}
 	if all, err := s.bridge.Log.Quarantined(t.Context(), "hostile"); err != nil || len(all) != 0 {

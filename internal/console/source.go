@@ -252,6 +252,9 @@ type quarantineRow struct {
 	Rule   ruleText
 }
 
+// Shown is what a form says of the input, so that no other one is decided on.
+func (q quarantineRow) Shown() string { return shownAs(&q.Quarantined) }
+
 // Place is where the input stood, redacted.
 func (q quarantineRow) Place() string {
 	url := daemon.Redact(q.URL)

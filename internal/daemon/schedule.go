@@ -39,10 +39,16 @@ func (b *Bridge) Harvest(ctx context.Context, s *Source, o harvest.Options) (har
 }
 
 // harvestSource harvests a Source, and stores the report and when the Source is due
-// next: after every, or at once if that is 0.
+// next: after every, or at once if that is 0. With every it is one of the schedule, which
+// a pause ends.
 func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
 	ctx, done := s.turn.take(running)
 	defer done()
+	if every > 0 { // a pause that has begun since it was due could not end it
+		if pause, err := b.paused(running, s.ID); pause != nil && err == nil {
+			return harvest.Report{}, errInterrupted
+		}
+	}
 	var under *harvestJob
 	o.Begin = func() { under = b.underway.begin(s) }
 	tell := o.Progress
@@ -361,6 +367,9 @@ func (b *Bridge) retryPending(ctx context.Context) {
 // retryPendingOf fetches the pending contents of a Source that are due.
 func (b *Bridge) retryPendingOf(ctx context.Context, src *Source) error {
 	return defect.Guard(func() error {
+		if pause, err := b.paused(ctx, src.ID); pause != nil && err == nil {
+			return nil
+		}
 		report, err := b.harvest.Settle(ctx, &src.Source)
 		return errors.Join(err, b.saveSettled(ctx, src, &report))
 	})

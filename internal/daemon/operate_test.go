@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -77,6 +79,50 @@ func TestOperatorEndsHarvest(t *testing.T) {
 	answer <- true
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestReplayEndsHarvest: bad input can be replayed beside a harvest of its Source, which does
+// not fail because of that.
+func TestReplayEndsHarvest(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		select {
+		case <-answer:
+			fmt.Fprint(w, smallFeed)
+		case <-r.Context().Done():
+		}
+	}))
+	defer server.Close()
+	b := openFeeds(t, t.TempDir(), server, "/")
+	defer closeBridge(t, b)
+	ctx, src := t.Context(), b.Sources()[0]
+	if _, err := b.Log.Append(ctx, &event.Batch{Source: src.ID, Quarantine: []event.Quarantined{{URL: server.URL + "/", Rule: "a-rule", Input: []byte(strings.ReplaceAll(smallFeed, ">a<", ">b<"))}}}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := b.Log.Quarantined(ctx, "main")
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	q, err := b.Log.QuarantinedInput(ctx, all[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harvested := make(chan error, 1)
+	go func() {
+		_, err := b.Harvest(ctx, src, harvest.Options{})
+		harvested <- err
+	}()
+	<-asked
+	report, err := b.Replay(ctx, &q)
+	close(answer)
+	if err != nil || report.Created != 1 {
+		t.Errorf("replay: %d created, %v", report.Created, err)
+	}
+	if err := <-harvested; !errors.Is(err, errInterrupted) {
+		t.Errorf("the harvest under way: %v", err)
 	}
 }
 

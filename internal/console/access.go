@@ -30,12 +30,12 @@ const (
 // below the console.
 func (c *Console) admit(w http.ResponseWriter, r *http.Request, path string) bool {
 	if err := c.cross.Check(r); err != nil {
-		c.fail(w, r, &problem{http.StatusForbidden, "Another web site has sent this form, so nothing was done. Open the console itself and try again there."})
+		c.refuse(w, r, &problem{http.StatusForbidden, "Another web site has sent this form, so nothing was done. Open the console itself and try again there."})
 		return false
 	}
 	if c.opt.Token == "" {
 		if why := notLocal(r); why != "" {
-			c.fail(w, r, &problem{http.StatusForbidden, why})
+			c.refuse(w, r, &problem{http.StatusForbidden, why})
 			return false
 		}
 		return true
@@ -47,7 +47,7 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, path string) boo
 	case c.signedIn(r):
 		return true
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		c.fail(w, r, &problem{http.StatusUnauthorized, "You are not signed in any more, so nothing was done. Sign in and try again."})
+		c.refuse(w, r, &problem{http.StatusUnauthorized, "You are not signed in any more, so nothing was done. Sign in and try again."})
 		return false
 	}
 	c.askForToken(w, r, "")

@@ -156,7 +156,9 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		redirect(w, "console/")
 		return
 	case !ok || path[0] != '/' || r.URL.RawPath != "" || strings.Contains(path, "//") || strings.Contains(path, "/."):
-		c.fail(w, r, errNotFound)
+		if c.admit(w, r, "") {
+			c.fail(w, r, errNotFound)
+		}
 		return
 	}
 	if f, ok := c.files[strings.TrimPrefix(path, "/")]; ok {
@@ -219,6 +221,12 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &problem{http.StatusInternalServerError, "This page cannot be shown: " + daemon.Redact(err.Error())}
 	}
 	c.write(w, r, known.status, "error", &page{Title: http.StatusText(known.status), Body: known.text})
+}
+
+// refuse answers whoever has not been admitted: the page says nothing of this bridge, and
+// costs it nothing.
+func (c *Console) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
+	c.write(w, r, p.status, "error", &page{Title: http.StatusText(p.status), Bare: true, Body: p.text})
 }
 
 // status returns the status of all, which is at most statusAge old.

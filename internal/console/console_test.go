@@ -395,8 +395,12 @@ func TestAccess(t *testing.T) {
 			if c.header != "" {
 				req.Header.Set(c.header, c.value)
 			}
-			if got := s.do(req).StatusCode; got != c.want {
-				t.Errorf("%s: %d, want %d", c.name, got, c.want)
+			a := s.do(req)
+			if a.StatusCode != c.want {
+				t.Errorf("%s: %d, want %d", c.name, a.StatusCode, c.want)
+			}
+			if shows := strings.Contains(a.body, "Quarantine"); shows != (c.want == http.StatusOK) {
+				t.Errorf("%s: what waits is shown: %t\n%s", c.name, shows, a.body)
 			}
 		}
 	})
@@ -418,6 +422,11 @@ func TestAccess(t *testing.T) {
 			req.Header.Set("Authorization", "Bearer "+bearer)
 			if got := s.do(req).StatusCode; got != want {
 				t.Errorf("bearer %q: %d, want %d", bearer, got, want)
+			}
+		}
+		for _, a := range []*answer{s.get("//x"), s.get("/.x"), s.post("/reviews", "do", "accept")} {
+			if a.StatusCode < 400 || strings.Contains(a.body, "Quarantine") || strings.Contains(a.body, "bridge test") {
+				t.Errorf("%s without a token: %s\n%s", a.Request.URL, a.Status, a.body)
 			}
 		}
 		jar, err := cookiejar.New(nil)

@@ -244,6 +244,34 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestHangupWhileStarting: a hangup that comes while bridge serve starts does not end it,
+// and has the configuration read again once it runs.
+func TestHangupWhileStarting(t *testing.T) {
+	t.Parallel()
+	const text = "data = \"data\"\nlisten = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"http://127.0.0.1:9/feed.atom\"\n"
+	f := newFolder(t, "")
+	file := filepath.Join(f.path, "bridge.toml")
+	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c := f.start("serve", "--config", "bridge.toml")
+	slow, err := os.OpenFile(file, os.O_WRONLY, 0) // when it is being read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.WriteString(slow, text)
+	if err := errors.Join(err, os.Remove(file), os.WriteFile(file, []byte(text), 0o600), slow.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.stderr.expect(regexp.MustCompile(`the configuration was read again: nothing has changed`)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTerminateGateway ends a gateway with SIGTERM while 32 requests wait for an
 // ingest server that takes its time: all of them are told that they are in doubt,
 // and so they are when it starts again.

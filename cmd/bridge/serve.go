@@ -32,6 +32,11 @@ func serveCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "also log every request")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// From here on a hangup ends the process no more. One that comes before there is
+		// anything to reload is answered when there is.
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
 		c, err := in.resolve(args)
 		if err != nil {
 			return err
@@ -40,13 +45,13 @@ func serveCommand() *cobra.Command {
 		if verbose {
 			level = slog.LevelDebug
 		}
-		return serve(cmd.Context(), c, daemon.Options{AcceptClock: acceptClock, NewData: newData, Command: "bridge serve", Logger: logger(cmd.ErrOrStderr(), level)}, cmd.OutOrStdout())
+		return serve(cmd.Context(), c, hangups, daemon.Options{AcceptClock: acceptClock, NewData: newData, Command: "bridge serve", Logger: logger(cmd.ErrOrStderr(), level)}, cmd.OutOrStdout())
 	}
 	return cmd
 }
 
 // serve harvests and publishes until ctx ends.
-func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Writer) error {
+func serve(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o daemon.Options, out io.Writer) error {
 	if !anySource(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
 	}
@@ -65,7 +70,7 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 	if err := openConsole(ctx, h, h.Base(listener), out, o.Logger); err != nil {
 		return errors.Join(err, listener.Close(), h.Close())
 	}
-	end := reloadOnHangup(ctx, h)
+	end := reloadOnHangup(ctx, h, hangups)
 	if err := printServing(ctx, out, h, h.Base(listener), listener.Addr()); err != nil {
 		end()
 		return errors.Join(err, listener.Close(), h.Close())
@@ -98,11 +103,9 @@ func openConsole(ctx context.Context, h *daemon.Bridge, base string, out io.Writ
 	return nil
 }
 
-// reloadOnHangup has the configuration read again on SIGHUP, which would end the process
-// otherwise, until end is called.
-func reloadOnHangup(ctx context.Context, b *daemon.Bridge) (end func()) {
-	hangups, done, ended := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
-	signal.Notify(hangups, syscall.SIGHUP)
+// reloadOnHangup has the configuration read again on each hangup until end is called.
+func reloadOnHangup(ctx context.Context, b *daemon.Bridge, hangups <-chan os.Signal) (end func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
@@ -114,7 +117,7 @@ func reloadOnHangup(ctx context.Context, b *daemon.Bridge) (end func()) {
 			}
 		}
 	}()
-	return func() { signal.Stop(hangups); close(done); <-ended }
+	return func() { close(done); <-ended }
 }
 
 // printServing prints what is served and what comes next.

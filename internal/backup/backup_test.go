@@ -71,7 +71,7 @@ func TestDamage(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "nothing was restored") {
 				t.Errorf("%s: restored, %v", name, err)
 			}
-			if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+			if left, err := os.ReadDir(folder); err != nil || len(left) != 1 || left[0].Name() != eventlog.LockName {
 				t.Errorf("%s: left %v, %v", name, left, err)
 			}
 		}
@@ -87,6 +87,52 @@ func TestDamage(t *testing.T) {
 	if _, err := backup.Restore(t.Context(), bytes.NewReader(whole), folder, backup.Options{}); !errors.Is(err, backup.ErrInUse) {
 		t.Errorf("restored over a data folder: %v", err)
 	}
+}
+
+// TestRestoreHoldsFolder: no bridge begins a log in a folder that is being restored, and
+// nothing is restored into one where a bridge begins.
+func TestRestoreHoldsFolder(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	if _, err := backup.Write(t.Context(), newFolder(t), &b, "test"); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	begin := func() error {
+		log, err := eventlog.Open(t.Context(), folder, eventlog.Options{})
+		if err != nil {
+			return err
+		}
+		return log.Close()
+	}
+	var meanwhile error
+	from := io.MultiReader(bytes.NewReader(b.Bytes()[:100]), reading(func() { meanwhile = begin() }), bytes.NewReader(b.Bytes()[100:]))
+	var locked *eventlog.LockedError
+	if _, err := backup.Restore(t.Context(), from, folder, backup.Options{}); err != nil || !errors.As(meanwhile, &locked) {
+		t.Errorf("restored: %v; a log was begun meanwhile: %v", err, meanwhile)
+	}
+	if err := begin(); err != nil {
+		t.Error(err)
+	}
+	folder = t.TempDir()
+	release, err := eventlog.Hold(folder, "bridge serve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Restore(t.Context(), &b, folder, backup.Options{}); !errors.As(err, &locked) {
+		t.Errorf("restored where a bridge begins: %v", err)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// reading is an empty part of what is read, which does something when it is reached.
+type reading func()
+
+func (r reading) Read([]byte) (int, error) {
+	r()
+	return 0, io.EOF
 }
 
 // TestInterrupted: a backup that is not made to its end leaves the one before as it was.

@@ -49,8 +49,32 @@ const mostManifest = 64 << 20
 
 // Restore reads a backup, puts it into a new or empty folder, and begins a new epoch of
 // its log. The files have their names when all of them were read and have their hashes;
-// nothing is left of what failed.
+// nothing is left of what failed but the lock, which it holds meanwhile: a bridge that
+// starts in the folder would begin a log of its own.
 func Restore(ctx context.Context, from io.Reader, folder string, o Options) (m Manifest, err error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return m, err
+	}
+	release, err := eventlog.Hold(folder, holder)
+	if err != nil {
+		return m, err
+	}
+	m, err = putBack(ctx, from, folder, o)
+	if err = errors.Join(err, release()); err != nil {
+		return m, err
+	}
+	log, err := eventlog.Open(ctx, folder, eventlog.Options{Holder: holder, AcceptClock: o.AcceptClock, Moved: o.Moved, Restored: m.Made})
+	if err != nil {
+		return m, fmt.Errorf("the files were restored, but the log cannot be opened: %w", err)
+	}
+	return m, log.Close()
+}
+
+// holder is what the lock of the folder says meanwhile.
+const holder = "bridge restore"
+
+// putBack reads a backup, and puts its files into a folder that the caller has locked.
+func putBack(ctx context.Context, from io.Reader, folder string, o Options) (m Manifest, err error) {
 	if err := prepare(folder); err != nil {
 		return m, err
 	}
@@ -68,29 +92,18 @@ func Restore(ctx context.Context, from io.Reader, folder string, o Options) (m M
 			return r.manifest, err
 		}
 	}
-	if err := sqlite.SyncDir(folder); err != nil {
-		return r.manifest, err
-	}
-	options := eventlog.Options{Holder: "bridge restore", AcceptClock: o.AcceptClock, Moved: o.Moved, Restored: r.manifest.Made}
-	log, err := eventlog.Open(ctx, folder, options)
-	if err != nil {
-		return r.manifest, fmt.Errorf("the files were restored, but the log cannot be opened: %w", err)
-	}
-	return r.manifest, log.Close()
+	return r.manifest, sqlite.SyncDir(folder)
 }
 
-// prepare makes the folder, or makes sure that nothing is in it but what an interrupted
+// prepare makes sure that nothing is in the folder but its lock and what an interrupted
 // Restore has left.
 func prepare(folder string) error {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != "lost+found" && !strings.HasSuffix(name, restoring) {
+		if name := e.Name(); name != "lost+found" && name != eventlog.LockName && !strings.HasSuffix(name, restoring) {
 			return fmt.Errorf("%s has %s in it: %w", folder, name, ErrInUse)
 		}
 	}

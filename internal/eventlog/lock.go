@@ -15,7 +15,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-const lockName = "lock"
+// LockName is the name of the lock in the data folder, which outlives its holder.
+const LockName = "lock"
 
 // LockedError: another process writes the log.
 type LockedError struct {
@@ -35,7 +36,7 @@ type lockFile struct {
 }
 
 func takeLock(folder, holder string) (*lockFile, error) {
-	f, err := os.OpenFile(filepath.Join(folder, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(folder, LockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", sqlite.Explain(folder, err))
 	}
@@ -65,9 +66,19 @@ func takeLock(folder, holder string) (*lockFile, error) {
 	return &lockFile{f, info}, nil
 }
 
+// Hold takes the writer's lock of a data folder that has no log yet, until release is
+// called. The error is a *LockedError when another process has it.
+func Hold(folder, holder string) (release func() error, err error) {
+	l, err := takeLock(folder, holder)
+	if err != nil {
+		return nil, err
+	}
+	return l.release, nil
+}
+
 // Held reports whether a process holds the writer's lock of a data folder.
 func Held(folder string) bool {
-	f, err := os.Open(filepath.Join(folder, lockName))
+	f, err := os.Open(filepath.Join(folder, LockName))
 	if err != nil {
 		return false
 	}
@@ -84,7 +95,7 @@ func (l *Log) present() error {
 	for _, f := range []struct {
 		path string
 		was  os.FileInfo
-	}{{filepath.Join(l.folder, lockName), l.lock.info}, {l.path, l.file}} {
+	}{{filepath.Join(l.folder, LockName), l.lock.info}, {l.path, l.file}} {
 		if f.was == nil {
 			continue
 		}

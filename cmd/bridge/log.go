@@ -31,7 +31,7 @@ func logCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.record, "record", "", "only events of the record with this `identifier`")
 	cmd.Flags().StringVar(&f.kind, "kind", "", "only events of this `kind`: created, updated, deleted or rejected")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		since, err := timeAgo(f.since, time.Now())
+		since, err := timeOf(f.since, time.Now(), -1)
 		if err != nil {
 			return usage(fmt.Errorf("--since: %w", err))
 		}

@@ -77,7 +77,7 @@ func sourcePauseCommand() *cobra.Command {
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var err error
-		if a.Until, err = timeOf(until, time.Now()); err != nil {
+		if a.Until, err = timeOf(until, time.Now(), 1); err != nil {
 			return usage(fmt.Errorf("--until: %w", err))
 		}
 		return in.actOnSource(cmd, args, a)
@@ -85,8 +85,9 @@ func sourcePauseCommand() *cobra.Command {
 	return cmd
 }
 
-// timeOf reads a time as people type it; "" is none.
-func timeOf(typed string, now time.Time) (time.Time, error) {
+// timeOf reads a time as people type it; "" is none. How long is meant from now on with
+// direction 1, and back with -1.
+func timeOf(typed string, now time.Time, direction int) (time.Time, error) {
 	if typed == "" {
 		return time.Time{}, nil
 	}
@@ -97,13 +98,13 @@ func timeOf(typed string, now time.Time) (time.Time, error) {
 	}
 	if days, ok := strings.CutSuffix(typed, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.AddDate(0, 0, int(n)), nil
+			return now.AddDate(0, 0, direction*int(n)), nil
 		}
 	}
 	if d, err := time.ParseDuration(typed); err == nil && d > 0 {
-		return now.Add(d), nil
+		return now.Add(time.Duration(direction) * d), nil
 	}
-	return time.Time{}, fmt.Errorf(`%q is not a time; write one like "2026-01-31 18:00", "2026-01-31", or from now on like "3d" or "12h"`, typed)
+	return time.Time{}, fmt.Errorf(`%q is not a time; write one like "2026-01-31 18:00", "2026-01-31", or how long, like "3d" or "12h"`, typed)
 }
 
 func sourceForgetCommand() *cobra.Command {
@@ -211,7 +212,7 @@ func sourceHistoryCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&failed, "failed", false, "only those that have failed")
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		from, err := timeAgo(since, time.Now())
+		from, err := timeOf(since, time.Now(), -1)
 		if err != nil {
 			return usage(fmt.Errorf("--since: %w", err))
 		}
@@ -241,15 +242,6 @@ func sourceHistoryCommand() *cobra.Command {
 		})
 	}
 	return cmd
-}
-
-// timeAgo reads a time as people type it; how long is meant from now back.
-func timeAgo(typed string, now time.Time) (time.Time, error) {
-	at, err := timeOf(typed, now)
-	if after := at.Sub(now); err == nil && after > 0 {
-		at = now.Add(-after)
-	}
-	return at, err
 }
 
 // printHistory prints a line for each harvest, the newest first, and with quiet the

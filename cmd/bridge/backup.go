@@ -72,7 +72,7 @@ func restoreCommand() *cobra.Command {
 		}
 		m, err := backup.Restore(cmd.Context(), from, c.Data, o)
 		switch {
-		case errors.Is(err, backup.ErrInUse), errors.Is(err, backup.ErrNotMoved):
+		case errors.Is(err, backup.ErrInUse), errors.Is(err, backup.ErrNotMoved), errors.Is(err, backup.ErrLost):
 			return usage(err)
 		case err != nil:
 			return err

@@ -59,6 +59,8 @@ type Manifest struct {
 	Made time.Time `json:"made"`
 	// Writing: a process was writing the data folder, so the log went on since.
 	Writing bool `json:"writing"`
+	// Lost: the log has lost events that may have been published, or nobody knows.
+	Lost bool `json:"lost,omitempty"`
 	// Last is the last event, LastObserved when it was observed; nil when there is none.
 	Last         int64      `json:"last"`
 	LastObserved *time.Time `json:"last_observed,omitempty"`
@@ -160,7 +162,7 @@ func Write(ctx context.Context, folder string, to io.Writer, version string) (m 
 		return m, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	m.Last = int64(log.Last)
+	m.Last, m.Lost = int64(log.Last), log.Loss != nil && log.Loss.Events()
 	if log.Last > 0 {
 		at := log.Observed.Time()
 		m.LastObserved = &at

@@ -135,6 +135,30 @@ func (r reading) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
+// TestMovedAfterLoss: a log that has lost its end goes on in a new epoch, also in another
+// folder.
+func TestMovedAfterLoss(t *testing.T) {
+	t.Parallel()
+	original := newFolder(t)
+	restore := func() error {
+		var b bytes.Buffer
+		if _, err := backup.Write(t.Context(), original, &b, "test"); err != nil {
+			t.Fatal(err)
+		}
+		_, err := backup.Restore(t.Context(), &b, t.TempDir(), backup.Options{Moved: true})
+		return err
+	}
+	if err := restore(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(original, eventlog.HeadName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := restore(); !errors.Is(err, backup.ErrLost) {
+		t.Errorf("moved as if it were whole: %v", err)
+	}
+}
+
 // TestInterrupted: a backup that is not made to its end leaves the one before as it was.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()

@@ -38,6 +38,9 @@ type Options struct {
 // ErrNotMoved: Options.Moved cannot be right.
 var ErrNotMoved = errors.New("the backup was made while a process was writing the data folder, so it lacks what was published afterwards: restore it without --moved; to move a folder, stop bridge serve first, and then make the backup")
 
+// ErrLost: Options.Moved would hide that the log has lost something.
+var ErrLost = errors.New("the log had lost its end, or its file head, when the backup was made, and what it lacks may have been published: restore it without --moved")
+
 // ErrInUse: the folder has something in it.
 var ErrInUse = errors.New("not empty: give a new or an empty folder with --data")
 
@@ -196,6 +199,9 @@ func (r *reader) begin(text []byte) error {
 	}
 	if r.o.Moved && r.manifest.Writing {
 		return ErrNotMoved
+	}
+	if r.o.Moved && r.manifest.Lost {
+		return ErrLost
 	}
 	return nil
 }

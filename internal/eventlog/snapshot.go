@@ -16,16 +16,23 @@ type Snapshot struct {
 	// Last is the last event, Observed when it was observed; 0 when there is none.
 	Last     event.Seq
 	Observed event.Micros
+	// Loss is what the log has lost, nil when nothing: who opens it for writing goes on in
+	// a new epoch.
+	Loss *Loss
 }
 
 // TakeSnapshot begins one of the log in a data folder. Close it.
 func TakeSnapshot(ctx context.Context, folder string) (*Snapshot, error) {
+	h, _, headErr := readHead(folder) // first: a log that is being written only grows
 	copying, err := kind().Snapshot(ctx, filepath.Join(folder, FileName))
 	if err != nil {
 		return nil, err
 	}
 	s := &Snapshot{Snapshot: copying}
 	top, err := topOf(ctx, s.Query(), maxSeq)
+	if err == nil {
+		s.Loss, err = lossSince(ctx, s.Query(), h, headErr)
+	}
 	if err == nil {
 		s.Sets, err = allSets(ctx, s.Query())
 	}

@@ -122,7 +122,7 @@ url = "%s"
 		t.Helper()
 		now = now.Add(later)
 		for range 2 {
-			h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }})
+			h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -94,6 +94,9 @@ func (b *harness) openFor(source string, change ...func(*config.Config)) {
 			}
 		})
 	}
+	if b.options.Network.Resolver == nil {
+		b.options.Network = daemon.Unresolved
+	}
 	var err error
 	if b.config, err = config.FromArguments(config.Flags{Data: b.t.TempDir()}, []string{source}); err != nil {
 		b.t.Fatal(err)

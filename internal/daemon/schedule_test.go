@@ -3,9 +3,12 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,11 +21,29 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
 const smallFeed = `<rss version="2.0"><channel><title>t</title><item><guid>a</guid><title>a</title><link>http://h.example/a</link></item></channel></rss>`
+
+// Unresolved is a network where no name has an address, and no name server is asked.
+var Unresolved = fetch.Network{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	go func() { // one question, as over TCP; the answer is that there is no such name
+		defer theirs.Close()
+		var length [2]byte
+		_, err := io.ReadFull(theirs, length[:])
+		message := make([]byte, binary.BigEndian.Uint16(length[:]))
+		if _, failed := io.ReadFull(theirs, message); err != nil || failed != nil || len(message) < 12 {
+			return
+		}
+		message[2], message[3] = message[2]|0x80, 0x83
+		_, _ = theirs.Write(append(length[:], message...))
+	}()
+	return ours, nil
+}}}
 
 // openFeeds opens a bridge over legacy feeds at the paths of a server.
 func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...string) *Bridge {
@@ -36,7 +57,7 @@ func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...st
 		t.Fatal(err)
 	}
 	c.Sets[0].Content = config.Reference
-	h, err := Open(t.Context(), c, Options{})
+	h, err := Open(t.Context(), c, Options{Network: Unresolved})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func newSIPBridge(t *testing.T, text string) *sipBridge {
 	if h.config, err = config.Load(file); err != nil {
 		t.Fatal(err)
 	}
-	h.options = daemon.Options{StatusAge: 1, Logger: slog.New(slog.NewTextHandler(h.said, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	h.options = daemon.Options{StatusAge: 1, Network: daemon.Unresolved, Logger: slog.New(slog.NewTextHandler(h.said, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	h.run()
 	return h
 }

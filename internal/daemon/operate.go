@@ -199,6 +199,9 @@ func (b *Bridge) Forget(ctx context.Context, set, source string, keep, remove bo
 			return "", &UndecidedError{fmt.Sprintf("%s: %s has %s: say --delete to delete those that no other Source of the set has, or --keep to keep them as they are",
 				src.Set, Redact(src.URL), count(have, "record"))}
 		}
+		if b.stop.Load() != nil && b.sourceByID(src.ID) != nil { // it would be harvested again at once
+			return "", fmt.Errorf("%s: %s is configured, and harvested again: take it out of the configuration first, and have that read with bridge reload", src.Set, Redact(src.URL))
+		}
 		report, err := b.harvest.Forget(ctx, &src.Source, keep)
 		return Redact(src.URL) + " is forgotten: " + count(report.Deleted, "record") + " deleted", err
 	})

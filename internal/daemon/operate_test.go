@@ -57,6 +57,10 @@ func TestOperatorEndsHarvest(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-asked // the harvest begins anew
+	if _, err := b.Forget(ctx, "main", "", false, true); err == nil {
+		t.Error("it is forgotten, and goes on being harvested")
+	}
+	<-asked // which has ended the harvest too
 	if _, err := b.Reset(ctx, "main", ""); err != nil {
 		t.Fatal(err)
 	}

@@ -64,11 +64,11 @@ func (b *bench) cases() []measurement {
 		{name: "packages", server: sourceOf(small, 0, smallBody, 5*time.Millisecond), jobs: mirrored, rows: dumpedRow(small)},
 		{name: "packages", server: dumpOf(10*small, smallBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", 10*small, smallBody)},
 		{name: "packages", server: dumpOf(large, largeBody), jobs: mirrored, once: true, rows: dumpMemoryRow("package", large, largeBody)},
-		// A whole OAI-PMH repository, and again unchanged; before that a quarter of it, for
-		// the memory.
-		{name: "oaiharvest", server: recordsOf(records / 4), jobs: mirrored, once: true},
+		// A whole OAI-PMH repository, and again unchanged; then one with twice as many
+		// records, for the memory.
 		{name: "oaiharvest", server: recordsOf(records), once: true, rows: oaiRows(records),
 			jobs: []job{{Name: "harvest", Content: mirror}, {Name: "harvest", Content: mirror}, {Name: "savepages"}}},
+		{name: "oaiharvest", server: recordsOf(2 * records), jobs: mirrored, once: true, rows: oaiMemoryRow(2 * records)},
 		// The longest Change List that there is. Rivals read the same file: encoding/xml
 		// its tokens alone, and the way of the reference client.
 		{name: "readlist", server: sourceOf(0, segment, 0, 0), same: true, build: []job{{Name: "savelist"}}, rows: b.readListRow,

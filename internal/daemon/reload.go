@@ -90,7 +90,10 @@ func (b *Bridge) change(ctx context.Context, last *generation, file *config.Conf
 		b.loops.begin(src)
 	}
 	wake(b.newTemplates)
-	return said, b.completeSets(ctx)
+	if err := b.completeSets(ctx); err != nil { // what has changed is in force
+		b.opt.Logger.Error("whether the sets are complete could not be stored; the next harvest of each tries again", "error", err)
+	}
+	return said, nil
 }
 
 // endChanged ends the harvests of the Sources that another generation does not have as they

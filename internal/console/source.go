@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -304,10 +305,8 @@ func (s sourceRow) kind() string {
 }
 
 func appendNew(list []string, text string) []string {
-	for _, other := range list {
-		if other == text {
-			return list
-		}
+	if slices.Contains(list, text) {
+		return list
 	}
 	return append(list, text)
 }
@@ -324,12 +323,17 @@ type quarantinedPage struct {
 	Length int64
 }
 
-func (c *Console) quarantined(w http.ResponseWriter, r *http.Request) error {
+// input returns the bad input that a request is about.
+func (c *Console) input(r *http.Request) (event.Quarantined, error) {
 	id, err := number64(r.PathValue("id"))
 	if err != nil {
-		return err
+		return event.Quarantined{}, err
 	}
-	in, err := c.bridge.Log.QuarantinedInput(r.Context(), id)
+	return c.bridge.Log.QuarantinedInput(r.Context(), id)
+}
+
+func (c *Console) quarantined(w http.ResponseWriter, r *http.Request) error {
+	in, err := c.input(r)
 	if err != nil {
 		return err
 	}
@@ -346,16 +350,12 @@ func (c *Console) quarantined(w http.ResponseWriter, r *http.Request) error {
 
 // quarantinedInput answers with the bytes, to be saved.
 func (c *Console) quarantinedInput(w http.ResponseWriter, r *http.Request) error {
-	id, err := number64(r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	in, err := c.bridge.Log.QuarantinedInput(r.Context(), id)
+	in, err := c.input(r)
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="quarantined-%d"`, id))
+	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="quarantined-%d"`, in.ID))
 	_, _ = w.Write(in.Input) // a client that has gone needs none
 	return nil
 }

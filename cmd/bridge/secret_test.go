@@ -21,13 +21,18 @@ const secret = "s3cret"
 type peers struct {
 	*httptest.Server
 	cut chan string // the paths that were asked for and cut
+	// locked has the header of each request for a Source that wants a login.
+	locked chan http.Header
 }
 
 func newPeers(t *testing.T) *peers {
-	p := &peers{cut: make(chan string, 1000)}
+	p := &peers{cut: make(chan string, 1000), locked: make(chan http.Header, 1000)}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch {
+		case r.URL.Path == "/locked.atom":
+			p.locked <- r.Header.Clone()
+			http.Error(w, "no", http.StatusUnauthorized)
 		case r.URL.Path == "/feed.atom" && r.URL.Query().Get("key") == secret+"-of-the-source":
 			fmt.Fprint(w, `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:fh="http://purl.org/syndication/history/1.0"><id>urn:x:feed</id><title>Campus</title>`+
 				`<updated>2025-01-02T00:00:00Z</updated><fh:complete/><author><name>A</name></author><link rel="self" href="https://museum.example/feed.atom"/>`+
@@ -124,6 +129,7 @@ func TestSecretsOfURLsStayHidden(t *testing.T) {
 	archive := far.URL + "/sip/archive/" + secret + "-of-the-archive"
 	o := &transcript{by: map[string]string{}, folder: newFolder(t, fmt.Sprintf(`
 allow_hosts = ["127.0.0.1"]
+console_listen = "localhost:0"
 [[set]]
 name = "campus"
 [[set.source]]
@@ -132,6 +138,11 @@ url = %q
 [[set.source]]
 kind = "atompmh"
 url = "%s/gone.atom?key=%s"
+[[set.source]]
+kind = "atompmh"
+url = "%s/locked.atom"
+token_file = "source.token"
+headers = { "X-Api-Key" = "file:source.key", "X-Literal" = "%s-of-a-header" }
 [[set.submit]]
 url = %q
 every = "1s"
@@ -152,10 +163,18 @@ mode = "review"
 formats = { "{http://places.example/1}place" = "http://places.example/1/place.xsd" }
 access = "token"
 access_token_file = "sip.token"
-`, feed, far.URL, secret, archive, far.URL, secret), "sip.token", secret+"-of-the-service", "145.xml", placeRecord)}
+`, feed, far.URL, secret, far.URL, secret, archive, far.URL, secret), "sip.token", secret+"-of-the-service", "source.token", secret+"-of-bearer", "source.key", secret+"-of-a-key", "145.xml", placeRecord)}
 	o.run(exitDone, "config", "check")
 	serve, base := o.serve("--verbose", "--listen", "127.0.0.1:0")
 	far.await(t, "/sip/archive/"+secret+"-of-the-archive", 3) // as many failures as make it known
+	select {
+	case h := <-far.locked:
+		if h.Get("Authorization") != "Bearer "+secret+"-of-bearer" || h.Get("X-Api-Key") != secret+"-of-a-key" || h.Get("X-Literal") != secret+"-of-a-header" {
+			t.Fatalf("the Source was asked with %v", h)
+		}
+	case <-time.After(patience):
+		t.Fatal("the Source with a token was not asked")
+	}
 
 	request := func(id string) string {
 		return `<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>` + id + `</source-identifier></source><notification-recipient>` +
@@ -183,6 +202,16 @@ access_token_file = "sip.token"
 	for _, args := range []string{"log", "log --json", "submission ls", "submission ls --json", "submission show 1", "submission show 2", "submission show 3",
 		"notification ls --sent", "notification ls --sent --json", "notification ls --received", "notification ls --received --json", "submission show --json 1", "source ls", "source ls --json", "source history gate", "source show gate", "quarantine ls", "verify", "verify --json"} {
 		o.run(exitDone, strings.Fields(args)...)
+	}
+	o.run(exitDone, "reload")
+	o.run(exitDone, "source", "show", "campus", far.URL+"/locked.atom")
+	o.run(exitDone, "source", "history", "campus", far.URL+"/locked.atom")
+	console, err := serve.stdout.expect(regexp.MustCompile(`console: (http://\S+)`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/", "/sets/campus", "/metrics"} {
+		o.page(console[1] + path)
 	}
 	for _, path := range []string{"/", "/sets/campus/", "/sets/gate/", "/sets/review/"} {
 		o.page(base + path)

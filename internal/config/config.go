@@ -268,6 +268,16 @@ type Source struct {
 	// nowhere else (RFC 7617); "" is no login.
 	User     string `toml:"user"`
 	Password Secret `toml:"password"`
+	// Token is sent as a bearer token (RFC 6750) and Headers by their canonical names, to
+	// the URL's scheme, host and port, and nowhere else. Token and User are not both given.
+	Token   Secret            `toml:"token"`
+	Headers map[string]Secret `toml:"headers"`
+	// CA has certificates in PEM, of authorities that the URL's scheme, host and port may
+	// have its certificate from, besides those of the system; nil is none.
+	CA []byte `toml:"ca_file"`
+	// Timeout is how long the URL's scheme, host and port may take to begin an answer; 0 is
+	// Limits.HeaderTimeout.
+	Timeout time.Duration `toml:"timeout" range:"1s 1h"`
 	// SIP is our side of a Source of kind KindSIP, nil of another.
 	SIP *SIP
 }

@@ -502,34 +502,58 @@ func (t table) secret(key string) Secret {
 	case text != "" && path != "":
 		t.report(key, "is given beside %s_file; write one of the two", key)
 	case text != "":
-		m := environment.FindStringSubmatch(text)
-		if m == nil {
+		if !environment.MatchString(text) {
 			t.report(key, `must not stand in this file; write %s = "${NAME}" for an environment variable, or %s_file = "path"`, key, key)
-		} else if secret := os.Getenv(m[1]); secret == "" {
-			t.report(key, "the environment variable %s is not set", m[1])
-		} else {
-			return Secret{secret}
-		}
-	case path != "":
-		file, err := t.doc.secretPath(path)
-		if err != nil {
-			t.report(key+"_file", "%v", err)
 			return Secret{}
 		}
-		data, err := os.ReadFile(file)
-		secret := strings.TrimSpace(string(data))
+		secret, err := fromEnvironment(text)
+		if err != nil {
+			t.report(key, "%v", err)
+		}
+		return secret
+	case path != "":
+		secret, err := t.doc.secretFile(path)
 		if err != nil {
 			t.report(key+"_file", "%v", err)
-		} else if secret == "" || strings.ContainsAny(secret, "\r\n") {
-			t.report(key+"_file", "%s must hold one line, the secret", path)
-		} else {
-			if st, err := os.Stat(file); err == nil && st.Mode().Perm()&0o077 != 0 {
-				t.doc.exposed = append(t.doc.exposed, file)
-			}
-			return Secret{secret}
 		}
+		return secret
 	}
 	return Secret{}
+}
+
+// fromEnvironment returns the value of the variable in "${NAME}".
+func fromEnvironment(text string) (Secret, error) {
+	name := environment.FindStringSubmatch(text)[1]
+	secret := os.Getenv(name)
+	if secret == "" {
+		return Secret{}, fmt.Errorf("the environment variable %s is not set", name)
+	}
+	return Secret{secret}, nil
+}
+
+// secretFile returns what the file of a secret holds, and notes whether others may read it.
+func (d *document) secretFile(path string) (Secret, error) {
+	file, err := d.secretPath(path)
+	if err != nil {
+		return Secret{}, err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Secret{}, err
+	}
+	secret := strings.TrimSpace(string(data))
+	if secret == "" || strings.ContainsAny(secret, "\r\n") {
+		return Secret{}, fmt.Errorf("%s must hold one line, the secret", path)
+	}
+	d.noteExposed(file)
+	return Secret{secret}, nil
+}
+
+// noteExposed notes a file with a secret that others may read.
+func (d *document) noteExposed(file string) {
+	if st, err := os.Stat(file); err == nil && st.Mode().Perm()&0o077 != 0 && !slices.Contains(d.exposed, file) {
+		d.exposed = append(d.exposed, file)
+	}
 }
 
 // secretPath returns the file of a secret: a path relative to the configuration, or

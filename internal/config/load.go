@@ -354,9 +354,6 @@ func (d *document) source(t table, set string) Source {
 	if s.PublicURL != "" && s.URL != "" && !local {
 		t.report("public_url", "is only for a Source that is a local file; leave it out")
 	}
-	if s.User != "" && local {
-		t.report("user", "is of no use with a local file; leave it out")
-	}
 	if s.Sets == EachSet {
 		if s.Kind != "" && s.Kind != ResourceSync {
 			t.report("sets", `is "each", which only a Source of kind "resourcesync" has; leave it out`)
@@ -364,7 +361,7 @@ func (d *document) source(t table, set string) Source {
 		s.Kind = ResourceSync
 	}
 	t.repository(&s)
-	t.login("user", "password")
+	t.access(&s, local)
 	s.OwnContents, s.ContentHosts = t.contentHosts()
 	return s
 }

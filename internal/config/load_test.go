@@ -36,11 +36,11 @@ func load(t *testing.T, text string) (*Config, error) {
 }
 
 // uncomment returns the template with all that it shows at once, for a folder
-// with feed.atom. The login of a local file is left out.
+// with feed.atom. The login of a local file, and the like, is left out.
 func uncomment() string {
 	text := regexp.MustCompile(`(?m)^# (\[\[|[a-z_]+ = )`).ReplaceAllString(Template(), "$1")
 	text = strings.Replace(text, `url = "https://data.example.org/feed.atom"`, `url = "feed.atom"`, 1)
-	return regexp.MustCompile(`(?m)^(user = "harvester"|password_file = "source.password").*$`).ReplaceAllString(text, "")
+	return regexp.MustCompile(`(?m)^(user = "harvester"|password_file = "source.password"|token_file|headers|ca_file|timeout).*$`).ReplaceAllString(text, "")
 }
 
 // The template is the defaults as it is, and right with all that it shows, whatever the
@@ -85,7 +85,7 @@ func TestTemplate(t *testing.T) {
 // its field is.
 func TestKeys(t *testing.T) {
 	otherwise := map[string]string{
-		"TrustedProxies": "trusted_proxies", "AllowHosts": "allow_hosts", "Prefixes": "prefix", "Sets": "set", "Sources": "source", "Alerts": "alert",
+		"TrustedProxies": "trusted_proxies", "AllowHosts": "allow_hosts", "Prefixes": "prefix", "CA": "ca_file", "Sets": "set", "Sources": "source", "Alerts": "alert",
 		"Access.Kind": "access", "Access.Token": "access_token", "Access.User": "access_user", "Access.Password": "access_password", "Access.Addresses": "access_addresses",
 		"BaseURL": "base_url", "PublicURL": "public_url", "RecordURL": "record_url", "URL": "url", "HELO": "helo", "OAISet": "oai_set", "OAIPage": "oai_page", "OAIFormats": "format", "SMTPListen": "smtp_listen", "SIPMessage": "sip_message",
 	}

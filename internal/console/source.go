@@ -145,7 +145,7 @@ func planned(p *sourcePage) string {
 func advice(text string) string {
 	text = strings.ToLower(text)
 	for _, one := range []struct{ words, say string }{
-		{"401", "It wants a login, or another one: write user and password_file of this Source in the configuration."},
+		{"401", "It wants a login, or another one: write user and password_file, or token_file, of this Source in the configuration."},
 		{"403", "It does not let this machine in: ask its operators, and tell them the contact that is configured here."},
 		{"404|410", "There is nothing at its address: look whether it has moved, and correct url in the configuration."},
 		{"429|retry-after|503", "Its server asks for patience. bridge waits as long as it says; nothing is to be done unless this goes on for days."},

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -104,7 +105,7 @@ func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetCon
 	plain, root, l := fetch.Plain(u), "", g.file.Limits
 	src := &Source{wake: make(chan struct{}, 1), Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
-		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: allowHost(g.file.AllowHosts), User: c.User,
+		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: allowHost(g.file.AllowHosts), User: c.User, Token: c.Token.Reveal() != "",
 		Repository: harvest.Repository{Format: c.Format, Also: c.Also, Set: c.OAISet, Window: c.Window},
 		Selection:  translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes, Inline: s.Inline == config.Take},
 		Limits:     harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Package: l.DumpPackage, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
@@ -124,16 +125,29 @@ func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetCon
 	}
 	src.settings = g.settings(s, c)
 	src.settings.name = src.Selection.Name
-	src.openClients(g, c, root)
-	return src, nil
+	return src, src.openClients(g, c, root)
 }
 
 // openClients gives a Source its clients: for its documents, and for the contents
 // of its records.
-func (s *Source) openClients(g *generation, c *config.Source, root string) {
-	reach := fetch.Reach{Origin: cmp.Or(c.Origin, s.URL), Allowed: g.file.AllowHosts}
+func (s *Source) openClients(g *generation, c *config.Source, root string) error {
+	reach := fetch.Reach{Origin: cmp.Or(c.Origin, s.URL), Allowed: g.file.AllowHosts, Header: http.Header{}, HeaderTimeout: c.Timeout}
 	if c.User != "" {
 		reach.User = url.UserPassword(c.User, c.Password.Reveal())
+	}
+	for name, value := range c.Headers {
+		reach.Header.Set(name, value.Reveal())
+	}
+	if token := c.Token.Reveal(); token != "" {
+		reach.Header.Set("Authorization", "Bearer "+token)
+	}
+	if c.CA != nil {
+		roots, err := x509.SystemCertPool()
+		if err != nil {
+			return fmt.Errorf("set %s: the authorities of this system, beside those of ca_file: %w", s.Set, err)
+		}
+		roots.AppendCertsFromPEM(c.CA)
+		reach.Roots = roots
 	}
 	if c.PublicURL != "" {
 		reach.Typed = append(reach.Typed, c.PublicURL)
@@ -151,6 +165,7 @@ func (s *Source) openClients(g *generation, c *config.Source, root string) {
 		reach.Only, reach.Typed = true, append(reach.Typed, c.ContentHosts...)
 		s.ContentClient = client()
 	}
+	return nil
 }
 
 // closeClients closes the idle connections.

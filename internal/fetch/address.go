@@ -3,8 +3,10 @@ package fetch
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -31,8 +33,15 @@ type Reach struct {
 	// typed it; "" is none. Its host and port are one of Typed.
 	Origin string
 	// User is the login for Origin's scheme, host and port, which is sent nowhere else;
-	// nil for none.
-	User *url.Userinfo
+	// nil for none. So are the fields of Header, by their canonical names; an
+	// Authorization there is one that User does not make.
+	User   *url.Userinfo
+	Header http.Header
+	// Roots are the authorities that Origin's certificate may come from; nil is the
+	// system's. Other servers have the system's always.
+	Roots *x509.CertPool
+	// HeaderTimeout is that of Origin's scheme, host and port; 0 is Options.HeaderTimeout.
+	HeaderTimeout time.Duration
 	// Typed are further hosts that the operator typed. They may have private
 	// addresses, if they had them when they were first asked (see Names), but
 	// never those of this machine or its link; an address, and localhost, are
@@ -50,8 +59,10 @@ type Reach struct {
 
 // reach is a Reach in canonical form.
 type reach struct {
-	origin          string // scheme, host and port
-	login           string // of an Authorization header, for origin
+	origin          string      // scheme, host and port
+	header          http.Header // for origin
+	roots           *x509.CertPool
+	headerTimeout   time.Duration
 	typed, allowed  []hostPort
 	only, safePorts bool
 }
@@ -60,11 +71,12 @@ type reach struct {
 type hostPort struct{ host, port string }
 
 func (r Reach) compile() reach {
-	c := reach{only: r.Only, safePorts: r.SafePorts, typed: parseHosts(r.Typed), allowed: parseHosts(r.Allowed)}
+	c := reach{only: r.Only, safePorts: r.SafePorts, header: http.Header{}, roots: r.Roots, headerTimeout: r.HeaderTimeout, typed: parseHosts(r.Typed), allowed: parseHosts(r.Allowed)}
 	if u, err := url.Parse(r.Origin); err == nil && u.Host != "" {
 		c.origin, c.typed = origin(u), append(c.typed, parseHosts([]string{r.Origin})...)
+		maps.Copy(c.header, r.Header)
 		if r.User != nil && (u.Scheme == "http" || u.Scheme == "https") {
-			c.login = basic(r.User)
+			c.header.Set("Authorization", basic(r.User))
 		}
 	}
 	return c

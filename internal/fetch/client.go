@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"log/slog"
 	"net/http"
@@ -95,6 +96,7 @@ type Guard struct {
 	*shared
 	reach reach
 	base  *http.Transport
+	own   *http.Transport // for the Reach's Origin: base, unless that has settings of its own
 }
 
 // shared is what all Guards of a process have in common.
@@ -141,7 +143,23 @@ func (g *Guard) With(r Reach) *Guard {
 	if g.options.Proxy != nil {
 		with.base.Proxy = with.proxy
 	}
+	with.own = with.base
+	if r.Roots != nil || r.HeaderTimeout > 0 {
+		with.own = with.base.Clone()
+		with.own.TLSClientConfig = &tls.Config{RootCAs: r.Roots}
+		with.own.ResponseHeaderTimeout = cmp.Or(r.HeaderTimeout, g.options.HeaderTimeout)
+	}
 	return with
+}
+
+// transport returns what sends the requests for a URL, and how long it waits for the
+// answer's header.
+func (g *Guard) transport(u *url.URL) (*http.Transport, time.Duration) {
+	t := g.base
+	if origin(u) == g.reach.origin {
+		t = g.own
+	}
+	return t, t.ResponseHeaderTimeout
 }
 
 func withDefaults(o Options) Options {
@@ -182,7 +200,10 @@ func (g *Guard) Client(root string) *http.Client {
 }
 
 // Close closes the idle connections. Requests under way go on.
-func (g *Guard) Close() { g.base.CloseIdleConnections() }
+func (g *Guard) Close() {
+	g.base.CloseIdleConnections()
+	g.own.CloseIdleConnections()
+}
 
 // transport is the http.RoundTripper of one client.
 type transport struct {
@@ -244,6 +265,7 @@ func (g *Guard) send(req *http.Request) (*http.Response, error) {
 	if idempotent(req) && req.Context().Value(onceKey{}) == nil {
 		attempts = g.options.Attempts
 	}
+	_, longest := g.transport(req.URL)
 	for attempt := 1; ; attempt++ {
 		start := time.Now()
 		resp, asked, err := g.sendOnce(req, h)
@@ -251,7 +273,7 @@ func (g *Guard) send(req *http.Request) (*http.Response, error) {
 			return nil, err // the caller no longer wants it
 		}
 		// There is no second attempt after the longest wait for an answer.
-		if attempt == attempts || !g.mayRetry(resp, asked, err) || err != nil && time.Since(start) >= g.options.HeaderTimeout {
+		if attempt == attempts || !g.mayRetry(resp, asked, err) || err != nil && time.Since(start) >= longest {
 			return resp, explain(req, attempt, err)
 		}
 		wait := backoff(g.options.Backoff, attempt)
@@ -290,8 +312,9 @@ func (g *Guard) sendOnce(req *http.Request, h *host) (resp *http.Response, asked
 		return nil, 0, err
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
+	to, _ := g.transport(req.URL)
 	slot.send()
-	resp, err = g.base.RoundTrip(req.WithContext(ctx))
+	resp, err = to.RoundTrip(req.WithContext(ctx))
 	slot.answered()
 	if g.options.Asked != nil {
 		status := 0
@@ -353,8 +376,8 @@ func origin(u *url.URL) string { return u.Scheme + "://" + authority(u) }
 // maxURL caps the URL that a redirect leads to, in bytes.
 const maxURL = 8 << 10
 
-// authorize sets the credentials of the request: those that the operator gave for
-// exactly its origin, else those that the caller has set. It never sends a user name
+// authorize sets the credentials and other fields of the request: those that the operator
+// gave for exactly its origin, else those that the caller has set. It never sends a user name
 // from a URL: URLs come out of documents, and nobody has agreed to what they say.
 func (g *Guard) authorize(r *http.Request) {
 	if user := r.URL.User; user != nil {
@@ -367,8 +390,13 @@ func (g *Guard) authorize(r *http.Request) {
 		r.URL = &u
 		g.options.Log.Warn("a user name in the address was not sent: the operator did not type it", "url", Plain(r.URL))
 	}
-	if g.reach.login != "" && r.Header.Get("Authorization") == "" && origin(r.URL) == g.reach.origin {
-		r.Header.Set("Authorization", g.reach.login)
+	if origin(r.URL) != g.reach.origin {
+		return
+	}
+	for name, values := range g.reach.header {
+		if name != "Authorization" || r.Header.Get(name) == "" {
+			r.Header[name] = values
+		}
 	}
 }
 

@@ -98,10 +98,13 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) advice() string {
 	var (
-		dns  *net.DNSError
-		path *fs.PathError
+		dns         *net.DNSError
+		path        *fs.PathError
+		certificate *tls.CertificateVerificationError
 	)
 	switch {
+	case errors.As(e.Err, &certificate):
+		return "tell the server's operator, or name who has signed it with ca_file"
 	case errors.As(e.Err, &path):
 		return "check the file and who may read it"
 	case forbidden(e.Err), errors.Is(e.Err, errFile):

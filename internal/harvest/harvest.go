@@ -69,8 +69,10 @@ type Source struct {
 	Client, ContentClient *http.Client
 	// Repository is what the set wants of an OAI-PMH repository.
 	Repository Repository
-	// User is the name with which Client logs in at the URL's own host; "" for none.
-	User string
+	// User is the name with which Client logs in at the URL's own host; "" for none. Token
+	// is whether it has a token instead.
+	User  string
+	Token bool
 	// Epoch identifies the present life of the set: a walk in another one does not
 	// count (see memory.Whole).
 	Epoch string
@@ -344,8 +346,10 @@ func (src *Source) explainRefusal(err error) error {
 	switch {
 	case follow.Status(err) != http.StatusUnauthorized:
 		return err
+	case src.Token:
+		return fmt.Errorf("%w; the server refuses the token: check token_file of this [[set.source]], which goes to its url's own scheme, host and port only", err)
 	case src.User == "":
-		return fmt.Errorf("%w; the server wants a login: write user and password_file under this [[set.source]]", err)
+		return fmt.Errorf("%w; the server wants a login: write user and password_file, or token_file, under this [[set.source]]", err)
 	}
 	return fmt.Errorf("%w; the server refuses the login of %q: check user and password_file of this [[set.source]], which go to its url's own scheme, host and port only", err, src.User)
 }

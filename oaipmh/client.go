@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
@@ -149,6 +150,9 @@ func answer(ctx context.Context, client *follow.Client, base string, q Request, 
 		return nil, nil, bad
 	case q.Verb == GetRecord && rec == nil:
 		return nil, nil, &DocumentError{URL: in.URL, Line: 1, Column: 1, Reason: "no record; want one"}
+	}
+	if in.Moved {
+		a.movedTo, _, _ = strings.Cut(in.URL, "?")
 	}
 	return a, rec, nil
 }

@@ -55,6 +55,8 @@ type Answer struct {
 	Token *Token
 	// Mended counts the places that a lenient Reader has changed.
 	Mended int
+
+	movedTo string // the base URL that redirects have led to for good, "" when there were none
 }
 
 // Reader reads one answer, one record at a time. It holds one record in memory, never

@@ -152,10 +152,11 @@ func (k *walker) begin() error {
 	}
 	id := r.Identity
 	k.identity = id
-	if was := k.before.BaseURL; was != "" && id.BaseURL != "" && !sameRepository(was, id.BaseURL) {
+	moved := r.movedTo != "" && sameRepository(r.movedTo, id.BaseURL) // it says so itself
+	if was := k.before.BaseURL; was != "" && id.BaseURL != "" && !sameRepository(was, id.BaseURL) && !moved {
 		return fmt.Errorf("%s: %w: its baseURL was %q and is %q; if that is meant, forget what was harvested and start anew", k.base, ErrRepository, clip(was), clip(id.BaseURL))
 	}
-	if id.BaseURL != "" && !sameRepository(k.base, id.BaseURL) {
+	if id.BaseURL != "" && !sameRepository(k.base, id.BaseURL) && !moved {
 		k.report(Problem{Rule: ruleBaseURL, URL: k.base, Found: "baseURL " + strconv.Quote(clip(id.BaseURL)), Expected: "the address that was asked"})
 	}
 	earlier := !k.before.Earliest.IsZero() && !id.Earliest.IsZero() && id.Earliest.Before(k.before.Earliest)

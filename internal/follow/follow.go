@@ -311,7 +311,7 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 	}
 	answered = true
 	a := &Answer{
-		Requested: to, URL: resp.Request.URL.String(), Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, body: resp.Body, cancel: cancel,
+		Requested: to, URL: resp.Request.URL.String(), Moved: movedForGood(resp), Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, body: resp.Body, cancel: cancel,
 		Validators: Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")},
 	}
 	t, err := http.ParseTime(resp.Header.Get("Date"))
@@ -363,6 +363,8 @@ type Answer struct {
 	// Requested is the URL that was asked for, URL the one that answered after
 	// redirects; links are resolved against the latter.
 	Requested, URL string
+	// Moved: there were redirects, and all of them were for good (301 or 308).
+	Moved bool
 	// Status is 200, 206 to GetFile, or one of Options.Documents.
 	Status int
 	// Header and Body are the answer's.
@@ -378,6 +380,16 @@ type Answer struct {
 	dated  bool // Date is the answer's
 	body   io.Closer
 	cancel context.CancelFunc
+}
+
+// movedForGood reports whether redirects led to an answer, all of them for good.
+func movedForGood(answer *http.Response) bool {
+	by := answer.Request.Response
+	moved := by != nil
+	for ; by != nil; by = by.Request.Response {
+		moved = moved && (by.StatusCode == http.StatusMovedPermanently || by.StatusCode == http.StatusPermanentRedirect)
+	}
+	return moved
 }
 
 // Late reports whether a stamp lies after the answer's date, so that it must not

@@ -223,6 +223,16 @@ type Quarantined struct {
 	Replayed Micros // when a replay took it in; 0 when none did
 }
 
+// QuarantineQuery selects bad input; its zero value is all of it.
+type QuarantineQuery struct {
+	Set, Rule string   // "" is any
+	Source    SourceID // 0 is any
+	Waiting   bool     // only what was not replayed
+	Newest    bool     // the largest number first
+	After     int64    // only what comes after this number in that order; 0 is all
+	Limit     int      // 0 is no limit
+}
+
 // Cursor is how far the unfinished walk of a Source has come. The log keeps it
 // for the harvest and compares its Version; Data is the harvest's own.
 type Cursor struct {

@@ -100,21 +100,6 @@ func (in *inputs) read(cmd *cobra.Command, do action) error {
 	return errors.Join(do(cmd.Context(), cmd.OutOrStdout(), b), b.Close())
 }
 
-// change opens an existing data folder, which nobody else may write, for as long as do
-// runs.
-func (in *inputs) change(cmd *cobra.Command, do action) error {
-	var c *config.Config
-	// Nothing is made where there was nothing.
-	if err := in.read(cmd, func(_ context.Context, _ io.Writer, b *daemon.Bridge) error { c = b.Config(); return nil }); err != nil {
-		return err
-	}
-	b, err := openBridge(cmd.Context(), c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(cmd.Context(), cmd.OutOrStdout(), b), b.Close())
-}
-
 // openBridge opens the data folder of a configuration. A configuration that contradicts
 // the folder is wrong usage.
 func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {

@@ -2,18 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
 func quarantineCommand() *cobra.Command {
-	return group("quarantine", quarantineListCommand(), quarantineShowCommand(), quarantineReplayCommand())
+	return group("quarantine", quarantineListCommand(), quarantineShowCommand(), quarantineAction("quarantine replay", cobra.ArbitraryArgs), quarantineAction("quarantine discard", cobra.MinimumNArgs(1)))
 }
 
 func quarantineListCommand() *cobra.Command {
@@ -21,11 +21,7 @@ func quarantineListCommand() *cobra.Command {
 	in, asJSON, set := newInputs(cmd), addJSON(cmd), addSet(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
-			all, err := b.Log.Quarantined(ctx, *set)
-			for i := range all {
-				err = errors.Join(err, printQuarantined(w, &all[i], *asJSON))
-			}
-			return err
+			return eachQuarantined(ctx, b, event.QuarantineQuery{Set: *set}, func(q *event.Quarantined) error { return printQuarantined(w, q, *asJSON) })
 		})
 	}
 	return cmd
@@ -44,6 +40,14 @@ type jsonQuarantined struct {
 	Last     string `json:"last"`
 	Times    int    `json:"times"`
 	Replayed string `json:"replayed,omitempty"`
+}
+
+// eachQuarantined calls do with the bad input that a query selects, which is read in pages.
+func eachQuarantined(ctx context.Context, b *daemon.Bridge, which event.QuarantineQuery, do func(*event.Quarantined) error) error {
+	return newest(0, func(after int64, most int) ([]event.Quarantined, error) {
+		which.After, which.Limit = after, most
+		return b.Log.QuarantinePage(ctx, which)
+	}, func(q *event.Quarantined) (int64, error) { return q.ID, do(q) })
 }
 
 func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
@@ -108,56 +112,61 @@ func quarantineNumbers(words []string) (ids []int64, err error) {
 	return ids, nil
 }
 
-func quarantineReplayCommand() *cobra.Command {
-	cmd := command("quarantine replay")
+// quarantineAction is a command that does something to bad inputs, which its arguments
+// number.
+func quarantineAction(name string, count cobra.PositionalArgs) *cobra.Command {
+	cmd := command(name)
 	in := newInputs(cmd)
-	cmd.Args = cobra.ArbitraryArgs
+	cmd.Args = count
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ids, err := quarantineNumbers(args)
 		if err != nil {
 			return err
 		}
-		return in.change(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
-			return replay(ctx, w, b, ids)
-		})
+		return in.decideQuarantined(cmd, ids)
 	}
 	return cmd
 }
 
-// replay applies quarantined input again: that with these numbers, or all that was not
-// replayed yet.
-func replay(ctx context.Context, w io.Writer, h *daemon.Bridge, ids []int64) error {
-	if len(ids) == 0 {
-		all, err := h.Log.Quarantined(ctx, "")
-		if err != nil {
-			return err
+// decideQuarantined does what a command is called to bad inputs, through the process that
+// serves or with the lock of the data folder; to all that wait when there are no numbers.
+func (in *inputs) decideQuarantined(cmd *cobra.Command, ids []int64) error {
+	var c *config.Config
+	if err := in.read(cmd, func(ctx context.Context, _ io.Writer, b *daemon.Bridge) error {
+		c = b.Config()
+		if len(ids) > 0 {
+			return nil
 		}
-		for _, q := range all {
-			if q.Replayed == 0 {
-				ids = append(ids, q.ID)
-			}
-		}
+		return eachQuarantined(ctx, b, event.QuarantineQuery{Waiting: true}, func(q *event.Quarantined) error {
+			ids = append(ids, q.ID)
+			return nil
+		})
+	}); err != nil || len(ids) == 0 {
+		return err
+	}
+	var all []daemon.Decision
+	for _, id := range ids {
+		all = append(all, daemon.Decision{ID: id, Quarantine: cmd.Name()})
 	}
 	still := 0
-	for _, id := range ids {
-		q, err := h.Log.QuarantinedInput(ctx, id)
-		if err != nil {
-			return err
-		}
-		report, err := h.Replay(ctx, &q)
-		if err != nil {
+	if err := applyOrSend(cmd, c, all, func(i int, done daemon.DecisionResult) {
+		if done.Error != "" {
 			still++
-			fmt.Fprintf(w, "%d  %s\n", id, daemon.Redact(err.Error()))
-			continue
+			done.Said = daemon.Redact(done.Error)
 		}
-		fmt.Fprintf(w, "%d  replayed: %s\n", id, plural(int(report.Events()), "event", "events"))
+		fmt.Fprintf(cmd.OutOrStdout(), "%d  %s\n", ids[i], done.Said)
+	}); err != nil {
+		return err
 	}
-	if still > 0 {
-		are := "are"
-		if still == 1 {
-			are = "is"
-		}
-		return partFailure(fmt.Errorf("%d of %d %s still bad", still, len(ids), are))
+	if still == 0 {
+		return nil
 	}
-	return nil
+	are, what := "are", "still bad"
+	if still == 1 {
+		are = "is"
+	}
+	if cmd.Name() == "discard" {
+		what = "not discarded"
+	}
+	return partFailure(fmt.Errorf("%d of %d %s %s", still, len(ids), are, what))
 }

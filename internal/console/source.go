@@ -240,7 +240,6 @@ func (c *Console) sourcesByID(r *http.Request) (map[event.SourceID]sourceRow, er
 // quarantinePage is what the page of the quarantine shows.
 type quarantinePage struct {
 	Inputs            []quarantineRow
-	All               int // without the filter, those that were replayed included
 	More              string
 	Set, Rule, Source string
 	Sets, Rules       []string
@@ -268,29 +267,32 @@ func (q quarantineRow) Place() string {
 func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	p := quarantinePage{Set: argument(q, "set"), Rule: argument(q, "rule"), Source: argument(q, "source"), Replayed: argument(q, "replayed") != ""}
-	all, err := c.bridge.Log.Quarantined(r.Context(), "")
+	which := event.QuarantineQuery{Set: p.Set, Rule: p.Rule, Waiting: !p.Replayed, Newest: true, After: after(r), Limit: perPage + 1}
+	if p.Source != "" {
+		id, err := number64(p.Source)
+		if err != nil {
+			return err
+		}
+		which.Source = event.SourceID(id)
+	}
+	found, err := c.bridge.Log.QuarantinePage(r.Context(), which)
 	if err != nil {
+		return err
+	}
+	if p.Sets, p.Rules, err = c.bridge.Log.QuarantineKinds(r.Context()); err != nil {
 		return err
 	}
 	sources, err := c.sourcesByID(r)
 	if err != nil {
 		return err
 	}
-	p.All = len(all)
-	skip := after(r)
-	for i := len(all) - 1; i >= 0; i-- { // the newest first
-		in := &all[i]
-		p.Sets, p.Rules = appendNew(p.Sets, in.Set), appendNew(p.Rules, in.Rule)
-		if p.Set != "" && in.Set != p.Set || p.Rule != "" && in.Rule != p.Rule || p.Source != "" && fmt.Sprint(in.Source) != p.Source ||
-			!p.Replayed && in.Replayed != 0 || skip > 0 && in.ID >= skip {
-			continue
-		}
-		if len(p.Inputs) == perPage {
-			p.More = query(r, "after", fmt.Sprint(p.Inputs[perPage-1].ID))
-			continue
-		}
+	if len(found) > perPage {
+		found = found[:perPage]
+		p.More = query(r, "after", fmt.Sprint(found[perPage-1].ID))
+	}
+	for _, in := range found {
 		row := sources[in.Source]
-		p.Inputs = append(p.Inputs, quarantineRow{*in, row, ruleOf(row.kind(), in.Rule)})
+		p.Inputs = append(p.Inputs, quarantineRow{in, row, ruleOf(row.kind(), in.Rule)})
 	}
 	c.write(w, r, http.StatusOK, "quarantine", &page{Title: "Quarantine", Section: "quarantine", Body: p})
 	return nil

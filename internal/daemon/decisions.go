@@ -28,7 +28,7 @@ import (
 type Settlement = ingest.Settlement
 
 // Decision settles a submission, sends submissions again, withdraws a record, repairs
-// some, or does something to a Source.
+// some, or does something to a Source or to bad input.
 type Decision struct {
 	ID     int64 `json:"id,omitempty"` // 0: what Set names, with Resend or Withdraw
 	Accept bool  `json:"accept,omitempty"`
@@ -55,6 +55,9 @@ type Decision struct {
 	Repair *Repair `json:"repair,omitempty"`
 	// Action is what is done to a Source; nil is another decision.
 	Action *SourceAction `json:"action,omitempty"`
+	// Quarantine is what is done to the bad input ID: replay or discard; "" is another
+	// decision.
+	Quarantine string `json:"quarantine,omitempty"`
 	// Reload has the configuration read again.
 	Reload bool `json:"reload,omitempty"`
 }
@@ -88,6 +91,9 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 			said = []string{"nothing has changed"}
 		}
 		return DecisionResult{Said: strings.Join(said, "\n")}, err
+	case d.Quarantine != "":
+		said, err := b.actOnInput(ctx, d.Quarantine, d.ID)
+		return DecisionResult{Said: said}, err
 	case d.Action != nil:
 		said, err := b.actOnSource(ctx, d.Action)
 		var undecided *UndecidedError
@@ -192,6 +198,8 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) (done DecisionResult,
 // subject returns in words what a decision is about.
 func (d *Decision) subject() string {
 	switch {
+	case d.Quarantine != "":
+		return fmt.Sprintf("the %s of bad input %d", d.Quarantine, d.ID)
 	case d.ID != 0:
 		return fmt.Sprintf("submission %d", d.ID)
 	case d.Reload:
@@ -209,6 +217,8 @@ func (d *Decision) subject() string {
 // seen returns the command that shows whether a decision was applied.
 func (d *Decision) seen() string {
 	switch {
+	case d.Quarantine != "":
+		return "bridge quarantine ls"
 	case d.ID != 0:
 		return fmt.Sprintf("bridge submission show %d", d.ID)
 	case d.Action != nil:

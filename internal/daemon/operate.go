@@ -186,6 +186,22 @@ func (b *Bridge) Discard(ctx context.Context, id int64) error {
 	return nil
 }
 
+// actOnInput replays bad input, or discards it, and says so.
+func (b *Bridge) actOnInput(ctx context.Context, do string, id int64) (string, error) {
+	switch do {
+	case "replay":
+		q, err := b.Log.QuarantinedInput(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		report, err := b.Replay(ctx, &q)
+		return "replayed: " + count(report.Events(), "event"), err
+	case "discard":
+		return "discarded for good", b.Discard(ctx, id)
+	}
+	return "", fmt.Errorf("this version of bridge does not know %q: restart bridge serve with the version of the command", do)
+}
+
 // Forget ends a Source that is not harvested any more. The records that only it has stay as
 // they are with keep, and are deleted with remove; where there are some, one of the two
 // must be said, or the error is an UndecidedError.

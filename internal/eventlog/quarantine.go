@@ -151,13 +151,44 @@ func quarantineSum(q *event.Quarantined) int64 {
 // Quarantined returns bad input, of one set or of all when set is "", without
 // the input itself.
 func (l *Log) Quarantined(ctx context.Context, set string) ([]event.Quarantined, error) {
-	return l.quarantined(ctx, "($1 = '' OR s.name = $1)", set)
+	return l.QuarantinePage(ctx, event.QuarantineQuery{Set: set})
+}
+
+// QuarantinePage returns some bad input without the input itself.
+func (l *Log) QuarantinePage(ctx context.Context, q event.QuarantineQuery) ([]event.Quarantined, error) {
+	order := "q.id > $5 ORDER BY q.id"
+	if q.Newest {
+		order = "($5 = 0 OR q.id < $5) ORDER BY q.id DESC"
+	}
+	if q.Limit <= 0 {
+		q.Limit = -1
+	}
+	return l.quarantined(ctx, "($1 = '' OR s.name = $1) AND ($2 = '' OR q.rule = $2) AND ($3 = 0 OR q.source = $3) AND (NOT $4 OR q.replayed = 0) AND "+order+" LIMIT $6",
+		q.Set, q.Rule, int64(q.Source), boolArg(q.Waiting), q.After, q.Limit)
+}
+
+// QuarantineKinds returns which sets have bad input, and which rules it breaks.
+func (l *Log) QuarantineKinds(ctx context.Context) (sets, rules []string, err error) {
+	for query, out := range map[string]*[]string{
+		"SELECT s.name FROM sets s WHERE EXISTS (SELECT 1 FROM source src JOIN quarantine q ON q.source = src.id WHERE src.set_id = s.id) ORDER BY s.name": &sets,
+		"SELECT DISTINCT rule FROM quarantine ORDER BY rule": &rules,
+	} {
+		if err := l.prepared(ctx, query, nil, func(rows *sql.Rows) error {
+			var text string
+			err := rows.Scan(&text)
+			*out = append(*out, text)
+			return err
+		}); err != nil {
+			return nil, nil, err
+		}
+	}
+	return sets, rules, nil
 }
 
 // QuarantinedInput returns one piece of bad input whole; fs.ErrNotExist when
 // there is none of that number.
 func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantined, err error) {
-	found, err := l.quarantined(ctx, "q.id = $1", id)
+	found, err := l.quarantined(ctx, "q.id = $1 ORDER BY q.id", id)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("nothing in quarantine has number %d: %w", id, fs.ErrNotExist)
 	}
@@ -176,9 +207,9 @@ func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantin
 	return q, err
 }
 
-func (l *Log) quarantined(ctx context.Context, where string, arg any) (out []event.Quarantined, err error) {
+func (l *Log) quarantined(ctx context.Context, where string, args ...any) (out []event.Quarantined, err error) {
 	err = l.read(ctx, func(c sqlite.Querier) error {
-		rows, err := c.QueryContext(ctx, selectQuarantined+where+" ORDER BY q.id", arg)
+		rows, err := c.QueryContext(ctx, selectQuarantined+where, args...)
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var set string
 			q, err := scanQuarantined(rows, &set)

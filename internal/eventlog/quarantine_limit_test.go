@@ -79,6 +79,21 @@ func TestQuarantineHasALimit(t *testing.T) {
 			t.Errorf("Source %d: %d are said to be dropped, %d in all, want %d", s.ID, dropped[s.ID], s.Dropped, want)
 		}
 	}
+	// Of so many a page reads a page.
+	page, err := l.QuarantinePage(ctx, event.QuarantineQuery{Set: "main", Source: flood, Rule: "S2", Waiting: true, Newest: true, Limit: 2})
+	if err != nil || len(page) != 2 || page[0].ID != newest[flood] || page[1].ID != newest[flood]-1 {
+		t.Errorf("the newest page is %v, %v", page, err)
+	}
+	page, err = l.QuarantinePage(ctx, event.QuarantineQuery{Source: flood, After: newest[flood] - 1, Limit: 5})
+	if err != nil || len(page) != 1 || page[0].ID != newest[flood] {
+		t.Errorf("the last page is %v, %v", page, err)
+	}
+	if page, err := l.QuarantinePage(ctx, event.QuarantineQuery{Rule: "S3"}); err != nil || len(page) != 0 {
+		t.Errorf("of another rule: %v, %v", page, err)
+	}
+	if sets, rules, err := l.QuarantineKinds(ctx); err != nil || len(sets) != 1 || sets[0] != "main" || len(rules) != 1 || rules[0] != "S2" {
+		t.Errorf("kinds: %q, %q, %v", sets, rules, err)
+	}
 	if err := l.Verify(ctx, func(f eventlog.Finding) { t.Errorf("verify: %v", f) }); err != nil {
 		t.Error(err)
 	}

@@ -210,6 +210,31 @@ func (b *Bridge) publishes(set string) bool {
 	return g.config.File == "" || len(g.file.Sets) == 0 || g.names[set]
 }
 
+// configuredSets returns the names of the sets that the configuration has, with those
+// that were derived from its templates so far; nil when it has no set at all, and leaves that
+// to the data folder.
+func (b *Bridge) configuredSets(ctx context.Context) (map[string]bool, error) {
+	file := b.generation.Load().file
+	if file.File == "" || len(file.Sets) == 0 {
+		return nil, nil
+	}
+	names := map[string]bool{}
+	for _, s := range file.Sets {
+		if !s.IsTemplate() {
+			names[s.Name] = true
+			continue
+		}
+		known, err := b.Log.DerivedSets(ctx, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range known {
+			names[d.Name] = true
+		}
+	}
+	return names, nil
+}
+
 // published is the log without the sets that are not published.
 type published struct {
 	*eventlog.Log

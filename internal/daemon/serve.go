@@ -158,8 +158,15 @@ func (b *Bridge) publishOptions(base string) publish.Options {
 }
 
 // Export writes what serve publishes as files. Of the options it takes where to, for
-// which URL and which sets.
+// which URL and which sets. As serve, it leaves out sets that are not configured.
 func (b *Bridge) Export(ctx context.Context, o export.Options) (export.Report, error) {
+	names, err := b.configuredSets(ctx)
+	if err != nil {
+		return export.Report{}, err
+	}
+	if names != nil {
+		o.Published = func(set string) bool { return names[set] }
+	}
 	o.Log, o.Contents, o.Data, o.Now, o.Logger = b.Log, b.Contents, b.Config().Data, b.opt.Now, b.opt.Logger
 	o.Publisher = func(l publish.Log, folder string) (*publish.Publisher, error) {
 		p := b.publishOptions(o.BaseURL)

@@ -43,7 +43,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
-// Options are what an export needs. All but Sets, Prune, Now and Logger must be given.
+// Options are what an export needs. All but Sets, Published, Prune, Now and Logger must be given.
 type Options struct {
 	Log      *eventlog.Log
 	Contents *content.Store // nil while the data folder has none
@@ -55,6 +55,9 @@ type Options struct {
 	Folder, Data string
 	// Sets are the sets to export; none is all.
 	Sets []string
+	// Published reports whether a set is published at all; nil is all of them. What the
+	// tree has of others is named no more.
+	Published func(set string) bool
 	// Prune removes documents that nothing names any more.
 	Prune bool
 	// Now is the clock; nil is the system's.
@@ -135,7 +138,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := x.checkFolder(); err != nil {
 		return x.report, err
 	}
-	if x.moment, err = momentOf(ctx, o.Log); err != nil {
+	if x.moment, err = momentOf(ctx, o.Log, o.Published); err != nil {
 		return x.report, err
 	}
 	for _, name := range o.Sets {
@@ -398,8 +401,11 @@ type moment struct {
 	segments map[string][]event.Segment
 }
 
-func momentOf(ctx context.Context, l *eventlog.Log) (*moment, error) {
+func momentOf(ctx context.Context, l *eventlog.Log, has func(set string) bool) (*moment, error) {
 	sets, segments, err := l.AtOnce(ctx)
+	if has != nil {
+		sets = slices.DeleteFunc(sets, func(s event.Set) bool { return !has(s.Name) })
+	}
 	m := &moment{log: l, sets: sets, byName: map[string]*event.Set{}, segments: segments}
 	for i := range sets {
 		sets[i].History = false // see withoutHistory

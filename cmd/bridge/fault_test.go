@@ -46,7 +46,7 @@ func TestTerminate(t *testing.T) {
 		"[[set]]\nname = \"slow\"\n[[set.source]]\nurl = %q\n", chain.URL+fixtures.Subscription, slowServer.URL+fixtures.Subscription))
 	c, server := f.serve()
 	<-underWay
-	if _, err := c.stderr.expect(regexp.MustCompile(`msg=harvested set=big .*created=2500`)); err != nil {
+	if _, err := c.stderr.expect(regexp.MustCompile(`"msg":"harvested","set":"big".*"created":2500,`)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -127,7 +127,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	filler := fill(t, data)
 	close(released)
-	if _, err := c.stderr.expect(regexp.MustCompile(`level=ERROR msg="harvest failed".*no space left`)); err != nil {
+	if _, err := c.stderr.expect(regexp.MustCompile(`"level":"ERROR","msg":"harvest failed".*no space left`)); err != nil {
 		t.Fatal(err)
 	}
 	if got := entries(t, base); got != 1 {
@@ -139,7 +139,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if _, err := c.stderr.expect(regexp.MustCompile(`msg=harvested .*created=50 `)); err != nil {
+	if _, err := c.stderr.expect(regexp.MustCompile(`"msg":"harvested",.*"created":50,`)); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); overdue(took, time.Minute) {

@@ -166,8 +166,4 @@ func (m *meter) stop() {
 }
 
 // warnings is a logger for people at a terminal: warnings and errors only.
-func warnings(w io.Writer) *slog.Logger { return logger(w, slog.LevelWarn) }
-
-func logger(w io.Writer, level slog.Level) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: daemon.RedactAttr}))
-}
+func warnings(w io.Writer) *slog.Logger { return daemon.NewLogger(w, slog.LevelWarn, false) }

@@ -191,7 +191,7 @@ access_token_file = "sip.token"
 		t.Fatalf("nothing is under review:\n%s", ls)
 	}
 	o.run(exitDone, "submission", "accept", m[1])
-	for _, line := range []string{`a notification was not delivered`, `the ingest server fails; no request is sent`, `msg="harvest failed"`, `path=/sip/review/\*\*\* `} {
+	for _, line := range []string{`a notification was not delivered`, `the ingest server fails; no request is sent`, `"msg":"harvest failed"`, `"path":"/sip/review/\*\*\*"`} {
 		if _, err := serve.stderr.expect(regexp.MustCompile(line)); err != nil {
 			t.Fatal(err)
 		}

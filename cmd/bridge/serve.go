@@ -24,14 +24,19 @@ import (
 func serveCommand() *cobra.Command {
 	cmd := command("serve")
 	var acceptClock, newData, verbose bool
+	var format string
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&in.flags.Listen, "listen", "", "`address` of the server (default "+config.Default().Listen+")")
 	cmd.Flags().StringVar(&in.flags.BaseURL, "base-url", "", "the `URL` under which others reach the server (default http:// and the address)")
 	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "accept the time of a clock that has jumped ahead")
 	cmd.Flags().BoolVar(&newData, "new-data", false, "create a new log in a data folder that was used before")
-	cmd.Flags().BoolVar(&verbose, "verbose", false, "also log every request")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "also log every request, and harvests that found nothing new")
+	cmd.Flags().StringVar(&format, "log-format", "", "how lines are logged: `text` or json (default text on a terminal, else json)")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if format != "" && format != "text" && format != "json" {
+			return usage(fmt.Errorf(`--log-format: %q is no format; write text or json`, format))
+		}
 		// From here on a hangup ends the process no more. One that comes before there is
 		// anything to reload is answered when there is.
 		hangups := make(chan os.Signal, 1)
@@ -45,7 +50,10 @@ func serveCommand() *cobra.Command {
 		if verbose {
 			level = slog.LevelDebug
 		}
-		return serve(cmd.Context(), c, hangups, daemon.Options{AcceptClock: acceptClock, NewData: newData, Command: "bridge serve", Logger: logger(cmd.ErrOrStderr(), level)}, cmd.OutOrStdout())
+		stderr := unescaped(cmd.ErrOrStderr())
+		_, terminal := stderr.(*escaping)
+		log := daemon.NewLogger(stderr, level, format == "json" || format == "" && !terminal)
+		return serve(cmd.Context(), c, hangups, daemon.Options{AcceptClock: acceptClock, NewData: newData, Command: "bridge serve", Logger: log}, cmd.OutOrStdout())
 	}
 	return cmd
 }

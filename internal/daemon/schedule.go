@@ -262,44 +262,27 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 		if !due {
 			continue
 		}
-		report, err := b.harvestSource(ctx, src, src.Every, harvest.Options{})
+		run := b.tagged(ctx, src)
+		before, _ := b.Log.Schedule(ctx, src.ID) // DueIn has read it a moment ago
+		report, err := b.harvestSource(run, src, src.Every, harvest.Options{})
 		if ctx.Err() != nil || src.turn.isClosed() {
 			return
 		}
 		if errors.Is(err, errInterrupted) {
-			log.Info(err.Error())
+			log.InfoContext(run, err.Error())
 			continue
 		}
 		if errors.Is(err, eventlog.ErrStopped) {
 			stop(err)
 			return
 		}
-		b.logHarvest(ctx, src, &report, err)
+		b.logHarvest(run, src, &before, &report, err)
 		if done != nil {
 			done(src, report, err)
 		}
 		if (errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull)) && !b.awaitSpace(ctx, src) {
 			return
 		}
-	}
-}
-
-// logHarvest logs the result of a harvest.
-func (b *Bridge) logHarvest(ctx context.Context, src *Source, report *harvest.Report, failed error) {
-	log := b.opt.Logger.With("set", src.Set, "source", src.URL)
-	if failed != nil {
-		s, _ := b.Log.Schedule(ctx, src.ID) // it was read a moment ago
-		log.Error("harvest failed", "error", failed, "failures", s.Failures, "again", s.Next.Time())
-		defect.Log(log, failed)
-		return
-	}
-	log.Info("harvested", "created", report.Created, "updated", report.Updated, "deleted", report.Deleted, "documents", report.Documents,
-		"pending", report.Pending, "held", report.Held, "quarantined", report.Quarantined)
-	for _, w := range report.Warnings {
-		log.Warn(w)
-	}
-	if report.Gap != "" {
-		log.Warn("gap: " + report.Gap)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -160,18 +159,6 @@ func (b *Bridge) now() time.Time {
 // it, but for what records and their representations are called: these are
 // published.
 func Redact(text string) string { return server.Redact(text) }
-
-// RedactAttr is Redact for the lines of a log, as slog.HandlerOptions wants it.
-func RedactAttr(_ []string, a slog.Attr) slog.Attr {
-	switch a.Value.Kind() {
-	case slog.KindString, slog.KindAny:
-		text := a.Value.String()
-		if hidden := Redact(text); hidden != text {
-			a.Value = slog.StringValue(hidden)
-		}
-	}
-	return a
-}
 
 // RedactReport is Redact for the texts of a report; nil stays nil.
 func RedactReport(r *harvest.Report) *harvest.Report {

@@ -388,7 +388,7 @@ func (g *Guard) authorize(r *http.Request) {
 		u := *r.URL
 		u.User = nil
 		r.URL = &u
-		g.options.Log.Warn("a user name in the address was not sent: the operator did not type it", "url", Plain(r.URL))
+		g.options.Log.WarnContext(r.Context(), "a user name in the address was not sent: the operator did not type it", "url", Plain(r.URL))
 	}
 	if origin(r.URL) != g.reach.origin {
 		return

@@ -154,8 +154,8 @@ func TestDescribe(t *testing.T) {
 	if got := named(info); got != "v1.2.3" {
 		t.Error(got)
 	}
-	info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"}}
-	if got := describe(info); !strings.HasPrefix(got, "bridge v1.2.3 commit 0123456789ab with changes, go1.26 ") {
+	info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-11-23T19:00:00Z"}, {Key: "vcs.modified", Value: "true"}}
+	if got := describe(info); !strings.HasPrefix(got, "bridge v1.2.3 commit 0123456789ab of 2026-11-23 with changes, go1.26 ") {
 		t.Error(got)
 	}
 }

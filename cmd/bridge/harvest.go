@@ -135,7 +135,7 @@ func unfinished(src *daemon.Source, r *harvest.Report, sets []status.Set) (left 
 	}
 	say(int(r.Quarantined), "entry", "entries", "quarantined")
 	if r.Gap != "" {
-		left = append(left, src.Set+": "+missingDocument(src.Kind))
+		left = append(left, src.Set+": "+missingDocument(r.Kind))
 	}
 	if len(left) == 0 && len(r.Warnings) > 0 {
 		left = append(left, src.Set+": see the warning")
@@ -163,7 +163,7 @@ func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
 	p.bar.clear()
 	var err error
 	if p.json {
-		err = printJSON(p.out, jsonReport{src.Set, src.Name, daemon.Redact(src.URL), src.Kind, p.dry, daemon.RedactReport(r)})
+		err = printJSON(p.out, jsonReport{src.Set, src.Name, daemon.Redact(src.URL), r.Kind, p.dry, daemon.RedactReport(r)})
 	} else {
 		err = printReport(p.out, src, r, p.dry)
 	}

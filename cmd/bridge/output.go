@@ -143,7 +143,7 @@ func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) error {
 	var w strings.Builder
 	url, r := daemon.Redact(src.URL), daemon.RedactReport(r)
-	fmt.Fprintf(&w, "%s: %s%s\n", src.Set, strings.TrimSpace(src.Name+" "+url), inBrackets(src.Kind))
+	fmt.Fprintf(&w, "%s: %s%s\n", src.Set, strings.TrimSpace(src.Name+" "+url), inBrackets(r.Kind))
 	took := r.Ended.Sub(r.Started).Round(time.Millisecond)
 	switch {
 	case r.NotModified && r.Events() == 0:
@@ -170,8 +170,8 @@ func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) 
 		fmt.Fprintf(&w, "  warning: %s\n", warning)
 	}
 	if r.Gap != "" {
-		fmt.Fprintf(&w, "  GAP: %s\n  %s", dropRepeat(r.Gap), gapMeans(src.Kind))
-		if src.Kind != harvest.OAIPMH {
+		fmt.Fprintf(&w, "  GAP: %s\n  %s", dropRepeat(r.Gap), gapMeans(r.Kind))
+		if r.Kind != harvest.OAIPMH {
 			fmt.Fprintf(&w, "; if it will not come back: bridge source accept-gap %s %s", src.Set, quoted(url))
 		}
 		fmt.Fprintln(&w)

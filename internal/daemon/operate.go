@@ -141,12 +141,13 @@ func (b *Bridge) Reset(ctx context.Context, set, source string) (string, error) 
 func (b *Bridge) AcceptGap(ctx context.Context, set, source string) (string, error) {
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
 		url, err := b.harvest.AcceptGap(ctx, &src.Source)
+		kind, unknown := b.Log.SourceKind(ctx, src.ID)
 		switch {
 		case errors.Is(err, harvest.ErrNoGap):
 			return Redact(src.URL) + " has no gap: nothing to accept", nil
-		case err != nil:
-			return "", err
-		case src.Kind == harvest.ResourceSync:
+		case err != nil || unknown != nil:
+			return "", errors.Join(err, unknown)
+		case kind == harvest.ResourceSync:
 			return Redact(url) + " is no longer requested; changes that only it contained are lost", nil
 		}
 		return "from now on the chain ends before " + Redact(url) + "; deletions that only it contained are lost", nil

@@ -358,6 +358,18 @@ func (l *Log) Progress(ctx context.Context, source event.SourceID) (p event.Prog
 	return row.Progress, err
 }
 
+// SourceKind returns the kind of a Source, "" while it is not known.
+func (l *Log) SourceKind(ctx context.Context, source event.SourceID) (kind string, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		err := q.QueryRowContext(ctx, "SELECT kind FROM source WHERE id = $1", int64(source)).Scan(&kind)
+		if errors.Is(err, sql.ErrNoRows) {
+			return noSource(source)
+		}
+		return err
+	})
+	return kind, err
+}
+
 func noSource(id event.SourceID) error {
 	return fmt.Errorf("no Source %d in this data folder: %w", id, fs.ErrNotExist)
 }

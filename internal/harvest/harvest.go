@@ -59,7 +59,7 @@ type Limits struct {
 type Source struct {
 	ID   event.SourceID
 	Set  string
-	Kind string // atompmh, resourcesync, oaipmh, feed or sip; "" when it is to be found out
+	Kind string // one of the constants; "" when it is to be detected, and then the log has it
 	// Found is called with the kind that was found out for a Source without one; nil
 	// is allowed.
 	Found   func(ctx context.Context, kind string) error
@@ -200,10 +200,18 @@ type run struct {
 	activity                            atomic.Pointer[activity]
 }
 
+// newRun returns a run over its own copy of a Source: a kind that is detected does not
+// change the Source, which others read meanwhile.
+func newRun(h *Harvester, src *Source) *run {
+	own := *src
+	return &run{h: h, src: &own}
+}
+
 // Run harvests a Source once. The report is filled as far as it came, with an error
 // too.
 func (h *Harvester) Run(ctx context.Context, src *Source, o Options) (Report, error) {
-	r := &run{h: h, src: src, opt: o}
+	r := newRun(h, src)
+	r.opt = o
 	var err error
 	if r.slot, err = h.capacity.acquire(ctx); err != nil {
 		return r.finalReport(err), err
@@ -269,7 +277,10 @@ func (r *run) load(ctx context.Context) (err error) {
 	if err := unmarshal(r.stored.Memory, &r.memory); err != nil {
 		return fmt.Errorf("the state of the last harvest cannot be read (%w): run bridge source reset %s", err, r.src.Set)
 	}
-	return nil
+	if r.src.Kind == "" { // detected since the Source was opened, perhaps
+		r.src.Kind, err = r.h.Log.SourceKind(ctx, r.src.ID)
+	}
+	return err
 }
 
 // startAnewIfMoved begins anew where the configuration has another URL for a Source of this

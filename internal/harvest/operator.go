@@ -77,7 +77,7 @@ func (h *Harvester) AcceptGap(ctx context.Context, src *Source) (string, error) 
 	}
 	whole := r.memory.Whole == src.Epoch
 	r.memory.Whole = src.Epoch
-	if r.stored.Gap != "" && src.Kind == OAIPMH {
+	if r.stored.Gap != "" && r.src.Kind == OAIPMH {
 		return "", errors.New("the list of the repository was not read to its end: the next harvest goes on there; raise max_documents")
 	}
 	if r.stored.Gap == "" {
@@ -139,7 +139,7 @@ func AwaitedSets(feed string, sources []event.Progress, now time.Time) *follow.W
 // open loads what is stored of a Source for work outside a walk, which leaves an
 // unfinished walk as it is.
 func (h *Harvester) open(ctx context.Context, src *Source) (*run, error) {
-	r := &run{h: h, src: src}
+	r := newRun(h, src)
 	r.report.Started = h.now().UTC()
 	return r, r.load(ctx)
 }

@@ -15,6 +15,8 @@ import (
 
 // Report says what a harvest has done.
 type Report struct {
+	// Kind is what the Source is, as configured or detected; "" when neither is.
+	Kind    string    `json:"-"`
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended"`
 	// Documents and Entries count what was read, Events what was logged.
@@ -143,7 +145,7 @@ func (r *run) finalReport(failed error) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.report
-	out.Ended = r.h.now().UTC()
+	out.Kind, out.Ended = r.src.Kind, r.h.now().UTC()
 	out.Documents, out.Entries, out.Fetched, out.Bytes = r.documents.Load(), r.entries.Load(), r.fetched.Load(), r.bytes.Load()
 	if out.Dropped > 0 {
 		out.Warnings = append(slices.Clip(out.Warnings), fmt.Sprintf("the quarantine of this Source is full: this harvest dropped %d bad inputs that were not met for the longest time", out.Dropped))

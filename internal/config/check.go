@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,30 @@ func (t table) repository(s *Source) {
 	}
 	if s.Window > 0 && s.Window < 24*time.Hour {
 		t.report("window", `is shorter than a day, the datestamp of many repositories; write "1d" or more`)
+	}
+}
+
+// folders checks the Sources that are folders: none may have our own data in it, and no
+// two of a set may give the same identifiers to different files.
+func (t table) folders(c *Config) {
+	for i := range c.Sets {
+		named := map[string]string{}
+		for j := range c.Sets[i].Sources {
+			s := &c.Sets[i].Sources[j]
+			u, err := url.Parse(s.URL)
+			if s.Kind != Folder || err != nil || u.Path == "" {
+				continue
+			}
+			at := filepath.Clean(filepath.FromSlash(u.Path))
+			if inside, err := filepath.Rel(at, c.Data); err == nil && filepath.IsLocal(inside) {
+				t.report("", "set %q: the data folder %s lies in the folder %s, whose files would be records; write another one (data, --data), or the path of a folder with nothing but records", c.Sets[i].Name, c.Data, at)
+			}
+			base := cmp.Or(s.PublicURL, s.Name, filepath.Base(at))
+			if other, again := named[base]; again {
+				t.report("", "set %q: the folders %s and %s would give the same identifiers to different files; write a name, or a public_url, for each", c.Sets[i].Name, other, at)
+			}
+			named[base] = at
+		}
 	}
 }
 

@@ -205,7 +205,14 @@ const (
 	ResourceSync = "resourcesync"
 	OAIPMH       = "oaipmh"
 	Feed         = "feed"
+	Folder       = "folder"
 	KindSIP      = "sip"
+)
+
+// The values of Source.Identifier.
+const (
+	ByPath = "path"
+	ByName = "name"
 )
 
 // The values of Source.Sets.
@@ -220,8 +227,9 @@ type Source struct {
 	// Name is for people, and part of identifiers with Identity PerSource; "" is the
 	// URL.
 	Name string `toml:"name"`
-	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed sip"`
-	// URL is as it was typed (http, https), or the file URL of a path. Of a
+	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed folder sip"`
+	// URL is as it was typed (http, https), or the file URL of a path, with a slash
+	// behind that of a folder. Of a
 	// Source of kind KindSIP it is the peer's, for people and for trust, or else
 	// the path of our own service, /sip/{set}.
 	URL string `toml:"url"`
@@ -251,6 +259,9 @@ type Source struct {
 	// zero time selects all.
 	Prefixes []string  `toml:"prefix" form:"prefix"`
 	Since    time.Time `toml:"since"`
+	// Identifier is for kind Folder alone: what the identifier of a record is made of, the
+	// path of its file in the folder ("" too), or the file's name without its extension.
+	Identifier string `toml:"identifier" oneof:"path name"`
 	// Format, Also, OAISet and Window are for kind OAIPMH alone. Format is the
 	// metadataPrefix that is listed, "" what URL says, else oai_dc; Also are further
 	// ones, which are asked for record by record. OAISet is the setSpec of the records,

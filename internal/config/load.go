@@ -117,6 +117,7 @@ func reach(c *Config, root table, flags Flags) error {
 		return fmt.Errorf("data folder %s: %w", c.Data, err)
 	}
 	c.Data = absolute
+	root.folders(c)
 
 	loopback, port, err := checkListen(c.Listen)
 	switch {
@@ -345,8 +346,7 @@ func (d *document) source(t table, set string) Source {
 	if s.URL == "" {
 		t.report("url", `is missing; write url = "https://..." or a path`)
 	} else {
-		var err error
-		if s.URL, err = sourceURL(s.URL, d.folder); err != nil {
+		if err := s.locate(s.URL, d.folder); err != nil {
 			t.report("url", "%v", err)
 		}
 	}
@@ -362,6 +362,9 @@ func (d *document) source(t table, set string) Source {
 	}
 	t.repository(&s)
 	t.access(&s, local)
+	if s.Kind != Folder && t.has("identifier") {
+		t.report("identifier", "is only for a Source of kind %q; leave it out", Folder)
+	}
 	s.OwnContents, s.ContentHosts = t.contentHosts()
 	return s
 }

@@ -74,7 +74,7 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("access %s: %v\n%s", access, err, text)
 			continue
 		}
-		sip := c.Sets[2].Sources[0].SIP
+		sip := c.Sets[slices.IndexFunc(c.Sets, func(s Set) bool { return s.Name == "deposits" })].Sources[0].SIP
 		if access != "" && (sip.Mode != Gateway || sip.Access.Kind != access || sip.Password.Reveal() == "") || sip.Formats[mods] == "" || sip.Schemas[sip.Formats[mods]] == "" {
 			t.Errorf("access %s: %+v", access, sip)
 		}
@@ -448,7 +448,7 @@ since = 2026-01-01T00:00:00
 			`:14: set 1: formats: "xml" is not a media type`,
 			`:14: set 1: formats: "a/b" appears twice`,
 			`:15: set 1: source 1: url: is missing`,
-			`:16: set 1: source 1: kind: "atom" is not one of its values; write "atompmh", "resourcesync", "oaipmh", "feed" or "sip"`,
+			`:16: set 1: source 1: kind: "atom" is not one of its values; write "atompmh", "resourcesync", "oaipmh", "feed", "folder" or "sip"`,
 			`:17: set 1: source 1: every: "soon" is not a duration`,
 			`:18: set 1: source 1: overlap: is a number; write a duration in quotes`,
 			`:19: set 1: source 1: urll: there is no such key; the nearest is "url"`,
@@ -679,7 +679,10 @@ func TestLoadFails(t *testing.T) {
 		"console address": {`console_listen = "8081"`, "is not an address"},
 		"contact":         {`contact = "a (b)"`, "has a bracket"},
 		"path":            {"[[set]]\nname=\"a\"\nsource=[{url=\"no.atom\"}]", "there is no file "},
-		"folder":          {"[[set]]\nname=\"a\"\nsource=[{url=\".\"}]", "is a folder"},
+		"folder":          {"[[set]]\nname=\"a\"\nsource=[{url=\".\", kind=\"feed\"}]", "is a folder"},
+		"folder of data":  {"data = \"x\"\n[[set]]\nname=\"a\"\nsource=[{url=\".\"}]", "lies in the folder"},
+		"folders alike":   {"[[set]]\nname=\"a\"\nsource=[{url=\"x/r\", kind=\"folder\"}, {url=\"y/r\", kind=\"folder\"}]", "the same identifiers to different files"},
+		"identifier":      {"[[set]]\nname=\"a\"\nsource=[{url=\"http://h.example\", identifier=\"name\"}]", `is only for a Source of kind "folder"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, row.text)

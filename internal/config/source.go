@@ -14,8 +14,9 @@ import (
 // ParseSource reads a SOURCE of the command line, [set=][kind:]URL-or-path, and
 // fills in the defaults. What stands before the first "=" is a set only if it
 // has the form of a set's name, else the set is "main". What stands before the
-// first ":" is a kind only if it is one of the five. A path, relative to the
-// working folder, must exist and becomes a file URL. Behind "sip:" may stand
+// first ":" is a kind only if it is one of those. A path, relative to the
+// working folder, must exist and becomes a file URL, with a slash at its end if it is
+// that of a folder. Behind "sip:" may stand
 // nothing, or a SIP.RecordURL.
 func ParseSource(argument string) (set string, s Source, err error) {
 	set, s = "main", defaults[Source]()
@@ -26,10 +27,11 @@ func ParseSource(argument string) (set string, s Source, err error) {
 	if before, after, ok := strings.Cut(rest, ":"); ok && slices.Contains(kinds(), before) {
 		s.Kind, rest = before, after
 	}
-	if s.Kind == KindSIP {
+	switch s.Kind {
+	case KindSIP:
 		s, err = parseSIP(rest, set)
-	} else {
-		s.URL, err = sourceURL(rest, ".")
+	default:
+		err = s.locate(rest, ".")
 	}
 	if err != nil {
 		return "", Source{}, fmt.Errorf("source %s: %w", argument, err)
@@ -37,7 +39,9 @@ func ParseSource(argument string) (set string, s Source, err error) {
 	return set, s, nil
 }
 
-func kinds() []string { return []string{AtomPMH, ResourceSync, OAIPMH, Feed, KindSIP} }
+func kinds() []string {
+	return []string{AtomPMH, ResourceSync, OAIPMH, Feed, Folder, KindSIP}
+}
 
 // parseSIP reads the text behind "sip:". The path of our own service adds nothing: it
 // is the URL of a Source whose peer has no name.
@@ -56,16 +60,53 @@ func parseSIP(typed, set string) (Source, error) {
 // hostAndPort matches a URL without its scheme.
 var hostAndPort = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)(:[0-9]+)?(/|$)`)
 
+// locate sets the URL of a Source to what was typed, and its kind if that is a folder.
+func (s *Source) locate(typed, folder string) (err error) {
+	if s.URL, err = sourceURL(typed, folder, s.Kind == Folder); err != nil {
+		return err
+	}
+	isFolder := strings.HasPrefix(s.URL, "file:") && strings.HasSuffix(s.URL, "/")
+	switch {
+	case s.Kind == Folder && !isFolder:
+		return fmt.Errorf("%s is no folder of this machine, as a Source of kind %q is; write the path of a folder, or leave the kind out", typed, Folder)
+	case isFolder && s.Kind == "":
+		if entry := entryDocument(s.URL); entry != "" {
+			return fmt.Errorf("%s has %s, which may be a Source itself: write the path of that; or, if the files in the folder are the records, write the kind %q", typed, entry, Folder)
+		}
+		s.Kind = Folder
+	case isFolder && s.Kind != Folder:
+		return fmt.Errorf("%s is a folder; write the path of the document in it that a Source of kind %q begins with, or the kind %q, whose records are the files", typed, s.Kind, Folder)
+	}
+	return nil
+}
+
+// entryDocument returns the path, relative to a folder, of a document that a Source could
+// begin with; "" if there is none. The files of such a folder are hardly records.
+func entryDocument(folder string) string {
+	u, err := url.Parse(folder)
+	if err != nil {
+		return ""
+	}
+	for _, name := range []string{".well-known/resourcesync", "capabilitylist.xml", "resourcelist.xml", "changelist.xml", "sitemap.xml",
+		"feed.atom", "feed.xml", "feed.rss", "feed.json", "atom.xml", "rss.xml", "index.atom", "index.rss"} {
+		if info, err := os.Stat(filepath.Join(filepath.FromSlash(u.Path), filepath.FromSlash(name))); err == nil && info.Mode().IsRegular() {
+			return name
+		}
+	}
+	return ""
+}
+
 // sourceURL returns the URL of a Source: what was typed when it is a URL, else the
-// file URL of a path relative to folder.
-func sourceURL(typed, folder string) (string, error) {
+// file URL of a path relative to folder. It must exist, but as a folder that is stated to
+// be one (isFolder): its disk may not be mounted yet.
+func sourceURL(typed, folder string, isFolder bool) (string, error) {
 	if typed == "" {
 		return "", errors.New("there is no URL and no path")
 	}
 	front := strings.ToLower(strings.TrimSuffix(scheme.FindString(typed), "://"))
 	switch front {
 	case "":
-		return pathURL(typed, folder)
+		return pathURL(typed, folder, isFolder)
 	case "http", "https":
 		return checkWeb(typed)
 	case "file":
@@ -73,7 +114,7 @@ func sourceURL(typed, folder string) (string, error) {
 		if err != nil || u.Host != "" && u.Host != "localhost" || u.RawQuery != "" || u.Fragment != "" {
 			return "", fmt.Errorf("%s is not a URL of a local file; write file:///folder/file or a path", typed)
 		}
-		return pathURL(filepath.FromSlash(u.Path), folder)
+		return pathURL(filepath.FromSlash(u.Path), folder, isFolder)
 	}
 	if before, after, ok := strings.Cut(typed, ":"); ok && scheme.MatchString(after) {
 		return "", fmt.Errorf("there is no kind %q; write %s, or leave it out", before, list(kinds()))
@@ -81,7 +122,7 @@ func sourceURL(typed, folder string) (string, error) {
 	return "", fmt.Errorf("cannot harvest from %s://; write http://, https:// or a path", front)
 }
 
-func pathURL(typed, folder string) (string, error) {
+func pathURL(typed, folder string, isFolder bool) (string, error) {
 	path := typed
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(folder, path)
@@ -91,17 +132,18 @@ func pathURL(typed, folder string) (string, error) {
 		return "", err
 	}
 	info, err := os.Stat(absolute)
+	slash := ""
 	switch {
+	case errors.Is(err, os.ErrNotExist) && isFolder, err == nil && info.IsDir():
+		slash = "/"
 	case err != nil && hostAndPort.MatchString(path):
 		return "", fmt.Errorf("there is no file %s; for a server write http://%s or https://%s", path, path, path)
 	case errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("there is no file %s%s", absolute, guessMeaning(typed))
 	case err != nil:
 		return "", err
-	case info.IsDir():
-		return "", fmt.Errorf("%s is a folder; write the path of the subscription document in it", absolute)
 	}
-	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(absolute)}).String(), nil
+	return (&url.URL{Scheme: "file", Path: strings.TrimSuffix(filepath.ToSlash(absolute), "/") + slash}).String(), nil
 }
 
 var (

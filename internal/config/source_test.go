@@ -15,6 +15,9 @@ func TestParseSource(t *testing.T) {
 	if err := os.Mkdir("feeds", 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir("records", 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"feed.atom", "a=b.atom", "b.atom", "x:y.atom", filepath.Join("feeds", "index.atom")} {
 		write(t, folder, name, "<feed/>")
 	}
@@ -35,6 +38,11 @@ func TestParseSource(t *testing.T) {
 		"a=b.atom":                           {"a", "", file + "b.atom"},
 		"./a=b.atom":                         {"main", "", file + "a=b.atom"},
 		"main=a=b.atom":                      {"main", "", file + "a=b.atom"},
+		"records":                            {"main", Folder, file + "records/"},
+		"s=./records/":                       {"s", Folder, file + "records/"},
+		"file://" + folder + "/records":      {"main", Folder, file + "records/"},
+		"folder:feeds":                       {"main", Folder, file + "feeds/"},
+		"folder:later/":                      {"main", Folder, file + "later/"},
 	} {
 		set, s, err := ParseSource(argument)
 		if got := [3]string{set, s.Kind, s.URL}; err != nil || got != want {
@@ -55,18 +63,21 @@ func TestParseSource(t *testing.T) {
 		"main=a=none.atom":             "a=none.atom",
 		"mus eum=http://h.example/":    `; "mus eum" is no name of a set, which has letters a to z, digits and -`,
 		"musée=https://h.example/":     `; "musée" is no name of a set`,
-		"library=sipp:":                `sipp:, and no kind "sipp": the kinds are "atompmh", "resourcesync", "oaipmh", "feed" or "sip"`,
+		"library=sipp:":                `sipp:, and no kind "sipp": the kinds are "atompmh", "resourcesync", "oaipmh", "feed", "folder" or "sip"`,
 		"rss:feed.xml":                 `, and no kind "rss": the kinds are `,
 		"sip":                          "; a kind is written with a colon: sip:",
 		"library=feed":                 "; a kind is written with a colon: feed:",
 		"-a=feed.atom":                 "there is no file ",
-		"feeds":                        "is a folder; write the path of the subscription document",
+		"feeds":                        "feeds has index.atom, which may be a Source itself: write the path of that",
+		"feed:feeds":                   "feeds is a folder; write the path of the document in it",
+		"folder:feed.atom":             "feed.atom is no folder of this machine",
+		"folder:http://h.example/":     "http://h.example/ is no folder of this machine",
 		"no.atom":                      "there is no file ",
 		`C:\feeds\feed.atom`:           "there is no file ",
 		"C:/feeds/feed.atom":           "there is no file ",
 		"localhost:8080/feed.atom":     "for a server write http://localhost:8080/feed.atom",
 		"data.example.org/feed":        "for a server write http://data.example.org/feed",
-		"rss:http://h.example/":        `there is no kind "rss"; write "atompmh", "resourcesync", "oaipmh", "feed" or "sip"`,
+		"rss:http://h.example/":        `there is no kind "rss"; write "atompmh", "resourcesync", "oaipmh", "feed", "folder" or "sip"`,
 		"ftp://h.example/":             "cannot harvest from ftp://; write http://",
 		"http:///feed.atom":            "names no host",
 		"http://h.example/#top":        "has a fragment",

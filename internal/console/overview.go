@@ -74,6 +74,8 @@ func (s sourceRow) Protocol() string {
 		return "OAI-PMH"
 	case harvest.Feed:
 		return "feed"
+	case harvest.Folder:
+		return "folder"
 	case harvest.SIP:
 		return "SIP"
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,6 +108,7 @@ func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetCon
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: allowHost(g.file.AllowHosts), User: c.User, Token: c.Token.Reveal() != "",
 		Repository: harvest.Repository{Format: c.Format, Also: c.Also, Set: c.OAISet, Window: c.Window},
+		Folder:     harvest.FolderNames{Name: cmp.Or(c.Name, path.Base(u.Path)), ByName: c.Identifier == config.ByName},
 		Selection:  translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes, Inline: s.Inline == config.Take},
 		Limits:     harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Package: l.DumpPackage, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
 	}}

@@ -119,7 +119,7 @@ func answer(req *http.Request, f *os.File, info fs.FileInfo) *http.Response {
 		resp.StatusCode, resp.Status = http.StatusNotModified, "304 Not Modified"
 		return resp
 	}
-	resp.Header.Set("Content-Type", mediaType(info.Name()))
+	resp.Header.Set("Content-Type", MediaType(info.Name()))
 	resp.Header.Set("Content-Length", strconv.FormatInt(info.Size(), 10))
 	resp.ContentLength = info.Size()
 	if req.Method == http.MethodHead {
@@ -196,9 +196,10 @@ func (b *fileBody) Close() error {
 	return b.f.Close()
 }
 
-// mediaType goes by the name alone, and not by the machine's tables: the type is
+// MediaType returns the media type of a file, application/octet-stream where it is not
+// known. It goes by the name alone, and not by the machine's tables: the type is
 // published.
-func mediaType(name string) string {
+func MediaType(name string) string {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".atom":
 		return "application/atom+xml"

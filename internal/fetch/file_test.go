@@ -186,7 +186,7 @@ func TestMediaTypes(t *testing.T) {
 		"a.atom": "application/atom+xml", "a.XML": "application/xml", "a.json": "application/json", "a.rdf": "application/rdf+xml",
 		"a.html": "text/html", "a.tar.gz": "application/gzip", "a": "application/octet-stream", "a.": "application/octet-stream", "a.exe": "application/octet-stream",
 	} {
-		if got := mediaType(name); got != want {
+		if got := MediaType(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}

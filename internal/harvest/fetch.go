@@ -467,11 +467,11 @@ func (r *run) recordLimit() int64 { return cmp.Or(r.src.Limits.Record, 64<<20) }
 const mismatch = "not what the Source says: "
 
 // differs returns how the content differs from what is stated, "" if it does not. The length
-// is a hint in Atom (RFC 4287 4.2.7.6) and a statement in ResourceSync (clause
-// 7). A media type that differs is reported and changes nothing.
+// is a hint in Atom (RFC 4287 4.2.7.6), and a statement in ResourceSync (clause
+// 7) and of a file. A media type that differs is reported and changes nothing.
 func (r *run) differs(c *hashCheck, rep *event.Representation, got *contentJob) string {
 	length := rep.Length
-	if r.src.Kind != ResourceSync {
+	if r.src.Kind != ResourceSync && r.src.Kind != Folder {
 		length = event.NoLength
 	}
 	why := c.compare(got, length)
@@ -503,7 +503,7 @@ func (r *run) get(ctx context.Context, href string) (*http.Response, error) {
 }
 
 func (r *run) send(ctx context.Context, method, href string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, href, nil)
+	req, err := http.NewRequestWithContext(ctx, method, r.src.locate(href), nil)
 	if err != nil {
 		return nil, err
 	}

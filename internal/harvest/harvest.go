@@ -69,6 +69,8 @@ type Source struct {
 	Client, ContentClient *http.Client
 	// Repository is what the set wants of an OAI-PMH repository.
 	Repository Repository
+	// Folder is how the records of a folder are identified.
+	Folder FolderNames
 	// User is the name with which Client logs in at the URL's own host; "" for none. Token
 	// is whether it has a token instead.
 	User  string
@@ -151,7 +153,8 @@ const (
 	ResourceSync = "resourcesync"
 	OAIPMH       = "oaipmh"
 	Feed         = "feed"
-	SIP          = "sip" // whose records submit takes in
+	Folder       = "folder" // of this machine, whose files are records
+	SIP          = "sip"    // whose records submit takes in
 )
 
 // errKind: Sources of this kind cannot be harvested.
@@ -303,7 +306,7 @@ func (r *run) startAnewIfMoved() {
 // startAnew forgets how far the Source was read.
 func (r *run) startAnew() {
 	m := &r.memory
-	*m = memory{URL: m.URL, walkMemory: walkMemory{FeedID: m.FeedID}, Complete: m.Complete}
+	*m = memory{URL: m.URL, walkMemory: walkMemory{FeedID: m.FeedID, Folder: folderMemory{Base: m.Folder.Base}}, Complete: m.Complete}
 	r.data, r.stored.Gap, r.opt.Full = nil, "", true
 }
 
@@ -335,6 +338,8 @@ func (r *run) dispatch(ctx context.Context) error {
 		return walkSource(ctx, r, &oaiWalk{r: r})
 	case Feed:
 		return walkSource(ctx, r, &feedWalk{r: r})
+	case Folder:
+		return walkSource(ctx, r, &folderWalk{r: r})
 	case SIP:
 		return nil // it calls us: there is nothing to ask for but what is pending
 	}

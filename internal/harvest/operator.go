@@ -190,6 +190,8 @@ func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
 		w = &oaiWalk{r: r}
 	case Feed:
 		w = &feedWalk{r: r}
+	case Folder:
+		w = &folderWalk{r: r}
 	}
 	observed, err := w.reread(ctx, q)
 	switch {

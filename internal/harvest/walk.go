@@ -436,6 +436,7 @@ type walkMemory struct {
 	Lists  resourcesync.State `json:"lists,omitzero"`
 	Feed   feedMemory         `json:"feed,omitzero"`
 	OAI    oaiMemory          `json:"oai,omitzero"`
+	Folder folderMemory       `json:"folder,omitzero"`
 }
 
 // shortfall is how many results a feed claims to have, and how many it leads to.

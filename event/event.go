@@ -273,7 +273,7 @@ type Link struct {
 
 // Origin says where the observation behind an event came from.
 type Origin struct {
-	Protocol string // atom-pmh, resourcesync, oai-pmh, sip or feed
+	Protocol string // atom-pmh, resourcesync, oai-pmh, sip, feed, folder, csv or sitemap
 	Source   string // URL of the Source as configured
 	Document string // URL of the document that said it
 	// FeedID, FeedTitle and FeedUpdated are what atom:source carries (RFC 4287

@@ -206,6 +206,8 @@ const (
 	OAIPMH       = "oaipmh"
 	Feed         = "feed"
 	Folder       = "folder"
+	CSV          = "csv"
+	Sitemap      = "sitemap"
 	KindSIP      = "sip"
 )
 
@@ -227,7 +229,7 @@ type Source struct {
 	// Name is for people, and part of identifiers with Identity PerSource; "" is the
 	// URL.
 	Name string `toml:"name"`
-	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed folder sip"`
+	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed folder csv sitemap sip"`
 	// URL is as it was typed (http, https), or the file URL of a path, with a slash
 	// behind that of a folder. Of a
 	// Source of kind KindSIP it is the peer's, for people and for trust, or else

@@ -40,7 +40,7 @@ func ParseSource(argument string) (set string, s Source, err error) {
 }
 
 func kinds() []string {
-	return []string{AtomPMH, ResourceSync, OAIPMH, Feed, Folder, KindSIP}
+	return []string{AtomPMH, ResourceSync, OAIPMH, Feed, Folder, CSV, Sitemap, KindSIP}
 }
 
 // parseSIP reads the text behind "sip:". The path of our own service adds nothing: it

@@ -43,6 +43,7 @@ func TestParseSource(t *testing.T) {
 		"file://" + folder + "/records":      {"main", Folder, file + "records/"},
 		"folder:feeds":                       {"main", Folder, file + "feeds/"},
 		"folder:later/":                      {"main", Folder, file + "later/"},
+		"csv:https://h.example/list":         {"main", CSV, "https://h.example/list"},
 	} {
 		set, s, err := ParseSource(argument)
 		if got := [3]string{set, s.Kind, s.URL}; err != nil || got != want {
@@ -63,7 +64,7 @@ func TestParseSource(t *testing.T) {
 		"main=a=none.atom":             "a=none.atom",
 		"mus eum=http://h.example/":    `; "mus eum" is no name of a set, which has letters a to z, digits and -`,
 		"musée=https://h.example/":     `; "musée" is no name of a set`,
-		"library=sipp:":                `sipp:, and no kind "sipp": the kinds are "atompmh", "resourcesync", "oaipmh", "feed", "folder" or "sip"`,
+		"library=sipp:":                `sipp:, and no kind "sipp": the kinds are "atompmh", "resourcesync", "oaipmh", "feed", "folder", "csv", "sitemap" or "sip"`,
 		"rss:feed.xml":                 `, and no kind "rss": the kinds are `,
 		"sip":                          "; a kind is written with a colon: sip:",
 		"library=feed":                 "; a kind is written with a colon: feed:",
@@ -77,7 +78,7 @@ func TestParseSource(t *testing.T) {
 		"C:/feeds/feed.atom":           "there is no file ",
 		"localhost:8080/feed.atom":     "for a server write http://localhost:8080/feed.atom",
 		"data.example.org/feed":        "for a server write http://data.example.org/feed",
-		"rss:http://h.example/":        `there is no kind "rss"; write "atompmh", "resourcesync", "oaipmh", "feed", "folder" or "sip"`,
+		"rss:http://h.example/":        `there is no kind "rss"; write "atompmh", "resourcesync", "oaipmh", "feed", "folder", "csv", "sitemap" or "sip"`,
 		"ftp://h.example/":             "cannot harvest from ftp://; write http://",
 		"http:///feed.atom":            "names no host",
 		"http://h.example/#top":        "has a fragment",

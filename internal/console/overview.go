@@ -76,6 +76,10 @@ func (s sourceRow) Protocol() string {
 		return "feed"
 	case harvest.Folder:
 		return "folder"
+	case harvest.CSV:
+		return "CSV"
+	case harvest.Sitemap:
+		return "text sitemap"
 	case harvest.SIP:
 		return "SIP"
 	}

@@ -118,7 +118,7 @@ func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetCon
 	if u.Scheme == "file" {
 		root = filepath.Dir(filepath.FromSlash(u.Path))
 		src.Selection.LocalURL = plain[:strings.LastIndexByte(plain, '/')+1]
-		if mode != event.Mirror && c.PublicURL == "" {
+		if remote := c.Kind == config.CSV || c.Kind == config.Sitemap; mode != event.Mirror && c.PublicURL == "" && !remote { // their rows have http URLs only
 			return nil, &LocalError{Set: s.Name, Content: mode, Path: u.Path}
 		}
 	}
@@ -185,7 +185,7 @@ type LocalError struct {
 }
 
 func (e *LocalError) Error() string {
-	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"", e.Set, e.Content, e.Path)
+	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"; of a table or a text sitemap write the kind, csv or sitemap", e.Set, e.Content, e.Path)
 }
 
 // allowHost returns what reports whether the documents of a Source may lead to a host: hosts

@@ -314,6 +314,7 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 		Requested: to, URL: resp.Request.URL.String(), Moved: movedForGood(resp), Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, body: resp.Body, cancel: cancel,
 		Validators: Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")},
 	}
+	a.Delimited = resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor >= 2 || resp.Uncompressed
 	t, err := http.ParseTime(resp.Header.Get("Date"))
 	a.dated = err == nil
 	switch {
@@ -376,6 +377,9 @@ type Answer struct {
 	Validators Validators
 	// Offset is where the body begins in what was asked for, see GetFile.
 	Offset int64
+	// Delimited: the transfer says where the body ends, so that one that was cut off is
+	// an error of reading it.
+	Delimited bool
 
 	dated  bool // Date is the answer's
 	body   io.Closer

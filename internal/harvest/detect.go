@@ -166,7 +166,10 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 		return "", a.URL + ": an HTML page" + advice(pageFeeds(page, a.URL)), nil
 	}
 	if len(text) > 0 && text[0] > ' ' && text[0] < 0x7F && text[0] != '<' {
-		return "", a.URL + ": a text file, and no feed or list in XML or JSON (sitemaps as plain text and CSV are not read)", nil
+		if kind := sniffRows(text); kind != "" {
+			return kind, "", nil
+		}
+		return "", a.URL + ": a text file, and neither a list of URLs, one a line, nor a table (CSV) whose first line names a column url", nil
 	}
 	var root bytes.Buffer
 	limits := strictxml.Limits{Document: src.Limits.List, Text: src.Limits.Text, Depth: src.Limits.Depth, Attributes: src.Limits.Attributes}

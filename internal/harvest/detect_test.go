@@ -21,7 +21,10 @@ func TestDetect(t *testing.T) {
 		return `<entry><id>urn:1</id><title>T</title><updated>2026-01-01T00:00:00Z</updated>` + more + `</entry>`
 	}
 	for _, tt := range []struct{ name, doc, want string }{
-		{"a text file, which is called one (D57)", "https://example.org/a\nhttps://example.org/b\n", ""},
+		{"a text file, which is called one (D57)", "Hello\nhttps://example.org/b\n", ""},
+		{"a sitemap in plain text", "https://example.org/a\nhttps://example.org/b\n", Sitemap},
+		{"CSV", "Title;URL;Modified\r\nA;https://example.org/a;2026-01-01\r\n", CSV},
+		{"CSV in quotes, after a mark", "\xEF\xBB\xBF\"loc\",\"type\"\n", CSV},
 		{"RSS", `<rss version="2.0"><channel/></rss>`, Feed},
 		{"RSS after a blank line", "\n<?xml version=\"1.0\"?>\n<rss version=\"2.0\"><channel/></rss>", Feed},
 		{"RSS with a prefix that is not declared", `<rss version="2.0" media:x="1"><channel/></rss>`, Feed},

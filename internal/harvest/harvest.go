@@ -153,8 +153,10 @@ const (
 	ResourceSync = "resourcesync"
 	OAIPMH       = "oaipmh"
 	Feed         = "feed"
-	Folder       = "folder" // of this machine, whose files are records
-	SIP          = "sip"    // whose records submit takes in
+	Folder       = "folder"  // of this machine, whose files are records
+	CSV          = "csv"     // a table of URLs
+	Sitemap      = "sitemap" // a sitemap in plain text; one in XML is of kind ResourceSync
+	SIP          = "sip"     // whose records submit takes in
 )
 
 // errKind: Sources of this kind cannot be harvested.
@@ -340,6 +342,8 @@ func (r *run) dispatch(ctx context.Context) error {
 		return walkSource(ctx, r, &feedWalk{r: r})
 	case Folder:
 		return walkSource(ctx, r, &folderWalk{r: r})
+	case CSV, Sitemap:
+		return walkSource(ctx, r, &rowWalk{r: r})
 	case SIP:
 		return nil // it calls us: there is nothing to ask for but what is pending
 	}

@@ -192,6 +192,8 @@ func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
 		w = &feedWalk{r: r}
 	case Folder:
 		w = &folderWalk{r: r}
+	case CSV, Sitemap:
+		w = &rowWalk{r: r}
 	}
 	observed, err := w.reread(ctx, q)
 	switch {

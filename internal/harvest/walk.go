@@ -437,6 +437,7 @@ type walkMemory struct {
 	Feed   feedMemory         `json:"feed,omitzero"`
 	OAI    oaiMemory          `json:"oai,omitzero"`
 	Folder folderMemory       `json:"folder,omitzero"`
+	Rows   rowMemory          `json:"rows,omitzero"`
 }
 
 // shortfall is how many results a feed claims to have, and how many it leads to.

@@ -328,6 +328,8 @@ type Event struct {
 	// Loc is the upstream URI under which a set in mode reference publishes
 	// the record; "" in the other modes.
 	Loc string
+	// ContentBits are those of the Observation.
+	ContentBits int64 `json:"-"`
 	// Lists have a Loc once: of several records that share it the one that came
 	// first owns it, until it moves or is deleted. The log then has another event
 	// of the record that owns it next.

@@ -58,6 +58,10 @@ func printConfig(w io.Writer, c *config.Config) error {
 			fmt.Fprintf(&b, "set %s: %s, %s\n", set.Name, set.Content, plural(len(set.Sources), "Source", "Sources"))
 		}
 		for _, s := range set.Sources {
+			if s.Kind == config.KindSet {
+				fmt.Fprintf(&b, "  what set %s has\n", s.Member())
+				continue
+			}
 			if s.SIP == nil {
 				fmt.Fprintf(&b, "  %s, every %s\n", daemon.Redact(s.URL), short(s.Every))
 				continue

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -65,17 +66,20 @@ func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *h
 	}
 	reports := make([]harvest.Report, len(sources))
 	failed := make([]error, len(sources))
-	for i, src := range sources {
-		group.Go(func() {
-			o := o
-			var ended func()
-			o.Progress, ended = out.bar.source(src.URL)
-			reports[i], failed[i] = h.Harvest(ctx, src, o)
-			ended()
-			out.report(src, &reports[i])
-		})
+	for _, round := range h.Rounds() {
+		for _, src := range round {
+			i := slices.Index(sources, src)
+			group.Go(func() {
+				o := o
+				var ended func()
+				o.Progress, ended = out.bar.source(src.URL)
+				reports[i], failed[i] = h.Harvest(ctx, src, o)
+				ended()
+				out.report(src, &reports[i])
+			})
+		}
+		group.Wait()
 	}
-	group.Wait()
 	out.bar.stop()
 	if ctx.Err() != nil {
 		return errors.New("interrupted; the next harvest continues where this one stopped")

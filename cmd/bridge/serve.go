@@ -140,6 +140,10 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base str
 		if s.Kind == harvest.SIP {
 			continue
 		}
+		if s.Kind == harvest.Set {
+			fmt.Fprintf(out, "%s: taking what set %s has, as soon as it has it\n", s.Set, harvest.MemberOf(s.URL))
+			continue
+		}
 		first := "now"
 		switch wait, err := h.DueIn(ctx, s); {
 		case err != nil:

@@ -228,5 +228,6 @@ func (d *document) crossCheck(c *Config) {
 			o.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wanted)
 		}
 	}
+	d.checkMembers(c, content)
 	d.checkCycles(c, services)
 }

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -209,6 +210,7 @@ const (
 	CSV          = "csv"
 	Sitemap      = "sitemap"
 	KindSIP      = "sip"
+	KindSet      = "set"
 )
 
 // The values of Source.Identifier.
@@ -223,17 +225,18 @@ const (
 	EachSet = "each"
 )
 
-// Source is an upstream server. One of kind KindSIP is not harvested: from PublicURL
-// to Password all is zero.
+// Source is an upstream server, or another set of the log. One of kind KindSIP is not
+// harvested: from PublicURL to Timeout all is zero. Of one of kind KindSet all but Every is.
 type Source struct {
 	// Name is for people, and part of identifiers with Identity PerSource; "" is the
 	// URL.
 	Name string `toml:"name"`
-	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed folder csv sitemap sip"`
+	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed folder csv sitemap set sip"`
 	// URL is as it was typed (http, https), or the file URL of a path, with a slash
 	// behind that of a folder. Of a
 	// Source of kind KindSIP it is the peer's, for people and for trust, or else
-	// the path of our own service, /sip/{set}.
+	// the path of our own service, /sip/{set}. Of one of kind KindSet it is "set:" and
+	// the name of that set; see Member.
 	URL string `toml:"url"`
 	// Origin is the URL of the template's Source, that of a set which was derived from it: only what an operator has
 	// typed is trusted, and logged in to. "" is the URL itself.
@@ -294,6 +297,32 @@ type Source struct {
 	// SIP is our side of a Source of kind KindSIP, nil of another.
 	SIP *SIP
 }
+
+// Member returns the name of the set that a Source of kind KindSet is, "" of others.
+func (s *Source) Member() string {
+	if s.Kind != KindSet {
+		return ""
+	}
+	return strings.TrimPrefix(s.URL, memberURL)
+}
+
+// AsMember returns the Source for a set that was made of the template that the Source
+// names: its own name tells it from the others.
+func (s *Source) AsMember(set string) Source {
+	one := *s
+	one.URL = memberURL + set
+	if s.Name != "" {
+		one.Name = s.Name + strings.TrimPrefix(set, s.Member())
+	}
+	return one
+}
+
+// memberURL is what the URL of a Source of kind KindSet begins with.
+const memberURL = KindSet + ":"
+
+// memberEvery is how often a set is looked at that others are made of, besides each time
+// that it has another event.
+const memberEvery = time.Hour
 
 // The modes of a SIP Source that is an ingest server.
 const (

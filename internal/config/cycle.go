@@ -133,6 +133,9 @@ func (d *document) edges(c *Config, services map[string]*SIP) []edge {
 			all = append(all, edge{node{o.set, false}, node{into, false}, "gives what is accepted to", o.in, "import_accepted_to"})
 		}
 	}
+	for _, m := range d.members {
+		all = append(all, edge{from: node{m.it.Member(), false}, to: node{m.set, false}, how: "is part of"})
+	}
 	for i := range c.Sets {
 		for _, s := range c.Sets[i].Sources {
 			if from := setAt(places, "/sets/", s.URL); from != "" && from != c.Sets[i].Name {
@@ -141,6 +144,46 @@ func (d *document) edges(c *Config, services map[string]*SIP) []edge {
 		}
 	}
 	return all
+}
+
+// checkMembers checks the sets that are Sources of others: they are there, keep contents if
+// those do, and no set is part of itself.
+func (d *document) checkMembers(c *Config, content map[string]string) {
+	var parts []edge
+	for _, m := range d.members {
+		parts = append(parts, edge{node{m.it.Member(), false}, node{m.set, false}, "is part of", m.in, "url"})
+	}
+	known := map[int]bool{} // parts of the cycles that were reported
+	for i, m := range d.members {
+		name := m.it.Member()
+		has, ok := content[name]
+		if !ok { // one of those that sets = "each" makes has no table
+			for j := range c.Sets {
+				if s := &c.Sets[j]; s.IsTemplate() && strings.HasPrefix(name, s.Name+"-") {
+					has, ok = s.Content, true
+				}
+			}
+		}
+		switch {
+		case name == "": // which is reported
+		case !ok:
+			m.in.report("url", "there is no set %q; write the name of another [[set]]", name)
+		case name == m.set:
+			m.in.report("url", "is the set itself; write the name of another [[set]]")
+		case (has == Mirror) != (content[m.set] == Mirror):
+			m.in.report("url", "set %q has content = %q, and this one %q: a set fetches nothing for another one, so both keep contents, or neither; write content = %q here", name, has, content[m.set], has)
+		case known[i]:
+		default:
+			way := shortestCycle(parts, i)
+			if way == nil {
+				continue
+			}
+			for _, j := range way {
+				known[j] = true
+			}
+			m.in.report("url", "closes a cycle, in which no set has records of its own: %s; leave one of these out", describeCycle(parts, way))
+		}
+	}
 }
 
 // shortestCycle returns the shortest cycle of edges that begins with one of them, nil

@@ -74,6 +74,7 @@ type document struct {
 	// What was read of the Simple Ingest Protocol, for crossCheck.
 	services []configured[SIP]
 	targets  []configured[Target]
+	members  []configured[Source] // of kind KindSet
 }
 
 // configured is a part of a set with its table.

@@ -162,6 +162,7 @@ func (d *document) read(t table, flags Flags) (*Config, error) {
 	}
 	for _, file := range files[1:] {
 		file.reportUnknown(map[string]bool{"set": true})
+		d.members = append(d.members, file.doc.members...)
 		d.services, d.targets, d.exposed = append(d.services, file.doc.services...), append(d.targets, file.doc.targets...), append(d.exposed, file.doc.exposed...)
 	}
 	known := keysOf(c)
@@ -336,6 +337,9 @@ func (d *document) source(t table, set string) Source {
 	if t.values["kind"] == KindSIP {
 		return d.service(t, set)
 	}
+	if address, _ := t.values["url"].(string); t.values["kind"] == KindSet || strings.HasPrefix(address, memberURL) {
+		return d.member(t, set)
+	}
 	t.reportUnknown(keysOf(Source{}))
 	own := t.values
 	t.values = map[string]any{}
@@ -379,6 +383,23 @@ func (t table) contentHosts() (only bool, hosts []string) {
 	where := "public"
 	t.text(key, `oneof:"public same"`, &where)
 	return where == "same", nil
+}
+
+// member reads a Source of kind KindSet: another set, from which nothing is fetched.
+func (d *document) member(t table, set string) Source {
+	t.reportUnknown(map[string]bool{"name": true, "kind": true, "url": true})
+	var address string
+	t.text("url", "", &address)
+	s, err := parseMember(address)
+	if err != nil {
+		t.report("url", "%v", err)
+	}
+	if kind := t.values["kind"]; kind != nil && kind != KindSet {
+		t.report("kind", "is not the kind of %s, which is a set of this file; leave it out", s.URL)
+	}
+	t.text("name", "", &s.Name)
+	d.members = append(d.members, configured[Source]{t, set, &s})
+	return s
 }
 
 // service reads a Source of kind KindSIP.

@@ -448,7 +448,7 @@ since = 2026-01-01T00:00:00
 			`:14: set 1: formats: "xml" is not a media type`,
 			`:14: set 1: formats: "a/b" appears twice`,
 			`:15: set 1: source 1: url: is missing`,
-			`:16: set 1: source 1: kind: "atom" is not one of its values; write "atompmh", "resourcesync", "oaipmh", "feed", "folder", "csv", "sitemap" or "sip"`,
+			`:16: set 1: source 1: kind: "atom" is not one of its values; write "atompmh", "resourcesync", "oaipmh", "feed", "folder", "csv", "sitemap", "set" or "sip"`,
 			`:17: set 1: source 1: every: "soon" is not a duration`,
 			`:18: set 1: source 1: overlap: is a number; write a duration in quotes`,
 			`:19: set 1: source 1: urll: there is no such key; the nearest is "url"`,

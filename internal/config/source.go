@@ -17,7 +17,7 @@ import (
 // first ":" is a kind only if it is one of those. A path, relative to the
 // working folder, must exist and becomes a file URL, with a slash at its end if it is
 // that of a folder. Behind "sip:" may stand
-// nothing, or a SIP.RecordURL.
+// nothing, or a SIP.RecordURL; behind "set:" stands the name of another set.
 func ParseSource(argument string) (set string, s Source, err error) {
 	set, s = "main", defaults[Source]()
 	rest := argument
@@ -30,6 +30,8 @@ func ParseSource(argument string) (set string, s Source, err error) {
 	switch s.Kind {
 	case KindSIP:
 		s, err = parseSIP(rest, set)
+	case KindSet:
+		s, err = parseMember(rest)
 	default:
 		err = s.locate(rest, ".")
 	}
@@ -40,7 +42,16 @@ func ParseSource(argument string) (set string, s Source, err error) {
 }
 
 func kinds() []string {
-	return []string{AtomPMH, ResourceSync, OAIPMH, Feed, Folder, CSV, Sitemap, KindSIP}
+	return []string{AtomPMH, ResourceSync, OAIPMH, Feed, Folder, CSV, Sitemap, KindSet, KindSIP}
+}
+
+// parseMember reads the name of a set, also as its URL.
+func parseMember(typed string) (Source, error) {
+	name := strings.TrimPrefix(typed, memberURL)
+	if !setName.MatchString(name) {
+		return Source{}, fmt.Errorf("%q is not a name of a set; write it like %q", name, memberURL+"main")
+	}
+	return Source{Kind: KindSet, URL: memberURL + name, Sets: OneSet, Every: memberEvery}, nil
 }
 
 // parseSIP reads the text behind "sip:". The path of our own service adds nothing: it

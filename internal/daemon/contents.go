@@ -66,7 +66,7 @@ func (b *Bridge) smallContents(ctx context.Context, sums [][32]byte) (map[[32]by
 // They must have the hash that was published: other bytes are an update, which a
 // harvest logs.
 func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Report) error {
-	if s.Content != event.Mirror || b.opt.DryRun || s.Kind == harvest.SIP {
+	if s.Content != event.Mirror || b.opt.DryRun || s.Kind == harvest.SIP || s.Kind == harvest.Set { // the set's own Sources restore them
 		return nil
 	}
 	set, err := b.Log.Set(ctx, s.Set)

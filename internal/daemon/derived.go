@@ -88,7 +88,24 @@ func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err 
 			return found, err
 		}
 	}
+	if len(found) == 0 || !b.usesTemplate(t.set.Name) {
+		return found, nil
+	}
+	last := b.generation.Load()
+	g := newGeneration(last.file)
+	g.guard = last.guard
+	if err := b.replace(ctx, g, last); err != nil {
+		return found, err
+	}
+	b.Only(b.only)
 	return found, nil
+}
+
+// usesTemplate reports whether a set is made of all sets of a template.
+func (b *Bridge) usesTemplate(name string) bool {
+	return slices.ContainsFunc(b.generation.Load().file.Sets, func(s config.Set) bool {
+		return slices.ContainsFunc(s.Sources, func(src config.Source) bool { return src.Member() == name })
+	})
 }
 
 // openNewSet makes a set while everything runs.

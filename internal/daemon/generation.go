@@ -86,6 +86,7 @@ func (b *Bridge) logFormer(sets []eventlog.SetConfig, f eventlog.FormerSource) {
 // derived from them so far. It returns what the log is told of the sets, and changes nothing.
 func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlog.SetConfig, err error) {
 	var sets []config.Set
+	made := map[string][]string{} // names, by template
 	for _, s := range g.file.Sets {
 		if !s.IsTemplate() {
 			sets = append(sets, s)
@@ -97,7 +98,9 @@ func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlo
 		}
 		for _, d := range known {
 			sets = append(sets, s.Derive(d.Name, d.URL))
+			made[s.Name] = append(made[s.Name], d.Name)
 		}
+		made[s.Name] = append([]string{}, made[s.Name]...) // also when there is none yet
 		source, err := b.source(g, &s, 0, &eventlog.SetConfig{Sources: make([]eventlog.SourceConfig, 1)})
 		if err != nil {
 			return nil, err
@@ -110,6 +113,7 @@ func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlo
 		}
 		g.templates = append(g.templates, t)
 	}
+	expandMembers(sets, made)
 	expanded := *g.file
 	expanded.Sets, g.config = sets, &expanded
 	for i := range sets {

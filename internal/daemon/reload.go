@@ -62,16 +62,24 @@ func (b *Bridge) change(ctx context.Context, last *generation, file *config.Conf
 	if file.Contact != last.file.Contact || file.Proxy != last.file.Proxy {
 		g.guard = b.newBase(g)
 	}
+	if err := b.replace(ctx, g, last); err != nil {
+		return nil, err
+	}
+	return said, nil
+}
+
+// replace puts a generation in the place of the last one. The caller holds changing.
+func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 	sets, err := b.expand(ctx, g, last)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// From here on only a disk that fails can be in the way.
 	ended := b.endChanged(g, last)
 	former, err := b.configure(ctx, g, sets, last)
 	if err != nil {
 		b.restart(last, ended)
-		return nil, err
+		return err
 	}
 	b.generation.Store(g)
 	for _, f := range former {
@@ -93,7 +101,7 @@ func (b *Bridge) change(ctx context.Context, last *generation, file *config.Conf
 	if err := b.completeSets(ctx); err != nil { // what has changed is in force
 		b.opt.Logger.Error("whether the sets are complete could not be stored; the next harvest of each tries again", "error", err)
 	}
-	return said, nil
+	return nil
 }
 
 // endChanged ends the harvests of the Sources that another generation does not have as they

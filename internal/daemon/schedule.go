@@ -216,6 +216,7 @@ func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, don
 		b.restartOnPanic(ctx, "asking Sources for their sets", func(ctx context.Context) { b.watchTemplates(ctx, b.loops.begin) })
 	})
 	group.Go(func() { b.restartOnPanic(ctx, "asking for pending contents", b.retryPending) })
+	group.Go(func() { b.restartOnPanic(ctx, "watching the sets that others are made of", b.watchMembers) })
 	group.Go(func() {
 		b.restartOnPanic(ctx, "writing when Sources were asked", func(ctx context.Context) {
 			for sleep(ctx, flushEvery) {
@@ -307,7 +308,11 @@ func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) 
 	if s.Failures > 0 {
 		most = max(most, retryMost)
 	}
-	return min(s.Next.Time().Sub(b.now()), most+most/10), nil
+	planned := min(s.Next.Time().Sub(b.now()), most+most/10)
+	if src.Kind == harvest.Set && s.Failures == 0 {
+		return b.memberDueIn(ctx, src, &s, planned)
+	}
+	return planned, nil
 }
 
 // retryPending fetches pending contents as they come due, until ctx ends.

@@ -105,7 +105,7 @@ func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetCon
 	}
 	plain, root, l := fetch.Plain(u), "", g.file.Limits
 	src := &Source{wake: make(chan struct{}, 1), Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
-		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
+		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode, From: b.Log,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: allowHost(g.file.AllowHosts), User: c.User, Token: c.Token.Reveal() != "",
 		Repository: harvest.Repository{Format: c.Format, Also: c.Also, Set: c.OAISet, Window: c.Window},
 		Folder:     harvest.FolderNames{Name: cmp.Or(c.Name, path.Base(u.Path)), ByName: c.Identifier == config.ByName},
@@ -313,6 +313,7 @@ func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Sourc
 	source := s.URL
 	switch s.Kind {
 	case "":
+	case config.KindSet: // which its URL says
 	case config.KindSIP:
 		source = config.KindSIP + ":" // whatever its URL: it calls us
 	default:

@@ -56,6 +56,7 @@ type sourceRow struct {
 	stored    event.Progress
 	rank      map[event.SourceID]int64 // of all Sources of the set
 	others    bool                     // the set has other Sources
+	members   map[event.SourceID]bool  // those of its Sources that are sets of the log
 	resting   bool                     // no cursor is stored
 	pending   bool                     // the Source has pending observations
 	regressed bool                     // or regressed ones
@@ -129,7 +130,7 @@ func (b *batch) run(ctx context.Context) error {
 
 // load reads the rows of the set and the Source.
 func (b *batch) load(ctx context.Context, q preparer) error {
-	b.source = sourceRow{id: b.in.Source, rank: map[event.SourceID]int64{}}
+	b.source = sourceRow{id: b.in.Source, rank: map[event.SourceID]int64{}, members: map[event.SourceID]bool{}}
 	found := false
 	err := q.Each(ctx, `SELECT src.set_id, `+progressColumns+`, log.last_event, log.sum, (SELECT coalesce(max(upto_seq), 0) FROM epoch),
 	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM regressed WHERE source = src.id), EXISTS (SELECT 1 FROM held_deletion WHERE source = src.id),
@@ -168,11 +169,15 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 	b.beginFilter()
 	b.source.resting = b.source.stored.Cursor.Data == nil
 	b.l.unsaved.update(b.source.id, &b.source.stored.Cursor)
-	if err := q.Each(ctx, "SELECT id, rank FROM source WHERE set_id = $1 AND kind <> '"+Target+"'", []any{b.set.id}, func(rows *sql.Rows) error {
+	if err := q.Each(ctx, "SELECT id, rank, kind = '"+Member+"' FROM source WHERE set_id = $1 AND kind <> '"+Target+"'", []any{b.set.id}, func(rows *sql.Rows) error {
 		var id event.SourceID
 		var rank int64
-		err := rows.Scan(&id, &rank)
+		var member bool
+		err := rows.Scan(&id, &rank, &member)
 		b.source.rank[id] = rank
+		if member {
+			b.source.members[id] = true
+		}
 		return err
 	}); err != nil {
 		return err
@@ -349,7 +354,7 @@ func (b *batch) loadLast(ctx context.Context, q preparer) error {
 // decider returns what decisions need to know of the batch.
 func (b *batch) decider() *decider {
 	return &decider{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.Content, rank: b.source.rank,
-		others: b.source.others, targets: b.targets, parts: b.in.Parts}
+		others: b.source.others, members: b.source.members, targets: b.targets, parts: b.in.Parts}
 }
 
 // appendItem decides what an item means for its record (decider.decide), and does it:

@@ -15,6 +15,7 @@ type decider struct {
 	content  event.Content
 	rank     map[event.SourceID]int64 // of all Sources of the set
 	others   bool                     // the set has other Sources
+	members  map[event.SourceID]bool  // those that are sets of the log: no bridge stands between
 	targets  targets
 	parts    []int  // event.Batch.Parts
 	bodies   []body // room for those of events

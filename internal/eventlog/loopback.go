@@ -12,7 +12,7 @@ import (
 // had, from another Source. If that counted as a presence, a record deleted at its
 // origin would live on in a ring of bridges.
 func (a *decider) isLoopback(r *record, it *event.Item) (bool, error) {
-	if it.Via.Href == "" || it.Deleted || !a.others {
+	if it.Via.Href == "" || it.Deleted || !a.others || a.members[a.source] {
 		return false, nil
 	}
 	if own := a.targets.ownIDs[it.SourceIdentifier]; own != nil {
@@ -67,13 +67,13 @@ func (r *record) rememberVia(s *sourceState, it *event.Item) error {
 // dropLoopback removes the presence of bridges that gave the record before its original
 // came from a Source of the set itself.
 func (a *decider) dropLoopback(r *record, it *event.Item) error {
-	if it.Via.Href != "" || !a.others {
+	if it.Via.Href != "" || !a.others || a.members[a.source] {
 		return nil
 	}
 	own, via := r.of(a.source), it.ViaHref()
 	for i := range r.sources {
 		s := &r.sources[i]
-		if s.source == a.source || !s.alive {
+		if s.source == a.source || !s.alive || a.members[s.source] {
 			continue
 		}
 		obs, err := r.observation(i)

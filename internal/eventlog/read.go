@@ -232,7 +232,7 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 	s.ev = event.Event{
 		Seq: event.Seq(c.seq), Set: s.sets[c.set].Name, Record: o.Record, Kind: event.Kind(c.kind), Observed: event.Micros(c.observed),
 		Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o, origin.Protocol), Links: o.Links,
-		Loc: o.Loc, Gone: s.v.gone, Arrived: s.v.arrived, Unlisted: s.v.unlisted, History: s.v.history, Again: s.v.before != 0,
+		Loc: o.Loc, ContentBits: o.ContentBits, Gone: s.v.gone, Arrived: s.v.arrived, Unlisted: s.v.unlisted, History: s.v.history, Again: s.v.before != 0,
 		Origin: origin,
 	}
 	return nil

@@ -13,7 +13,8 @@ type ordering uint8
 const (
 	// unordered: nothing does. Feeds, folders and SIP: what differs applies.
 	unordered ordering = iota
-	// byStamp: the stamp of an entry (Atom-PMH, OAI-PMH).
+	// byStamp: the stamp of an entry (Atom-PMH, OAI-PMH), or the place of an event in the
+	// log (sets of this log).
 	byStamp
 	// byPlace: the place of a change in its list, and its datetime where it has
 	// one (ResourceSync). When a resource was modified orders nothing.
@@ -24,7 +25,7 @@ const (
 // ordering cannot be compared: the kind of a Source may change.
 func orderingOfKind(kind string) ordering {
 	switch kind {
-	case "atompmh", "oaipmh":
+	case "atompmh", "oaipmh", Member:
 		return byStamp
 	case "resourcesync":
 		return byPlace
@@ -152,7 +153,7 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 		return unchanged, broken
 	case c == 0:
 		return apply, broken
-	case a.mode == event.ModeReplay:
+	case a.mode == event.ModeReplay, a.members[a.source]: // the event was taken before
 		return historical, false
 	case it.Current:
 		return apply, broken

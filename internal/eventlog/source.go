@@ -19,7 +19,7 @@ type Source struct {
 	ID   event.SourceID
 	Set  string
 	Name string // in the configuration, "" when it has none there
-	Kind string // atompmh, resourcesync, oaipmh, sip or feed; Target
+	Kind string // atompmh, resourcesync, oaipmh, sip or feed; Member; Target
 	URL  string
 	Rank int
 	// Former: it is not configured any more. Nothing new is asked of it, and what
@@ -33,6 +33,9 @@ type Source struct {
 	// Dropped counts bad inputs that have made room in quarantine for newer ones.
 	Dropped int
 }
+
+// Member is the kind of a Source that is another set of the log.
+const Member = "set"
 
 // ensureSources gives the configured Sources of a set their places. A Source is
 // known by its URL, else by its name.

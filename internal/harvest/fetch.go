@@ -44,7 +44,7 @@ func (r *run) batchSize() int {
 	switch {
 	case !r.src.mirrors():
 		return r.h.batchSize()
-	case r.keepsArrivals(), r.pack.Load() != nil:
+	case r.keepsArrivals(), r.src.Kind == Set, r.pack.Load() != nil:
 		return min(r.h.batchSize(), packageBatch)
 	}
 	return min(r.h.batchSize(), mirrorBatch)
@@ -131,7 +131,11 @@ func (r *run) neededContents(ctx context.Context, b *event.Batch) (wanted []int,
 		case event.ModeSettle:
 			wanted = append(wanted, i)
 		default:
-			if mirror && !b.Items[i].Deleted {
+			switch {
+			case !mirror || b.Items[i].Deleted:
+			case r.src.Kind == Set: // the set has them
+				b.Items[i].Fetched = true
+			default:
 				wanted = append(wanted, i)
 			}
 		}
@@ -624,7 +628,7 @@ const untyped = "application/octet-stream"
 // fetches no contents: an alternate link of Atom-PMH must have one. It asks for each
 // once, when the record has changed.
 func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
-	if r.src.Content == event.Mirror || !lackType(b.Items) {
+	if r.src.Content == event.Mirror || r.src.Kind == Set || !lackType(b.Items) {
 		return nil
 	}
 	var needs []bool

@@ -16,8 +16,10 @@
 // with an earlier stamp than before, deletions by absence, and the new mark.
 //
 // The lists of a ResourceSync Source (lists.go), its dumps (dump.go), those of an OAI-PMH
-// repository (oai.go, getrecord.go), whose contents come along (arrivals.go), and the pages
-// of a legacy feed (feed.go) pass the same functions; each protocol has a walker. operator.go executes
+// repository (oai.go, getrecord.go), whose contents come along (arrivals.go), the pages
+// of a legacy feed (feed.go), the files of a folder (folder.go), the rows of a list in
+// plain text (rows.go) and the events of another set (set.go) pass the same functions; each
+// protocol has a walker. operator.go executes
 // commands of the operator, audit.go reads a Source for an audit and repairs what that has
 // found, report.go reports a harvest, and capacity.go limits the memory of all harvests.
 package harvest
@@ -75,6 +77,8 @@ type Source struct {
 	// is whether it has a token instead.
 	User  string
 	Token bool
+	// From is the log that a Source of kind Set is read from; nil is the Harvester's.
+	From *eventlog.Log
 	// Epoch identifies the present life of the set: a walk in another one does not
 	// count (see memory.Whole).
 	Epoch string
@@ -156,6 +160,7 @@ const (
 	Folder       = "folder"  // of this machine, whose files are records
 	CSV          = "csv"     // a table of URLs
 	Sitemap      = "sitemap" // a sitemap in plain text; one in XML is of kind ResourceSync
+	Set          = "set"     // another set of the log, at the URL "set:" and its name
 	SIP          = "sip"     // whose records submit takes in
 )
 
@@ -187,6 +192,7 @@ type run struct {
 	// active counts the records that are there by the last document of the walk, or by
 	// all documents of its baseline.
 	active          int64
+	memberPartial   bool // the Source is a set of which not all Sources were walked whole
 	absencesDoubted bool // some deletion by absence waits for the answer of its URL
 	doubtful        bool // see walkResult.Doubtful
 	// settle waits until what the walk has said so far is durable.
@@ -253,7 +259,7 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 	case errors.As(err, &status) && status.Partial != "":
 		r.noteWithheld(status.Partial)
 		err = nil
-	case err == nil && r.data == nil && r.stored.Gap == "":
+	case err == nil && r.data == nil && r.stored.Gap == "" && !r.memberPartial:
 		r.memory.Whole = r.src.Epoch
 		if r.memory.Waiting = waited; waited != nil && waited.Over.IsZero() {
 			waited.Over = r.h.now()
@@ -292,7 +298,7 @@ func (r *run) load(ctx context.Context) (err error) {
 // name. Which feed it is, and what is known of its records, stays.
 func (r *run) startAnewIfMoved() {
 	m := &r.memory
-	if was := m.URL; was != "" && was != r.src.URL && r.src.Kind != SIP {
+	if was := m.URL; was != "" && was != r.src.URL && r.src.Kind != SIP && r.src.Kind != Set { // a set is known by its feed
 		r.warn(fmt.Sprintf("the Source's url was %s before: it is read whole", was))
 		r.startAnew()
 	}
@@ -344,6 +350,10 @@ func (r *run) dispatch(ctx context.Context) error {
 		return walkSource(ctx, r, &folderWalk{r: r})
 	case CSV, Sitemap:
 		return walkSource(ctx, r, &rowWalk{r: r})
+	case Set:
+		err := walkSource(ctx, r, &setWalk{r: r})
+		r.absenceSeen = err == nil && r.memory.Set.Complete // what has come back since is held no more
+		return err
 	case SIP:
 		return nil // it calls us: there is nothing to ask for but what is pending
 	}

@@ -354,9 +354,9 @@ func (p *pipeline) commitMany() (filled bool, err error) {
 // have to be: then it has a transaction of its own.
 func (p *pipeline) alone() bool {
 	if p.r.src.Content == event.Mirror {
-		return !p.r.keepsArrivals() || lackContent(p.batch.Items)
+		return !p.r.keepsArrivals() && p.r.src.Kind != Set || lackContent(p.batch.Items)
 	}
-	return lackType(p.batch.Items)
+	return p.r.src.Kind != Set && lackType(p.batch.Items)
 }
 
 // next returns the batch as it is to be appended.

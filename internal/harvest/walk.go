@@ -438,6 +438,7 @@ type walkMemory struct {
 	OAI    oaiMemory          `json:"oai,omitzero"`
 	Folder folderMemory       `json:"folder,omitzero"`
 	Rows   rowMemory          `json:"rows,omitzero"`
+	Set    setMemory          `json:"set,omitzero"`
 }
 
 // shortfall is how many results a feed claims to have, and how many it leads to.

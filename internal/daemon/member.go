@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// Sets that are Sources of other sets (kind harvest.Set). Nothing is asked for: what such a
+// set logs is taken as soon as it is committed.
+
+const (
+	// memberPace is the least time between two harvests of a set that keeps growing, and
+	// watchPace that between two looks at which sets have grown.
+	memberPace = time.Second
+	watchPace  = 100 * time.Millisecond
+)
+
+// watchMembers wakes the Sources whose sets have grown, until ctx ends.
+func (b *Bridge) watchMembers(ctx context.Context) {
+	for {
+		changed := b.Log.Changed() // before the sets are looked at, so that nothing is missed
+		for _, src := range b.Sources() {
+			if src.Kind != harvest.Set {
+				continue
+			}
+			if behind, err := b.harvest.Behind(ctx, &src.Source); behind && err == nil { // an error is the harvest's to tell
+				wake(src.wake)
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		if !sleep(ctx, watchPace) {
+			return
+		}
+	}
+}
+
+// wakeUsersOf wakes the Sources that are a set.
+func (b *Bridge) wakeUsersOf(set string) {
+	for _, src := range b.Sources() {
+		if src.Kind == harvest.Set && harvest.MemberOf(src.URL) == set {
+			wake(src.wake)
+		}
+	}
+}
+
+// memberDueIn returns how long it is until a set is to be harvested that has not failed: not
+// at all when there is something new in it.
+func (b *Bridge) memberDueIn(ctx context.Context, src *Source, s *event.Schedule, planned time.Duration) (time.Duration, error) {
+	behind, err := b.harvest.Behind(ctx, &src.Source)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // which the harvest says
+		return planned, nil
+	case err != nil || !behind:
+		return planned, err
+	}
+	return min(planned, s.LastSuccess.Time().Add(memberPace).Sub(b.now())), nil
+}
+
+// Rounds returns the Sources in the order in which one pass over all has to take them: the
+// Sources of a set come before those that are this set. Those of one round may be harvested
+// together.
+func (b *Bridge) Rounds() (rounds [][]*Source) {
+	left := slices.Clone(b.Sources())
+	for len(left) > 0 {
+		waits := func(src *Source) bool {
+			return src.Kind == harvest.Set && slices.ContainsFunc(left, func(o *Source) bool { return o.Set == harvest.MemberOf(src.URL) })
+		}
+		var round, later []*Source
+		for _, src := range left {
+			if waits(src) {
+				later = append(later, src)
+			} else {
+				round = append(round, src)
+			}
+		}
+		if len(round) == 0 { // a circle of the command line, in which nothing is new
+			return append(rounds, later)
+		}
+		rounds, left = append(rounds, round), later
+	}
+	return rounds
+}
+
+// expandMembers replaces each Source that is a template by the sets that were made of it.
+func expandMembers(sets []config.Set, made map[string][]string) {
+	for i := range sets {
+		var sources []config.Source
+		for _, s := range sets[i].Sources {
+			names, isTemplate := made[s.Member()]
+			if s.Kind != config.KindSet || !isTemplate {
+				sources = append(sources, s)
+				continue
+			}
+			for _, name := range names {
+				if one := s.AsMember(name); !slices.ContainsFunc(sets[i].Sources, func(o config.Source) bool { return o.URL == one.URL }) {
+					sources = append(sources, one)
+				}
+			}
+		}
+		sets[i].Sources = sources
+	}
+}

@@ -60,6 +60,7 @@ var rules = map[string]rule{
 	"internal/patch":  {third: []string{"github.com/evanphx/json-patch/v5"}, why: "patch knows bytes and what changes them, and no protocol"},
 	"internal/follow": {ours: []string{"internal/defect"}, why: "follow knows HTTP and where links may lead, and no protocol"},
 	"internal/limit":  {why: "limit knows connections, bytes and lines of a log, and no protocol"},
+	"internal/websub": {third: []string{"golang.org/x/net/html"}, why: "websub knows only its specification, and how links stand in documents"},
 	"internal/strictxml": {
 		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
 		why:   "strictxml knows XML and character sets, and no protocol",

@@ -1,0 +1,169 @@
+package websub
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/html"
+)
+
+// Links are what a topic says of itself (section 4).
+type Links struct {
+	// Hubs are where to subscribe, at most MaxHubs.
+	Hubs []string
+	// Self is the URL of the topic, which may be another one than it was found at.
+	Self string
+}
+
+// MaxHubs is how many hubs of a topic count.
+const MaxHubs = 3
+
+// readBytes is how much of a document is looked at: links stand at its beginning.
+const readBytes = 256 << 10
+
+// Discover asks a URL for its hubs: those of the Link header count, else those that the
+// document names, which may be XML or HTML. There may be none. A topic that does not name
+// itself is the URL.
+func Discover(ctx context.Context, client *http.Client, topic string) (Links, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, topic, nil)
+	if err != nil {
+		return Links{}, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return Links{}, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return Links{}, fmt.Errorf("%s answers %s", topic, resp.Status)
+	}
+	at := req.URL
+	if resp.Request != nil {
+		at = resp.Request.URL
+	}
+	found := fromHeader(resp.Header, at)
+	if len(found.Hubs) == 0 {
+		in := fromDocument(io.LimitReader(resp.Body, readBytes), at)
+		if found.Hubs = in.Hubs; found.Self == "" {
+			found.Self = in.Self
+		}
+	}
+	if found.Self == "" {
+		found.Self = topic
+	}
+	return found, nil
+}
+
+// Add takes in a link of a document at a URL, if it is one of rel hub or self that can be
+// asked: of http or https, and without a login.
+func (l *Links) Add(rel, href string, at *url.URL) {
+	u, err := at.Parse(strings.TrimSpace(href))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return
+	}
+	u.Fragment = ""
+	for word := range strings.FieldsSeq(strings.ToLower(rel)) {
+		switch {
+		case word == "hub" && len(l.Hubs) < MaxHubs && !slices.Contains(l.Hubs, u.String()):
+			l.Hubs = append(l.Hubs, u.String())
+		case word == "self" && l.Self == "":
+			l.Self = u.String()
+		}
+	}
+}
+
+// fromHeader reads the Link header (RFC 8288 3).
+func fromHeader(h http.Header, at *url.URL) (found Links) {
+	for _, rest := range h.Values("Link") {
+		for {
+			_, after, ok := strings.Cut(rest, "<")
+			href, after, closed := strings.Cut(after, ">")
+			if !ok || !closed {
+				break
+			}
+			var rel string
+			rel, rest = linkRel(after)
+			found.Add(rel, href, at)
+		}
+	}
+	return found
+}
+
+// linkRel reads the parameters of a link: the first rel, and what follows the link.
+func linkRel(s string) (rel, rest string) {
+	found := false
+	for {
+		s = strings.TrimLeft(s, " \t;")
+		if s == "" || s[0] == ',' {
+			return rel, s
+		}
+		end := strings.IndexAny(s, "=;,")
+		if end < 0 {
+			return rel, ""
+		}
+		name := strings.TrimSpace(s[:end])
+		if s[end] != '=' {
+			s = s[end:]
+			continue
+		}
+		var value string
+		if s = strings.TrimLeft(s[end+1:], " \t"); strings.HasPrefix(s, `"`) {
+			value, s, _ = strings.Cut(s[1:], `"`)
+		} else {
+			n := strings.IndexAny(s, ";, \t")
+			if n < 0 {
+				n = len(s)
+			}
+			value, s = s[:n], s[n:]
+		}
+		if strings.EqualFold(name, "rel") && !found {
+			rel, found = value, true
+		}
+	}
+}
+
+// fromDocument reads the links of the head of a feed, a ResourceSync document or a page: of
+// link elements of any namespace, and rs:ln. It is lenient, since only what the hub says
+// later counts.
+func fromDocument(r io.Reader, at *url.URL) (found Links) {
+	list := false // of ResourceSync, in which url is no child of an image
+	for z := html.NewTokenizer(r); ; {
+		switch z.Next() {
+		case html.ErrorToken:
+			return found
+		case html.StartTagToken, html.SelfClosingTagToken:
+			name, more := z.TagName()
+			local := string(name[strings.LastIndexByte(string(name), ':')+1:])
+			switch local {
+			case "urlset", "sitemapindex":
+				list = true
+			case "entry", "item", "body": // the head ends here
+				return found
+			case "url", "sitemap":
+				if list {
+					return found
+				}
+			case "title":
+				z.NextIsNotRawText() // an empty one of XML would take in all that follows
+			case "link", "ln":
+				var rel, href string
+				for more {
+					var key, value []byte
+					key, value, more = z.TagAttr()
+					switch string(key) {
+					case "rel":
+						rel = string(value)
+					case "href":
+						href = string(value)
+					}
+				}
+				found.Add(rel, href, at)
+			}
+		}
+	}
+}

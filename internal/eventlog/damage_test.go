@@ -200,6 +200,11 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 	if err := errors.Join(err, enc.Encode(pauses)); err != nil {
 		return "", err
 	}
+	told, err := l.HubTopics(ctx)
+	subscriptions, serr := l.Subscriptions(ctx)
+	if err := errors.Join(err, serr, enc.Encode(told), enc.Encode(subscriptions)); err != nil {
+		return "", err
+	}
 	bad, err := l.Quarantined(ctx, "")
 	if err := errors.Join(err, enc.Encode(bad)); err != nil {
 		return "", err
@@ -278,6 +283,13 @@ func damageable(t *testing.T) string {
 		}
 	}
 	if err := l.SetPause(ctx, second, &eventlog.Pause{Since: 1e15, Until: 2e15, Reason: "their server moves"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SaveHubTopics(ctx, []eventlog.HubTopic{{Hub: "https://hub.example/", Topic: "https://bridge.example/feed", Tag: "a", Told: 1e15, Since: 2e15, Error: "it is down"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SaveSubscription(ctx, &eventlog.Subscription{Token: "token", Source: second, Base: "https://bridge.example", Hub: "https://hub.example/", Topic: "https://source.example/feed",
+		Secret: "secret", Asked: 1e15, Until: 2e15, Due: 3e15, Failures: 1, Error: "it is down", Pushed: 4e15}); err != nil {
 		t.Fatal(err)
 	}
 	sound(t, l)

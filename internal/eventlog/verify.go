@@ -22,6 +22,7 @@ const (
 	doRestore = "restore the data folder from a backup"
 	doEpoch   = "put a newer copy of the data folder back, if there is one; else bridge serve and bridge harvest go on in a new epoch, which Destinations take in anew"
 	doReset   = "run bridge source reset for the Source, then bridge harvest --full; the log itself is not touched by this"
+	doServe   = "start bridge serve, which drops it and makes it anew"
 	// maxFindings of one check are reported singly; the others are counted.
 	maxFindings = 100
 )
@@ -76,7 +77,8 @@ func (v *verifier) run() error {
 		{v.waiting("pending", pendingColumns, new(pendingRow))},
 		{v.waiting("regressed", regressedColumns, new(regressedRow)), v.waiting("seen_order", orderColumns, new(orderRow)), v.waiting("held_deletion", heldColumns, new(heldRow)),
 			{"table seen", doReset, v.readSeen}, {"table schedule", doReset, v.readSchedules}, {"table harvest", doReset, v.readHarvests}, {"table harvest_day", doReset, v.readDays},
-			{"table pause", doReset, v.readPauses}},
+			{"table pause", doReset, v.readPauses},
+			{"table hub_topic", doServe, v.readHubTopics}, {"table subscription", doServe, v.readSubscriptions}},
 		{{"table quarantine", doReset, v.readQuarantine}},
 	} {
 		// What was appended meanwhile is taken in first.
@@ -650,6 +652,30 @@ func (v *verifier) readPauses() error {
 		source, err := p.scan(rows)
 		if _, known := v.sources[source]; !known || errors.Is(err, errDamaged) {
 			v.found(fmt.Sprintf("Source %d", source), "it is not what was stored, or the Source is missing")
+			return nil
+		}
+		return err
+	})
+}
+
+func (v *verifier) readHubTopics() error {
+	return v.each(selectHubTopics, func(rows *sql.Rows) error {
+		var h HubTopic
+		err := h.scan(rows)
+		if errors.Is(err, errDamaged) {
+			v.found("hub "+h.Hub, "what it was told of %s is not what was stored", h.Topic)
+			return nil
+		}
+		return err
+	})
+}
+
+func (v *verifier) readSubscriptions() error {
+	return v.each(selectSubscriptions, func(rows *sql.Rows) error {
+		var s Subscription
+		err := s.scan(rows)
+		if errors.Is(err, errDamaged) {
+			v.found(fmt.Sprintf("Source %d", s.Source), "its subscription at %s is not what was stored", s.Hub)
 			return nil
 		}
 		return err

@@ -1,0 +1,187 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+)
+
+// HubTopic is what a WebSub hub was told of one of our documents.
+type HubTopic struct {
+	Hub, Topic string
+	Tag        string       // of the document that it was last told of, "" none
+	Told       event.Micros // when, 0 never
+	Since      event.Micros // since when telling it fails, 0: it does not
+	Error      string
+}
+
+const selectHubTopics = "SELECT hub, topic, tag, told, since, error, sum FROM hub_topic"
+
+func (h *HubTopic) sum() int64 { return sumOf(h.Hub, h.Topic, h.Tag, h.Told, h.Since, h.Error) }
+
+func (h *HubTopic) scan(rows *sql.Rows) error {
+	var sum int64
+	err := rows.Scan(&h.Hub, &h.Topic, &h.Tag, &h.Told, &h.Since, &h.Error, &sum)
+	if err == nil && sum != h.sum() {
+		err = fmt.Errorf("what the hub %s was told of %s: %w: run bridge verify", h.Hub, h.Topic, errDamaged)
+	}
+	return err
+}
+
+// HubTopics returns what hubs were told. Of a damaged row nothing is known: the hub is
+// told once more.
+func (l *Log) HubTopics(ctx context.Context) (all []HubTopic, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, selectHubTopics)
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			var h HubTopic
+			err := h.scan(rows)
+			switch {
+			case errors.Is(err, errDamaged):
+				return nil
+			case err == nil:
+				all = append(all, h)
+			}
+			return err
+		})
+	})
+	return all, err
+}
+
+// DropDamagedPush drops the rows of both tables that are not what was stored. Nothing is lost
+// but a ping more, and a subscription that is made anew.
+func (l *Log) DropDamagedPush(ctx context.Context) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		var topics []HubTopic
+		var tokens []string
+		rows, err := tx.QueryContext(ctx, selectHubTopics)
+		err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			var h HubTopic
+			err := h.scan(rows)
+			if errors.Is(err, errDamaged) {
+				topics, err = append(topics, h), nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		rows, err = tx.QueryContext(ctx, selectSubscriptions)
+		err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			var s Subscription
+			err := s.scan(rows)
+			if errors.Is(err, errDamaged) {
+				tokens, err = append(tokens, s.Token), nil
+			}
+			return err
+		})
+		for i := range topics {
+			err = errors.Join(err, dropHubTopic(ctx, tx, &topics[i]))
+		}
+		for _, token := range tokens {
+			err = errors.Join(err, dropSubscription(ctx, tx, token))
+		}
+		return err
+	})
+}
+
+func dropHubTopic(ctx context.Context, tx *sqlite.Tx, h *HubTopic) error {
+	return tx.Exec(ctx, "DELETE FROM hub_topic WHERE hub = $1 AND topic = $2", h.Hub, h.Topic)
+}
+
+func dropSubscription(ctx context.Context, tx *sqlite.Tx, token string) error {
+	return tx.Exec(ctx, "DELETE FROM subscription WHERE token = $1", token)
+}
+
+// SaveHubTopics keeps what hubs were told, and drops the rows of gone.
+func (l *Log) SaveHubTopics(ctx context.Context, told, gone []HubTopic) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		for i := range gone {
+			if err := dropHubTopic(ctx, tx, &gone[i]); err != nil {
+				return err
+			}
+		}
+		for i := range told {
+			h := &told[i]
+			if err := tx.Exec(ctx, "INSERT OR REPLACE INTO hub_topic (hub, topic, tag, told, since, error, sum) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+				h.Hub, h.Topic, h.Tag, int64(h.Told), int64(h.Since), h.Error, h.sum()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Subscription is one of ours to a Source at a WebSub hub.
+type Subscription struct {
+	// Token is the last part of its callback, which only the hub is told.
+	Token  string
+	Source event.SourceID // which may be gone
+	Base   string         // our base URL, which the callback begins with
+	// Hub and Topic are "" in the row that says when the Source is asked for its hubs.
+	Hub, Topic string
+	// Secret is the key of the signatures of what the hub sends.
+	Secret   string
+	Unwanted bool         // it is being ended
+	Asked    event.Micros // when the hub was last asked
+	Until    event.Micros // end of the lease; 0: the hub has not confirmed
+	Due      event.Micros // when there is something to do
+	Failures int          // in a row
+	Error    string
+	Pushed   event.Micros // when the last push came that counted
+}
+
+const selectSubscriptions = "SELECT token, source, base, hub, topic, secret, unwanted, asked, until, due, failures, error, pushed, sum FROM subscription"
+
+func (s *Subscription) sum() int64 {
+	return sumOf(s.Token, s.Source, s.Base, s.Hub, s.Topic, s.Secret, s.Unwanted, s.Asked, s.Until, s.Due, s.Failures, s.Error, s.Pushed)
+}
+
+func (s *Subscription) scan(rows *sql.Rows) error {
+	var sum int64
+	err := rows.Scan(&s.Token, &s.Source, &s.Base, &s.Hub, &s.Topic, &s.Secret, &s.Unwanted, &s.Asked, &s.Until, &s.Due, &s.Failures, &s.Error, &s.Pushed, &sum)
+	if err == nil && sum != s.sum() {
+		err = fmt.Errorf("a subscription of Source %d: %w: run bridge verify", s.Source, errDamaged)
+	}
+	return err
+}
+
+// Subscriptions returns all of them. A damaged row is none: another takes its place, and
+// the hub ends it with the lease.
+func (l *Log) Subscriptions(ctx context.Context) (all []Subscription, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, selectSubscriptions+" ORDER BY source, hub, topic, token")
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			var s Subscription
+			err := s.scan(rows)
+			switch {
+			case errors.Is(err, errDamaged):
+				return nil
+			case err == nil:
+				all = append(all, s)
+			}
+			return err
+		})
+	})
+	return all, err
+}
+
+// SaveSubscription keeps a subscription.
+func (l *Log) SaveSubscription(ctx context.Context, s *Subscription) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		return tx.Exec(ctx, `INSERT OR REPLACE INTO subscription (token, source, base, hub, topic, secret, unwanted, asked, until, due, failures, error, pushed, sum)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.Token, int64(s.Source), s.Base, s.Hub, s.Topic, s.Secret, boolArg(s.Unwanted),
+			int64(s.Asked), int64(s.Until), int64(s.Due), s.Failures, s.Error, int64(s.Pushed), s.sum())
+	})
+}
+
+// DropSubscription forgets a subscription.
+func (l *Log) DropSubscription(ctx context.Context, token string) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		return dropSubscription(ctx, tx, token)
+	})
+}

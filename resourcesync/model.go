@@ -25,12 +25,15 @@ const (
 	ChangeListArchive    Capability = "changelist-archive"
 	ResourceDumpArchive  Capability = "resourcedump-archive"
 	ChangeDumpArchive    Capability = "changedump-archive"
+	// ChangeNotification is a document with changes that is pushed to subscribers of the
+	// channel at its address (the Change Notification specification).
+	ChangeNotification Capability = "change-notification"
 )
 
 // changes reports whether documents of the capability cover an interval (from,
 // until) and not a moment (at, completed): Appendix A.
 func (c Capability) changes() bool {
-	return c == ChangeList || c == ChangeDump || c == ChangeDumpManifest
+	return c == ChangeList || c == ChangeDump || c == ChangeDumpManifest || c == ChangeNotification
 }
 
 // state reports whether documents of the capability show a moment.
@@ -72,6 +75,12 @@ const (
 	RelDuplicate   = "duplicate"
 	RelContents    = "contents"
 	RelVia         = "via"
+)
+
+// Relation types of the Change Notification specification, which takes them from WebSub.
+const (
+	RelHub  = "hub"
+	RelSelf = "self"
 )
 
 // The values of Metadata.Change (clause 7, change).

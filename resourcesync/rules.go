@@ -290,7 +290,7 @@ func (d *Document) count(rel string) int {
 
 // changelog reports whether the entries of the document are changes of resources.
 func (d *Document) changelog() bool {
-	return !d.Index && (d.Capability == ChangeList || d.Capability == ChangeDumpManifest)
+	return !d.Index && (d.Capability == ChangeList || d.Capability == ChangeDumpManifest || d.Capability == ChangeNotification)
 }
 
 // moment is the time by which the entries of a document of changes are ordered:

@@ -274,6 +274,9 @@ func printSet(w io.Writer, s *status.Set, whole bool) {
 	if !whole && s.Partial {
 		line += "; PARTIAL"
 	}
+	if !whole && slices.ContainsFunc(s.Hubs, func(h status.Hub) bool { return h.Error != "" }) {
+		line += "; HUB FAILED"
+	}
 	if !whole && s.Dumps != nil && len(s.Dumps.Faults) > 0 {
 		line += "; DUMP FAILED"
 	}
@@ -302,9 +305,24 @@ func printSet(w io.Writer, s *status.Set, whole bool) {
 			fmt.Fprintf(w, "  DUMP FAILED: %s\n", fault)
 		}
 	}
+	for i := range s.Hubs {
+		fmt.Fprintf(w, "  hub: %s\n", hubText(&s.Hubs[i]))
+	}
 	for i := range s.Submissions {
 		printPeer(w, s.Name, &s.Submissions[i])
 	}
+}
+
+// hubText says how a hub of a set fares.
+func hubText(h *status.Hub) string {
+	text := h.URL + ", last told " + stamp(h.Told.Time)
+	if h.Told.IsZero() {
+		text = h.URL + ", not told of anything yet"
+	}
+	if h.Error != "" {
+		text += ", FAILING since " + stamp(h.FailingSince.Time) + ": " + oneLine(h.Error)
+	}
+	return text
 }
 
 // printPeer prints the submissions of a service, or to one ingest server.

@@ -177,6 +177,9 @@ type Set struct {
 	Feeds  bool `toml:"feeds" default:"true"`
 	// Dumps publishes the contents in packages too; only with Content Mirror.
 	Dumps bool `toml:"dumps"`
+	// Hub has the URLs of WebSub hubs that are told when the set's documents change, and
+	// that these documents name.
+	Hub []string `toml:"hub"`
 	// OAIPage is how many records an answer of the set's OAI-PMH repository has at most.
 	OAIPage int `toml:"oai_page" default:"100" range:"1 1000"`
 	// OAIFormats are formats of that repository, besides oai_dc and those that records

@@ -258,6 +258,7 @@ func (d *document) set(t table) Set {
 	if s.History && s.Content != Mirror {
 		t.report("history", "needs content = %q: bridge has no versions of what it does not keep", Mirror)
 	}
+	s.Hub = t.hubs()
 	if s.Inline != "" && s.Content != Mirror {
 		t.report("inline", `needs content = "mirror": nobody can be sent to content that stands in a feed`)
 	}
@@ -371,6 +372,33 @@ func (d *document) source(t table, set string) Source {
 	}
 	s.OwnContents, s.ContentHosts = t.contentHosts()
 	return s
+}
+
+// hubs reads the URL of a hub, or a list of them.
+func (t table) hubs() []string {
+	const key = "hub"
+	if _, isList := t.values[key].([]any); isList {
+		return t.texts(key, checkHub)
+	}
+	hub := ""
+	if t.text(key, "", &hub); hub == "" {
+		return nil
+	}
+	hub, err := checkHub(hub)
+	if err != nil {
+		t.report(key, "%v", err)
+		return nil
+	}
+	return []string{hub}
+}
+
+// checkHub accepts the URL of a hub. Everybody reads it, so it has no login.
+func checkHub(typed string) (string, error) {
+	u, err := url.Parse(typed)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return "", fmt.Errorf("%q is not the URL of a hub; write a whole one without a login, like %q", redact(typed), "https://hub.example.org/")
+	}
+	return u.String(), nil
 }
 
 // contentHosts reads where contents may come from: "public", the default, "same",

@@ -110,7 +110,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		public = b.console.handler
 	}
 	log, o := published{b.Log, b.publishes}, b.publishOptions(base)
-	o.Log = log
+	o.Log, o.Hubs = log, b.hubsOf
 	p, err := publish.New(o)
 	if err != nil {
 		l.Close()
@@ -120,6 +120,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
 		Status: b.pageStatus, SIPService: b.sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public, HasConsole: b.console.handler != nil, Answered: b.metrics.Answered,
+		Hubs: b.hubsOf,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -128,6 +129,9 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		group.Go(func() { b.serveConsole(ctx) })
 	}
 	group.Go(func() { b.restartOnPanic(ctx, "the making of snapshots", p.Run) })
+	group.Go(func() {
+		b.restartOnPanic(ctx, "telling hubs of changes", func(ctx context.Context) { b.tellHubs(ctx, p, base) })
+	})
 	err = s.Run(ctx, l)
 	cancel()
 	group.Wait()

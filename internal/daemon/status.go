@@ -32,6 +32,9 @@ func (b *Bridge) Status(ctx context.Context) (*status.Status, error) {
 
 // redactSet redacts what an operator is shown of a set.
 func redactSet(s *status.Set) {
+	for i := range s.Hubs {
+		s.Hubs[i].URL, s.Hubs[i].Error = Redact(s.Hubs[i].URL), Redact(s.Hubs[i].Error)
+	}
 	if s.Dumps != nil {
 		for i, fault := range s.Dumps.Faults {
 			s.Dumps.Faults[i] = Redact(fault)
@@ -69,12 +72,18 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	topics, err := b.Log.HubTopics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	told := bySet(topics)
 	out := make([]status.Set, len(sets))
 	for i, s := range sets {
 		out[i] = status.Set{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, Partial: s.Partial, Content: s.Content, Newest: s.Newest.Time()}
 		if out[i].SnapshotSeq, err = p.SnapshotSeq(ctx, s.Name); err != nil && !errors.Is(err, publish.ErrNotFound) {
 			return nil, err
 		}
+		out[i].Hubs = b.hubStatus(s.Name, told[s.Name])
 		if s.Dumps {
 			d, err := p.DumpState(ctx, s.Name)
 			if err != nil {

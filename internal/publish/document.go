@@ -30,6 +30,10 @@ type Meta struct {
 	Immutable bool
 	// Gzip: the bytes are compressed, to be sent with Content-Encoding.
 	Gzip bool
+	// Hubs are the WebSub hubs that are told when the document changes, and Self is its
+	// URL, the topic there; none, and "", where no hub is told.
+	Hubs []string
+	Self string
 }
 
 // Document is a document as it was when it was requested, even if the log has grown
@@ -148,6 +152,11 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 		return Item{}, err
 	}
 	switch rest {
+	case notificationName:
+		if len(p.hubs(name)) == 0 {
+			return Item{}, ErrNotFound
+		}
+		return notification(set), nil
 	case "feed.atom":
 		return subscription(set, segments), nil
 	case "complete.atom":
@@ -203,13 +212,14 @@ const inlineEntries = 1_000
 // document returns a document that is rendered from the log, or its last rendering
 // while that is recent.
 func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document {
+	p.addHubs(&it)
 	if last, ok := p.recent(&it); ok {
 		it = last
 	}
 	doc := &Document{Meta: p.meta(&it, gzip)}
 	kept := len(it.segments)+len(it.packages) > inlineEntries
 	switch it.Kind {
-	case ChangeList, ChangeListWindow, ResourceList, Subscription, Archive, Complete:
+	case ChangeList, ChangeListWindow, ResourceList, Subscription, Archive, Complete, Notification:
 		kept = true
 	}
 	switch {
@@ -228,6 +238,9 @@ func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document 
 
 func (p *Publisher) meta(it *Item, gzip bool) Meta {
 	m := Meta{ContentType: "application/xml", ETag: it.Tag(p.base, gzip), Immutable: it.Closed, Gzip: gzip}
+	if len(it.hubs) > 0 {
+		m.Hubs, m.Self = it.hubs, p.base+it.Path
+	}
 	switch {
 	case it.Kind == Robots:
 		m.ContentType = "text/plain; charset=utf-8"

@@ -233,6 +233,9 @@ func feedHead(base string, it *Item) *atompmh.Feed {
 		head.Complete = true
 		return head
 	}
+	for _, hub := range it.hubs { // WebSub 4; its self link is there anyway
+		head.Links = append(head.Links, atompmh.Link{Rel: "hub", Href: hub, Length: atompmh.NoLength})
+	}
 	head.Archive = it.Kind == Archive
 	head.Current = base + setPath(it.Set.Name, "feed.atom")
 	if !it.First {

@@ -63,6 +63,8 @@ const (
 	Package // of a dump, or the copy of its manifest
 	ResourceDumpArchive
 	ChangeDumpArchive
+
+	Notification // the newest changes, for a hub (hub.go)
 )
 
 // Item is one document of a plan: its path, and the values that determine its bytes. (The
@@ -104,6 +106,7 @@ type Item struct {
 	perPart  int             // entries of a full part of an archive, in its index
 	packages []packageItem   // of a dump
 	archived []Item          // dumps that an archive names
+	hubs     []string        // that the document names (hub.go)
 	// more are capabilities that a Capability List names besides the two that
 	// every set has. The document of a capability is named after it.
 	more []resourcesync.Capability
@@ -301,6 +304,9 @@ func (it *Item) key(base string, gzip bool) string {
 	// Borders never move, so the open segment stands for all before it.
 	if n := len(it.segments); n > 0 {
 		fmt.Fprintf(h, "%d %d\n", it.segments[n-1].N, it.segments[n-1].From)
+	}
+	if len(it.hubs) > 0 {
+		fmt.Fprintf(h, "%q\n", it.hubs)
 	}
 	if it.isFeed() {
 		fmt.Fprintf(h, "%q %q %d\n", it.feedID(), it.feedTitle(), it.Next)

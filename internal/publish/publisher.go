@@ -81,6 +81,9 @@ type Options struct {
 	Retention Retention
 	// Poll is how often Run asks the log what has changed; 0 is two seconds.
 	Poll time.Duration
+	// Hubs returns the URLs of the WebSub hubs that the documents of a set name; a nil func
+	// is none for any set.
+	Hubs func(set string) []string
 	// Now is the clock of Run's schedule; nil is time.Now. No document has its
 	// time from it.
 	Now func() time.Time

@@ -30,6 +30,8 @@ func Render(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, e
 		return renderRobots(w, base, it.sets)
 	case ChangeList, ChangeListWindow:
 		return renderChanges(w, base, it, events)
+	case Notification:
+		return renderNotification(w, base, it, events)
 	case ResourceList:
 		return renderResources(w, base, it, events)
 	case Subscription, Archive, Complete:
@@ -114,6 +116,14 @@ func capabilities(base string, it *Item) *resourcesync.Document {
 	for _, c := range it.more {
 		doc.Entries = append(doc.Entries, entry(string(c)+".xml", c))
 	}
+	if len(it.hubs) > 0 {
+		channel := entry(notificationName, resourcesync.ChangeNotification)
+		for _, hub := range it.hubs {
+			channel.Links = append(channel.Links, resourcesync.Link{Rel: resourcesync.RelHub, Href: hub})
+		}
+		doc.Entries = append(doc.Entries, channel)
+		doc.Links = append(doc.Links, hubLinks(base, it)...)
+	}
 	return doc
 }
 
@@ -123,10 +133,10 @@ func changeIndex(base string, it *Item) *resourcesync.Document {
 		Capability: resourcesync.ChangeList,
 		Index:      true,
 		From:       datetime(it.From),
-		Links: []resourcesync.Link{upLink(base, it.Set.Name),
+		Links: append([]resourcesync.Link{upLink(base, it.Set.Name),
 			// The window cannot be in an index (12.2), nor in the Capability List,
 			// which has one entry for each capability (9): so it is linked.
-			{Rel: resourcesync.RelAlternate, Href: base + setPath(it.Set.Name, "changelist.xml")}},
+			{Rel: resourcesync.RelAlternate, Href: base + setPath(it.Set.Name, "changelist.xml")}}, hubLinks(base, it)...),
 		Entries: changeListEntries(base, it),
 	}
 }
@@ -159,6 +169,7 @@ func renderChanges(w io.Writer, base string, it *Item, events iter.Seq2[*event.E
 	if it.Kind == ChangeList {
 		head.Links = append(head.Links, indexLink(base, it.Set.Name, "changelist-index.xml"))
 	}
+	head.Links = append(head.Links, hubLinks(base, it)...)
 	if it.Until != 0 {
 		head.Until = datetime(it.Until)
 	}

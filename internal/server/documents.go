@@ -70,6 +70,12 @@ func headerOf(m *publish.Meta) http.Header {
 	if !m.LastModified.IsZero() {
 		h.Set("Last-Modified", m.LastModified.UTC().Format(http.TimeFormat))
 	}
+	for _, hub := range m.Hubs { // WebSub 4
+		h.Add("Link", "<"+hub+`>; rel="hub"`)
+	}
+	if m.Self != "" {
+		h.Add("Link", "<"+m.Self+`>; rel="self"`)
+	}
 	if m.Gzip {
 		h.Set("Content-Encoding", "gzip")
 	} else {

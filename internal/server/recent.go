@@ -62,6 +62,9 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 			return publish.ErrNotFound
 		}
 		m := publish.Meta{ContentType: form.ContentType, ETag: s.recentTag(form.Name, &set)}
+		if m.Hubs = s.hubs(set.Name); len(m.Hubs) > 0 {
+			m.Self = s.setURL(set.Name) + form.Name
+		}
 		maps.Copy(w.Header(), headerOf(&m))
 		if answeredNotModified(w, r, &m) {
 			return nil
@@ -88,14 +91,27 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 // recentTag returns the entity tag, made of everything that determines the bytes. Its
 // first number changes with the form of these feeds.
 func (s *Server) recentTag(form string, set *event.Set) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 2, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved))
+	tagged := fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 2, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved)
+	if hubs := s.hubs(set.Name); len(hubs) > 0 {
+		tagged = fmt.Appendf(tagged, " %q", hubs)
+	}
+	sum := sha256.Sum256(tagged)
 	return fmt.Sprintf(`"%x"`, sum[:16])
+}
+
+// hubs returns the WebSub hubs of a set.
+func (s *Server) hubs(set string) []string {
+	if s.opt.Hubs == nil {
+		return nil
+	}
+	return s.opt.Hubs(set)
 }
 
 // recentFeed has the content of all formats.
 type recentFeed struct {
 	Title, About string
 	Self, Home   string
+	Hubs         []string
 	Updated      time.Time
 	Items        []recentItem
 }
@@ -116,7 +132,7 @@ func (s *Server) recentFeed(ctx context.Context, set *event.Set, name string) (*
 		return nil, err
 	}
 	f := &recentFeed{Title: titleOf(set), About: cmp.Or(set.Description, "The newest changes of this set's records"),
-		Self: s.setURL(set.Name) + name, Home: s.setURL(set.Name), Updated: set.LastObserved.Time()}
+		Self: s.setURL(set.Name) + name, Home: s.setURL(set.Name), Hubs: s.hubs(set.Name), Updated: set.LastObserved.Time()}
 	for i := range events {
 		e := &events[i]
 		item := recentItem{ID: fmt.Sprintf("%s#%d", f.Home, e.Seq), Title: cmp.Or(e.Title, e.Record), Kind: e.Kind.String(), Summary: summary(e), At: e.Observed.Time()}
@@ -257,9 +273,18 @@ type atomCategory struct {
 	Term string `xml:"term,attr"`
 }
 
+// hubLinks are the links to the hubs in feeds of XML.
+func hubLinks(f *recentFeed) (links []atomLink) {
+	for _, hub := range f.Hubs {
+		links = append(links, atomLink{Rel: "hub", Href: hub})
+	}
+	return links
+}
+
 func encodeAtom(f *recentFeed) ([]byte, error) {
 	doc := atomFeed{ID: f.Self, Title: f.Title, Subtitle: f.About, Updated: f.Updated.UTC().Format(time.RFC3339), Author: f.Title,
 		Links: []atomLink{{"self", "application/atom+xml", f.Self}, {"alternate", "text/html", f.Home}}}
+	doc.Links = append(doc.Links, hubLinks(f)...)
 	for _, item := range f.Items {
 		e := atomEntry{ID: item.ID, Title: item.Title, Updated: item.At.UTC().Format(time.RFC3339), Category: atomCategory{item.Kind}, Summary: item.Summary}
 		if item.Link != "" {
@@ -275,12 +300,12 @@ type rssFeed struct {
 	Version string   `xml:"version,attr"`
 	Atom    string   `xml:"xmlns:atom,attr"`
 	Channel struct { // its own place is in an element of Atom, since RSS has none for that
-		Title       string    `xml:"title"`
-		Link        string    `xml:"link"`
-		Description string    `xml:"description"`
-		Self        atomLink  `xml:"atom:link"`
-		Built       string    `xml:"lastBuildDate"`
-		Items       []rssItem `xml:"item"`
+		Title       string     `xml:"title"`
+		Link        string     `xml:"link"`
+		Description string     `xml:"description"`
+		Links       []atomLink `xml:"atom:link"`
+		Built       string     `xml:"lastBuildDate"`
+		Items       []rssItem  `xml:"item"`
 	} `xml:"channel"`
 }
 
@@ -302,7 +327,7 @@ func encodeRSS(f *recentFeed) ([]byte, error) {
 	doc := rssFeed{Version: "2.0", Atom: "http://www.w3.org/2005/Atom"}
 	c := &doc.Channel
 	c.Title, c.Link, c.Description, c.Built = f.Title, f.Home, f.About, f.Updated.UTC().Format(time.RFC1123Z)
-	c.Self = atomLink{"self", "application/rss+xml", f.Self}
+	c.Links = append([]atomLink{{"self", "application/rss+xml", f.Self}}, hubLinks(f)...)
 	for _, item := range f.Items {
 		c.Items = append(c.Items, rssItem{item.Title, item.Link, item.Summary, item.Kind, rssGUID{ID: item.ID}, item.At.UTC().Format(time.RFC1123Z)})
 	}
@@ -320,7 +345,13 @@ type jsonFeed struct {
 	Home        string     `json:"home_page_url"`
 	Self        string     `json:"feed_url"`
 	Description string     `json:"description"`
+	Hubs        []jsonHub  `json:"hubs,omitempty"`
 	Items       []jsonItem `json:"items"`
+}
+
+type jsonHub struct {
+	Type string `json:"type"`
+	URL  string `json:"url"`
 }
 
 type jsonItem struct {
@@ -333,7 +364,10 @@ type jsonItem struct {
 }
 
 func encodeJSON(f *recentFeed) ([]byte, error) {
-	doc := jsonFeed{"https://jsonfeed.org/version/1.1", f.Title, f.Home, f.Self, f.About, []jsonItem{}}
+	doc := jsonFeed{"https://jsonfeed.org/version/1.1", f.Title, f.Home, f.Self, f.About, nil, []jsonItem{}}
+	for _, hub := range f.Hubs {
+		doc.Hubs = append(doc.Hubs, jsonHub{"WebSub", hub})
+	}
 	for _, item := range f.Items {
 		doc.Items = append(doc.Items, jsonItem{item.ID, item.Link, item.Title, item.Summary, item.At.UTC().Format(time.RFC3339), []string{item.Kind}})
 	}

@@ -140,6 +140,9 @@ type Options struct {
 	// PartialHeader is the value of follow.PartialHeader for a set that is not whole yet; a nil
 	// func is a server whose sets are whole.
 	PartialHeader func(ctx context.Context, set string) string
+	// Hubs returns the WebSub hubs of a set, which the feeds for feed readers name; a nil
+	// func is none.
+	Hubs func(set string) []string
 	// Console answers /console and all below it, whatever the method; nil when the
 	// console is elsewhere.
 	Console http.Handler

@@ -32,6 +32,8 @@ type Set struct {
 	// SnapshotSeq is the Seq whose state the Resource List shows, 0 when there is no
 	// list yet.
 	SnapshotSeq event.Seq `json:"snapshot_seq"`
+	// Hubs are the WebSub hubs that are told of its changes.
+	Hubs []Hub `json:"hubs,omitempty"`
 	// Dumps are those of a set that has them, else nil.
 	Dumps *Dumps `json:"dumps,omitempty"`
 	// Partial: not all of its Sources were read to the end yet, and its complete lists
@@ -45,6 +47,16 @@ type Set struct {
 	// Problems are the submissions that need attention, the newest first; only pages
 	// have them.
 	Problems []Problem `json:"-"`
+}
+
+// Hub is a WebSub hub that is told of the changes of a set.
+type Hub struct {
+	URL string `json:"url"`
+	// Told is when it was last told of one, zero never.
+	Told Time `json:"told,omitzero"`
+	// FailingSince is since when it cannot be told, zero when it can, and Error why.
+	FailingSince Time   `json:"failing_since,omitzero"`
+	Error        string `json:"error,omitempty"`
 }
 
 // Dumps is what there is of the dumps of a set.

@@ -124,6 +124,7 @@ func listKind(d *resourcesync.Document) string {
 		resourcesync.ResourceDumpManifest: "Resource Dump Manifest", resourcesync.ChangeDumpManifest: "Change Dump Manifest",
 		resourcesync.ResourceListArchive: "Resource List Archive", resourcesync.ChangeListArchive: "Change List Archive",
 		resourcesync.ResourceDumpArchive: "Resource Dump Archive", resourcesync.ChangeDumpArchive: "Change Dump Archive",
+		resourcesync.ChangeNotification: "Change Notification",
 	}[d.Capability]
 	switch {
 	case d.Dialect == resourcesync.DialectSitemap:

@@ -1,0 +1,296 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/publish"
+	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/websub"
+)
+
+// Hubs are told when documents of their sets have changed (WebSub 6). What each was told of
+// each document is in the log: the entity tag of what it was. So a change is told once, also
+// after a restart, and an event that changes no document is not told.
+
+const (
+	hubGather = time.Second      // changes within it are told together
+	hubPause  = 5 * time.Second  // between two tellings of one hub
+	hubTime   = 30 * time.Second // for one request
+	// hubFirst and hubMost are the waits after the first failure and after many.
+	hubFirst = 10 * time.Second
+	hubMost  = time.Hour
+)
+
+// hubTeller tells hubs.
+type hubTeller struct {
+	mu   sync.Mutex
+	hubs map[string]*hubState
+	// refused are the topics that a hub refuses while it takes others, by hub and topic.
+	refused map[[2]string]hubState
+	told    map[[2]string]eventlog.HubTopic // by hub and topic
+	wake    chan struct{}                   // there may be something to do
+}
+
+// hubState is how one hub fares, or one of its topics.
+type hubState struct {
+	busy     bool
+	until    time.Time // it is left alone so long
+	failures int
+}
+
+// failed notes a failure.
+func (s *hubState) failed(err error) {
+	s.failures++
+	pause := submission.BackOff(hubFirst, hubMost, s.failures)
+	var refused *websub.StatusError
+	if errors.As(err, &refused) {
+		pause = max(pause, min(refused.RetryAfter, hubMost))
+	}
+	s.until = time.Now().Add(pause)
+}
+
+// refusesTopic reports whether a hub has refused what it was told, and not because of how it
+// fares itself.
+func refusesTopic(err error) bool {
+	var refused *websub.StatusError
+	return errors.As(err, &refused) && refused.Status/100 == 4 && refused.Status != http.StatusRequestTimeout && refused.Status != http.StatusTooManyRequests
+}
+
+// hubsOf returns the hubs of a set.
+func (b *Bridge) hubsOf(set string) []string {
+	for _, s := range b.Config().Sets {
+		if s.Name == set {
+			return s.Hub
+		}
+	}
+	return nil
+}
+
+// hubbedSets returns the sets that have a hub.
+func (b *Bridge) hubbedSets() (names []string) {
+	for _, s := range b.Config().Sets {
+		if len(s.Hub) > 0 && !slices.Contains(names, s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// tellHubs tells hubs of changed documents until ctx ends.
+func (b *Bridge) tellHubs(ctx context.Context, p *publish.Publisher, base string) {
+	all, err := b.Log.HubTopics(ctx)
+	if err != nil && ctx.Err() == nil {
+		b.opt.Logger.Error("what hubs were told cannot be read; they are told again", "error", err)
+	}
+	t := &b.teller
+	t.mu.Lock()
+	t.hubs, t.refused, t.told = map[string]*hubState{}, map[[2]string]hubState{}, map[[2]string]eventlog.HubTopic{}
+	for _, h := range all {
+		t.told[[2]string{h.Hub, h.Topic}] = h
+	}
+	t.mu.Unlock()
+	var group sync.WaitGroup
+	defer group.Wait()
+	for ctx.Err() == nil {
+		changed := b.Log.Changed()
+		wait := b.tellRound(ctx, p, base, &group)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+			sleep(ctx, hubGather)
+		case <-t.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// tellRound begins to tell each hub what it was not told, and returns when to look again.
+func (b *Bridge) tellRound(ctx context.Context, p *publish.Publisher, base string, group *sync.WaitGroup) time.Duration {
+	wait := forever
+	due := map[string][]eventlog.HubTopic{}
+	wanted := map[[2]string]bool{}
+	known := true
+	for _, set := range b.hubbedSets() {
+		topics, err := b.topicsOf(ctx, p, base, set)
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, publish.ErrNotFound) {
+				b.opt.Logger.Error("the documents that hubs are told of cannot be found", "set", set, "error", err)
+			}
+			known, wait = false, min(wait, time.Minute)
+			continue
+		}
+		for _, hub := range b.hubsOf(set) {
+			for _, topic := range topics {
+				key := [2]string{hub, topic.Path}
+				wanted[key] = true
+				b.teller.mu.Lock()
+				was, refused := b.teller.told[key], time.Until(b.teller.refused[key].until)
+				b.teller.mu.Unlock()
+				switch {
+				case was.Tag == topic.Tag:
+				case refused > 0:
+					wait = min(wait, refused)
+				case topic.Stale:
+					wait = min(wait, time.Second)
+				default:
+					was.Hub, was.Topic, was.Tag = hub, topic.Path, topic.Tag
+					due[hub] = append(due[hub], was)
+				}
+			}
+		}
+	}
+	if known {
+		b.dropTold(ctx, wanted)
+	}
+	for _, hub := range slices.Sorted(maps.Keys(due)) {
+		wait = min(wait, b.tellHub(ctx, hub, due[hub], group))
+	}
+	return wait
+}
+
+// topicsOf returns the documents of a set that hubs are told of, by their URLs.
+func (b *Bridge) topicsOf(ctx context.Context, p *publish.Publisher, base, set string) ([]publish.Topic, error) {
+	topics, err := p.Topics(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(topics, func(t publish.Topic) bool { return strings.HasSuffix(t.Path, "/feed.atom") }) {
+		for _, path := range server.Pages(set)[1:] { // these change with each event, as the first does
+			topics = append(topics, publish.Topic{Path: path, Tag: topics[0].Tag, Stale: topics[0].Stale})
+		}
+	}
+	for i := range topics {
+		topics[i].Path = base + topics[i].Path
+	}
+	return topics, nil
+}
+
+// dropTold forgets what hubs were told that are not told of it any more.
+func (b *Bridge) dropTold(ctx context.Context, wanted map[[2]string]bool) {
+	var gone []eventlog.HubTopic
+	b.teller.mu.Lock()
+	for key, h := range b.teller.told {
+		if !wanted[key] {
+			gone = append(gone, h)
+			delete(b.teller.told, key)
+			delete(b.teller.refused, key)
+		}
+	}
+	b.teller.mu.Unlock()
+	if len(gone) > 0 {
+		if err := b.Log.SaveHubTopics(ctx, nil, gone); err != nil && ctx.Err() == nil {
+			b.opt.Logger.Error("what hubs were told cannot be removed", "error", err)
+		}
+	}
+}
+
+// tellHub begins to tell a hub of documents, unless it is being told or is left alone, and
+// returns when to look again.
+func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopic, group *sync.WaitGroup) time.Duration {
+	t := &b.teller
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	state := t.hubs[hub]
+	if state == nil {
+		state = &hubState{}
+		t.hubs[hub] = state
+	}
+	if state.busy {
+		return forever // which wakes us
+	}
+	if wait := time.Until(state.until); wait > 0 {
+		return wait
+	}
+	state.busy = true
+	group.Go(func() {
+		var told []eventlog.HubTopic
+		var refused map[string]error
+		err := defect.Guard(func() (err error) {
+			told, refused, err = b.tell(ctx, hub, due)
+			return err
+		})
+		defect.Log(b.opt.Logger, err)
+		t.mu.Lock()
+		state.busy = false
+		if err == nil {
+			state.failures, state.until = 0, time.Now().Add(hubPause)
+		} else {
+			state.failed(err)
+		}
+		for _, h := range told {
+			key := [2]string{h.Hub, h.Topic}
+			t.told[key] = h
+			if topic, no := t.refused[key], refused[h.Topic]; no != nil {
+				topic.failed(no)
+				t.refused[key] = topic
+			} else {
+				delete(t.refused, key)
+			}
+		}
+		t.mu.Unlock()
+		wake(t.wake)
+	})
+	return forever
+}
+
+// tell tells a hub of documents, one after the other, up to the first failure that is not of
+// that document alone. It returns what is to be remembered, and why documents were refused, by
+// their topics.
+func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic) (told []eventlog.HubTopic, refused map[string]error, failed error) {
+	guard := b.generation.Load().guard.With(b.typed(hub))
+	defer guard.Close()
+	client := guard.Client("")
+	now := event.MicrosOf(b.now())
+	refused = map[string]error{}
+	for _, h := range due {
+		ctx, cancel := context.WithTimeout(ctx, hubTime)
+		failed = websub.Publish(ctx, client, hub, h.Topic)
+		cancel()
+		if errors.Is(failed, context.Canceled) {
+			break // we end
+		}
+		b.metrics.Pinged(failed == nil)
+		if failed == nil {
+			h.Told, h.Since, h.Error = now, 0, ""
+			told = append(told, h)
+			continue
+		}
+		told = append(told, b.notTold(&h, now, failed))
+		if !refusesTopic(failed) {
+			break
+		}
+		refused[h.Topic], failed = failed, nil
+	}
+	if len(told) > 0 {
+		if err := b.Log.SaveHubTopics(context.WithoutCancel(ctx), told, nil); err != nil {
+			b.opt.Logger.Error("what a hub was told cannot be stored; it is told again after a restart", "hub", Redact(hub), "error", err)
+		}
+	}
+	return told, refused, failed
+}
+
+// notTold returns what is remembered of a document that a hub could not be told of.
+func (b *Bridge) notTold(h *eventlog.HubTopic, now event.Micros, failed error) eventlog.HubTopic {
+	b.teller.mu.Lock()
+	was := b.teller.told[[2]string{h.Hub, h.Topic}]
+	b.teller.mu.Unlock()
+	was.Hub, was.Topic, was.Error = h.Hub, h.Topic, submission.Clip(Redact(failed.Error()))
+	if was.Since == 0 {
+		was.Since = now
+		b.opt.Logger.Warn("a hub cannot be told of changes; it is tried again ever less often, at least once an hour", "hub", Redact(h.Hub), "topic", h.Topic, "error", was.Error)
+	}
+	return was
+}

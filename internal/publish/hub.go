@@ -1,0 +1,120 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// Documents of a set with hubs (WebSub) name them and, as the topic, themselves: those that
+// change, and not those that stay as they are once they are closed. One more document is
+// the channel of Change Notifications: the newest changes, which the hub fetches and sends
+// on.
+
+// notificationName is the last part of the channel's URL.
+const notificationName = string(resourcesync.ChangeNotification) + ".xml"
+
+// notificationSpan bounds the changes in a Change Notification: those among so many newest
+// events of the log.
+const notificationSpan = 1_000
+
+// notification is the document that the channel has now.
+func notification(set event.Set) Item {
+	it := Item{Path: setPath(set.Name, notificationName), Kind: Notification, Set: set, Entries: -1, From: set.Created, At: set.LastObserved,
+		Events: event.Range{After: max(set.Last-notificationSpan, 0), Upto: set.Last}}
+	return it
+}
+
+// hubs returns those of a set.
+func (p *Publisher) hubs(set string) []string {
+	if p.opts.Hubs == nil {
+		return nil
+	}
+	return p.opts.Hubs(set)
+}
+
+// addHubs gives an item the hubs that it names.
+func (p *Publisher) addHubs(it *Item) {
+	switch it.Kind {
+	case CapabilityList, ChangeListIndex, ChangeListWindow, Subscription, Notification:
+		it.hubs = p.hubs(it.Set.Name)
+	}
+}
+
+// Topic is a document that hubs are told of.
+type Topic struct {
+	// Path follows the base URL.
+	Path string
+	// Tag is its entity tag: another one is another document.
+	Tag string
+	// Stale: clients still get an earlier rendering, for seconds.
+	Stale bool
+}
+
+// Topics returns the documents of a set that hubs are told of, as they are now.
+func (p *Publisher) Topics(ctx context.Context, set string) (all []Topic, err error) {
+	st, err := p.state(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	names := []string{notificationName, "changelist.xml", "changelist-index.xml", "capabilitylist.xml", "feed.atom"}
+	if st.fixed.NoFeeds {
+		names = names[:len(names)-1]
+	}
+	for _, name := range names {
+		it, err := p.item(ctx, set, name)
+		if err != nil {
+			return nil, err
+		}
+		p.addHubs(&it)
+		last, recent := p.recent(&it)
+		tag := it.Tag(p.base, false)
+		all = append(all, Topic{Path: it.Path, Tag: tag, Stale: recent && last.Tag(p.base, false) != tag})
+	}
+	return all, nil
+}
+
+// hubLinks are the links of the head of a document that names hubs (WebSub 4, Change
+// Notification 3).
+func hubLinks(base string, it *Item) (links []resourcesync.Link) {
+	if len(it.hubs) == 0 {
+		return nil
+	}
+	for _, hub := range it.hubs {
+		links = append(links, resourcesync.Link{Rel: resourcesync.RelHub, Href: hub})
+	}
+	return append(links, resourcesync.Link{Rel: resourcesync.RelSelf, Href: base + it.Path})
+}
+
+// renderNotification writes a Change Notification. Its interval begins with its first
+// change, which only the events tell.
+func renderNotification(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, error]) error {
+	head := &resourcesync.Document{Capability: resourcesync.ChangeNotification, From: datetime(it.From),
+		Links: append([]resourcesync.Link{upLink(base, it.Set.Name)}, hubLinks(base, it)...)}
+	var doc *resourcesync.Writer
+	encoder := translate.NewListEncoder(base, it.Set.Name, it.Set.Content)
+	for e, err := range events {
+		if err != nil {
+			return err
+		}
+		if doc == nil {
+			head.From = datetime(max(it.From, e.Observed))
+			doc = resourcesync.NewWriter(w, head)
+		}
+		entries := encoder.ChangeEntries(e)
+		for i := range entries {
+			if err := doc.Entry(&entries[i]); err != nil {
+				return fmt.Errorf("event %d: %w", e.Seq, err)
+			}
+		}
+	}
+	if doc == nil {
+		doc = resourcesync.NewWriter(w, head)
+	}
+	return finish(doc, it)
+}

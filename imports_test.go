@@ -95,7 +95,7 @@ var rules = map[string]rule{
 	},
 	"internal/harvest": {
 		ours: []string{"event", "translate", "atompmh", "resourcesync", "oaipmh", "internal/eventlog", "internal/content",
-			"internal/fetch", "internal/follow", "internal/patch", "internal/strictxml", "internal/defect"},
+			"internal/fetch", "internal/follow", "internal/patch", "internal/strictxml", "internal/defect", "internal/websub"},
 		third: []string{"github.com/mmcdole/gofeed"},
 		why:   "harvest reads the protocols and writes the log and the content store; it knows nothing of what is published",
 	},

@@ -353,6 +353,9 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		}
 		fmt.Fprintf(w, "    next harvest %s%s\n", stamp(s.Next.Time), after)
 	}
+	for i := range s.Push {
+		fmt.Fprintf(w, "    push: %s\n", pushText(&s.Push[i]))
+	}
 	if s.Pending > 0 {
 		fmt.Fprintf(w, "    pending: %d (%d of them published without some of their representations)\n", s.Pending, s.PartialRecords)
 		for _, why := range s.Waits {
@@ -404,4 +407,22 @@ func harvestedText(s *status.Source) string {
 		return "harvested to its end; it states no times"
 	}
 	return "never harvested to its end"
+}
+
+// pushText says how a subscription at a hub of a Source fares.
+func pushText(p *status.Push) string {
+	text := map[string]string{
+		status.PushAsked: "the hub has not confirmed the subscription yet", status.PushSubscribed: "subscribed until " + stamp(p.Until.Time),
+		status.PushFailing: "not subscribed", status.PushNone: "not subscribed", status.PushEnding: "the subscription is being ended",
+	}[p.State]
+	if p.Hub != "" {
+		text += ", at the hub " + p.Hub
+	}
+	if !p.Last.IsZero() {
+		text += ", last push " + stamp(p.Last.Time)
+	}
+	if p.Error != "" {
+		text += ": " + oneLine(p.Error)
+	}
+	return text
 }

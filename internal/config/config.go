@@ -297,6 +297,9 @@ type Source struct {
 	// Timeout is how long the URL's scheme, host and port may take to begin an answer; 0 is
 	// Limits.HeaderTimeout.
 	Timeout time.Duration `toml:"timeout" range:"1s 1h"`
+	// Push subscribes to the Source at the WebSub hub that it names: what the hub sends
+	// starts a harvest.
+	Push bool `toml:"push"`
 	// SIP is our side of a Source of kind KindSIP, nil of another.
 	SIP *SIP
 }

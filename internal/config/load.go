@@ -93,6 +93,11 @@ func FromArguments(flags Flags, sources []string) (*Config, error) {
 	return c, nil
 }
 
+// pushes reports whether a Source of the configuration has Push.
+func (c *Config) pushes() bool {
+	return slices.ContainsFunc(c.Sets, func(s Set) bool { return slices.ContainsFunc(s.Sources, func(s Source) bool { return s.Push }) })
+}
+
 // reach puts the flags over the file and checks what depends on both: where our
 // data is, and where others reach us. The flags speak of themselves, without the
 // file's lines.
@@ -127,6 +132,8 @@ func reach(c *Config, root table, flags Flags) error {
 		if c.BaseURL, err = checkBaseURL(given); err != nil {
 			base.report(baseKey, "%v", err)
 		}
+	case c.pushes():
+		base.report(baseKey, "is missing: a Source has push = true, and its hub calls bridge there; write base_url (or --base-url), like \"https://bridge.example.org\"")
 	case !loopback:
 		listen.report(listenKey, "%s can be reached from other machines, which need to know our address; write base_url (or --base-url), like \"https://bridge.example.org\"", c.Listen)
 	case port == 0:
@@ -217,7 +224,7 @@ func (t table) included() (all []table) {
 }
 
 // defaultKeys are the keys of a Source that [defaults] may have.
-const defaultKeys = "every full_every overlap max_documents hold_deletions content_hosts"
+const defaultKeys = "every full_every overlap max_documents hold_deletions content_hosts push"
 
 // sourceDefaults returns what [defaults] has for all Sources that are harvested. What is
 // wrong with it is reported here, and nowhere else.
@@ -358,6 +365,12 @@ func (d *document) source(t table, set string) Source {
 	local := strings.HasPrefix(s.URL, "file:")
 	if s.PublicURL != "" && s.URL != "" && !local {
 		t.report("public_url", "is only for a Source that is a local file; leave it out")
+	}
+	if s.Push && local {
+		if _, own := own["push"]; own {
+			t.report("push", "is of no use with a local file; leave it out")
+		}
+		s.Push = false
 	}
 	if s.Sets == EachSet {
 		if s.Kind != "" && s.Kind != ResourceSync {

@@ -804,3 +804,30 @@ func TestHistoryNeedsContents(t *testing.T) {
 		}
 	}
 }
+
+// TestPushKeys: a hub is a URL, or a list of them; push needs an address that a hub reaches.
+func TestPushKeys(t *testing.T) {
+	set, source, base := "[[set]]\nname = \"main\"\n", "[[set.source]]\nurl = \"http://a.example/\"\n", "base_url = \"https://bridge.example\"\n"
+	for hub, want := range map[string][]string{`"https://hub.example"`: {"https://hub.example"}, `["https://a.example/?x=1", "http://b.example/"]`: {"https://a.example/?x=1", "http://b.example/"}, `""`: nil, "[]": nil} {
+		c, err := load(t, set+"hub = "+hub+"\n"+source)
+		if err != nil || !slices.Equal(c.Sets[0].Hub, want) {
+			t.Errorf("hub = %s: %v", hub, err)
+		}
+	}
+	for text, wrong := range map[string]string{
+		set + "hub = \"hub.example\"\n" + source:                            "is not the URL of a hub",
+		set + "hub = [\"https://u:p@hub.example/\"]\n" + source:             "is not the URL of a hub",
+		set + "hub = true\n" + source:                                       "hub: is true or false",
+		set + source + "push = true\n":                                      "base_url: is missing: a Source has push = true",
+		"[defaults]\npush = true\n" + set + source:                          "base_url: is missing: a Source has push = true",
+		base + set + "[[set.source]]\nurl = \"bridge.toml\"\npush = true\n": "push: is of no use with a local file",
+	} {
+		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), "u:p@") {
+			t.Errorf("%q: %v, want %q", text, err, wrong)
+		}
+	}
+	c, err := load(t, base+"[defaults]\npush = true\n"+set+source+"[[set.source]]\nurl = \"bridge.toml\"\n[[set.source]]\nurl = \"http://b.example/\"\npush = false\n")
+	if err != nil || !c.Sets[0].Sources[0].Push || c.Sets[0].Sources[1].Push || c.Sets[0].Sources[2].Push {
+		t.Errorf("%v", err)
+	}
+}

@@ -73,6 +73,7 @@ type Bridge struct {
 	diskSpace       *limit.Space // what submissions and the cache leave free of the disk
 	metrics         *metrics.Metrics
 	teller          hubTeller // of our hubs
+	push            pushState // of hubs of Sources
 }
 
 // Open opens the data folder of a configuration and makes its sets and Sources.
@@ -81,7 +82,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Bridge{newTemplates: make(chan struct{}, 1), teller: hubTeller{wake: make(chan struct{}, 1)}, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
+	b := &Bridge{newTemplates: make(chan struct{}, 1), teller: hubTeller{wake: make(chan struct{}, 1)}, push: pushState{wake: make(chan struct{}, 1)}, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
 	b.generation.Store(newGeneration(c))
 	b.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
 		if why == nil {

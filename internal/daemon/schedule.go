@@ -49,6 +49,7 @@ func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Du
 			return harvest.Report{}, errInterrupted
 		}
 	}
+	b.pushBegun(running, s.ID)
 	var under *harvestJob
 	o.Begin = func() { under = b.underway.begin(s) }
 	tell := o.Progress
@@ -69,6 +70,7 @@ func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Du
 		return err
 	})
 	if running.Err() == nil && ctx.Err() != nil {
+		b.pushAgain(s.ID)
 		return report, errInterrupted
 	}
 	if ctx.Err() != nil || s.Kind == harvest.SIP {
@@ -303,6 +305,9 @@ func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) 
 	s, err := b.Log.Schedule(ctx, src.ID)
 	if err != nil || s.Next == 0 {
 		return 0, err
+	}
+	if wait, ok := b.pushDue(src.ID, &s); ok && s.Next.Time().Sub(b.now()) > wait {
+		return wait, nil
 	}
 	most := max(src.Every, time.Hour)
 	if s.Failures > 0 {

@@ -40,6 +40,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	if err := b.ListenMail(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
+	b.loadPushes(ctx) // before a hub calls, and a Source is due
 	var group sync.WaitGroup
 	group.Go(func() { b.schedule(ctx, stop, done) })
 	group.Go(func() {
@@ -47,6 +48,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	})
 	group.Go(func() { b.restartOnPanic(ctx, "the count of contents", b.watchContents) })
 	group.Go(func() { b.restartOnPanic(ctx, "telling of alerts", b.alerter().Run) })
+	group.Go(func() { b.restartOnPanic(ctx, "subscribing at hubs", b.subscribe) })
 	group.Go(func() { b.runExchange(ctx, stop, b.sip.mails) })
 	err := b.Publish(ctx, l)
 	stop(nil)
@@ -120,7 +122,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
 		Status: b.pageStatus, SIPService: b.sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public, HasConsole: b.console.handler != nil, Answered: b.metrics.Answered,
-		Hubs: b.hubsOf,
+		Hubs: b.hubsOf, Callback: b.serveCallback,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
@@ -46,6 +47,10 @@ func redactSet(s *status.Set) {
 		if e := src.LastError; e != nil {
 			e.Text = Redact(e.Text)
 		}
+		for i := range src.Push {
+			p := &src.Push[i]
+			p.Hub, p.Topic, p.Error = Redact(p.Hub), Redact(p.Topic), Redact(p.Error)
+		}
 		if src.Last != nil {
 			src.Last.Report = *RedactReport(&src.Last.Report)
 		}
@@ -72,11 +77,20 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	pauses, err := b.pauseStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pushes, err := b.pushStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
 	topics, err := b.Log.HubTopics(ctx)
 	if err != nil {
 		return nil, err
 	}
 	told := bySet(topics)
+	underway := b.underwayOf()
 	out := make([]status.Set, len(sets))
 	for i, s := range sets {
 		out[i] = status.Set{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, Partial: s.Partial, Content: s.Content, Newest: s.Newest.Time()}
@@ -91,8 +105,11 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 			}
 			out[i].Dumps = &status.Dumps{Seq: d.Seq, Segments: d.Segments, Packed: d.Packed, Faults: d.Faults}
 		}
-		if out[i].Sources, err = b.sourceStatus(ctx, s.Name); err != nil {
+		if out[i].Sources, err = b.sourceStatus(ctx, s.Name, pauses, underway); err != nil {
 			return nil, err
+		}
+		for j := range out[i].Sources {
+			out[i].Sources[j].Push = pushes[out[i].Sources[j].ID]
 		}
 		if out[i].Submissions, err = b.submissionStatus(ctx, s.Name); err != nil {
 			return nil, err
@@ -119,16 +136,13 @@ func (b *Bridge) pageStatus(ctx context.Context) ([]status.Set, error) {
 	return sets, nil
 }
 
-func (b *Bridge) sourceStatus(ctx context.Context, set string) ([]status.Source, error) {
+// sourceStatus returns the state of the Sources of a set; pauses and underway are those
+// of all Sources.
+func (b *Bridge) sourceStatus(ctx context.Context, set string, pauses map[event.SourceID]*status.Pause, underway map[event.SourceID]*status.Underway) ([]status.Source, error) {
 	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	pauses, err := b.pauseStatus(ctx)
-	if err != nil {
-		return nil, err
-	}
-	underway := b.underwayOf()
 	out := make([]status.Source, len(all))
 	for i, src := range all {
 		out[i] = status.Source{ID: src.ID, Set: src.Set, Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: status.Mark{Stamp: src.Mark},

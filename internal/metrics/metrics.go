@@ -40,6 +40,7 @@ type Metrics struct {
 	events   *prometheus.CounterVec
 	problems *prometheus.CounterVec
 	asked    *prometheus.CounterVec
+	pushes   *prometheus.CounterVec
 	pings    *prometheus.CounterVec
 	answered *prometheus.HistogramVec
 	commits  prometheus.Histogram
@@ -59,6 +60,7 @@ func New(o Options) *Metrics {
 		events:   counter("events_total", "Events logged by harvests since the start, by kind: created, updated or deleted.", "set", "source", "kind"),
 		problems: counter("problems_total", "Broken rules met in harvests since the start, by rule.", "set", "source", "rule"),
 		asked:    counter("fetch_requests_total", "Requests sent to hosts since the start, by status code; code 0 is no answer.", "host", "code"),
+		pushes:   counter("pushes_total", "Pushes of WebSub hubs since the start, by result: accepted, forged, gone, too_large, unread or failed.", "result"),
 		pings:    counter("hub_pings_total", "Times that WebSub hubs were told of a changed document since the start, by result: ok or failed.", "result"),
 		answered: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "bridge_http_request_duration_seconds", Help: "Time from a request's header to the end of its answer, by route and status code.",
@@ -69,7 +71,7 @@ func New(o Options) *Metrics {
 			Buckets: []float64{.0005, .002, .01, .05, .2, 1, 5},
 		}),
 	}
-	m.registry.MustRegister(m.harvests, m.events, m.problems, m.asked, m.pings, m.answered, m.commits, newState(o),
+	m.registry.MustRegister(m.harvests, m.events, m.problems, m.asked, m.pushes, m.pings, m.answered, m.commits, newState(o),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -102,6 +104,9 @@ func (m *Metrics) Asked(host string, code int) {
 	m.mu.Unlock()
 	m.asked.WithLabelValues(host, strconv.Itoa(code)).Inc()
 }
+
+// Pushed counts a push of a hub, by what became of it.
+func (m *Metrics) Pushed(result string) { m.pushes.WithLabelValues(result).Inc() }
 
 // Pinged counts that a hub was told of a document, or could not be.
 func (m *Metrics) Pinged(ok bool) {

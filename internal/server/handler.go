@@ -70,6 +70,14 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveSIP(rw, withPath(r, path, rw.body), rest)
 		return
 	}
+	if token, ok := strings.CutPrefix(path, "/websub/"); ok && s.opt.Callback != nil {
+		rw.route, rw.token = "/websub/:token", token
+		if rw.body != nil {
+			rw.body.streamed = true
+		}
+		s.opt.Callback(rw, withPath(r, path, rw.body), token)
+		return
+	}
 	if s.opt.Console != nil && (path == "/console" || strings.HasPrefix(path, "/console/")) {
 		rw.route = "/console"
 		s.opt.Console.ServeHTTP(rw, withPath(r, path, rw.body))

@@ -462,6 +462,8 @@ var (
 	queryPart = regexp.MustCompile(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s"'<>]*[^#\s"'<>.,:;)])?`)
 	// tokenPart is what follows the path of a SIP service.
 	tokenPart = regexp.MustCompile(`(?i)(/sip/[^/?#\s"'<>]*/)[^?#\s"'<>]*[^?#\s"'<>.,:;)]`)
+	// callbackPart is what follows the path of what a hub calls, also in a query.
+	callbackPart = regexp.MustCompile(`((?:/|%2[Ff])websub(?:/|%2[Ff]))[A-Z2-7]{8,}`)
 	// tagPart is the token in a mailbox; shorter tags are what people choose.
 	tagPart    = regexp.MustCompile(`\+[A-Za-z0-9_-]{16,}@`)
 	folderPart = regexp.MustCompile(`(?i)\bfile:[^\s"'<>]*/`)
@@ -470,14 +472,15 @@ var (
 )
 
 // Redact returns a text without the secrets of the URLs in it: it removes user and
-// password, and replaces the whole query, the token of a SIP service and the token of a
-// mailbox by ***. Scheme, host and path stay, so that the URL can be recognized. It
+// password, and replaces the whole query, the tokens of a SIP service, of what
+// a hub calls and of a mailbox by ***. Scheme, host and path stay, so that the URL can be recognized. It
 // applies to everything that people read: pages, logs, errors, and the output of
 // commands. Redact(Redact(text)) is Redact(text).
 func Redact(text string) string {
 	text = userPart.ReplaceAllString(text, "$1")
 	text = queryPart.ReplaceAllString(text, "$1?***")
 	text = tokenPart.ReplaceAllString(text, "${1}***")
+	text = callbackPart.ReplaceAllString(text, "${1}***")
 	return tagPart.ReplaceAllString(text, "+***@")
 }
 

@@ -4,7 +4,7 @@
 // It only reads, and only through the interfaces of Options; no path of a request
 // becomes a path of a file here. Every request passes serveHTTP (handler.go: methods,
 // limits, the base path), is routed, and is answered by one handler, or by handleError.
-// Only requests below /sip/ may have a body, which go to the SIPService of their set
+// Only requests below /sip/ and /websub/ may have a body, which go to the SIPService of their set
 // (sip.go), and those to an OAI-PMH repository, /sets/{set}/oai (oai.go).
 //
 // A base URL with a path, such as https://example.org/bridge, means that there is a
@@ -143,6 +143,8 @@ type Options struct {
 	// Hubs returns the WebSub hubs of a set, which the feeds for feed readers name; a nil
 	// func is none.
 	Hubs func(set string) []string
+	// Callback answers WebSub hubs at /websub/{token}, whatever the method; nil is nobody.
+	Callback func(w http.ResponseWriter, r *http.Request, token string)
 	// Console answers /console and all below it, whatever the method; nil when the
 	// console is elsewhere.
 	Console http.Handler

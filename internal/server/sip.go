@@ -77,6 +77,8 @@ type requestBody struct {
 	// refuse answers a request that there is no room for.
 	refuse func()
 	ended  bool
+	// streamed: nobody keeps what is read, so that it takes nothing of the budget.
+	streamed bool
 }
 
 func (s *Server) newRequestBody(rw *responseWriter, body io.ReadCloser, client netip.Addr, began time.Time) *requestBody {
@@ -104,7 +106,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), readChunk)])
 	runtime.Gosched()
-	if b.hold.Add(int64(n)) != nil {
+	if !b.streamed && b.hold.Add(int64(n)) != nil {
 		b.refuse()
 		return 0, limit.ErrFull
 	}
@@ -129,10 +131,10 @@ func (b *requestBody) abandon(h http.Header, limit time.Duration) {
 }
 
 // tokenPath matches a path with a token, below any mount.
-var tokenPath = regexp.MustCompile(`(?is)(/sip/[^/]*/).+`)
+var tokenPath = regexp.MustCompile(`(?is)(/sip/[^/]*/|/websub/).+`)
 
 // loggable returns a path without the token in it: the token authorizes notifications
-// about a submission.
+// about a submission, or pushes of a hub.
 func (s *Server) loggable(path string) string {
 	below := s.stripMount(path)
 	return path[:len(path)-len(below)] + tokenPath.ReplaceAllString(below, "${1}***")

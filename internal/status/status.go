@@ -59,6 +59,26 @@ type Hub struct {
 	Error        string `json:"error,omitempty"`
 }
 
+// The states of a Push.
+const (
+	PushAsked      = "asked"      // the hub has not confirmed it yet
+	PushSubscribed = "subscribed" // what the hub pushes starts a harvest
+	PushFailing    = "failing"    // the hub refuses, or does not answer or confirm
+	PushNone       = "none"       // the Source names no hub, or cannot be asked
+	PushEnding     = "ending"     // it is not wanted any more
+)
+
+// Push is a subscription at a WebSub hub of a Source.
+type Push struct {
+	State string `json:"state"`
+	Hub   string `json:"hub,omitempty"`
+	Topic string `json:"topic,omitempty"`
+	Until Time   `json:"until,omitzero"` // end of the lease
+	// Last is when a push last had the Source harvested, zero never.
+	Last  Time   `json:"last,omitzero"`
+	Error string `json:"error,omitempty"`
+}
+
 // Dumps is what there is of the dumps of a set.
 type Dumps struct {
 	// Seq is the Seq whose state the Resource Dump has, 0 when there is none yet.
@@ -110,6 +130,8 @@ type Source struct {
 	Moved string `json:"moved,omitempty"`
 	// Paused: an operator has paused it; nil is not.
 	Paused *Pause `json:"paused,omitempty"`
+	// Push are the subscriptions at the WebSub hubs of the Source.
+	Push []Push `json:"push,omitempty"`
 	// Underway is the harvest under way, nil when there is none.
 	Underway *Underway `json:"underway,omitempty"`
 

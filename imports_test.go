@@ -62,7 +62,7 @@ var rules = map[string]rule{
 	"internal/limit":  {why: "limit knows connections, bytes and lines of a log, and no protocol"},
 	"internal/websub": {third: []string{"golang.org/x/net/html"}, why: "websub knows only its specification, and how links stand in documents"},
 	"internal/strictxml": {
-		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
+		third: []string{"golang.org/x/net/html"},
 		why:   "strictxml knows XML and character sets, and no protocol",
 	},
 	"internal/fetch": {
@@ -162,8 +162,8 @@ var rules = map[string]rule{
 	},
 	"internal/config": {
 		ours:  []string{"event"},
-		third: []string{"github.com/pelletier/go-toml"},
-		why:   "the configuration knows words and TOML",
+		third: []string{"github.com/pelletier/go-toml", "golang.org/x/sys"},
+		why:   "the configuration knows words and TOML, and locks its file while it changes it",
 	},
 	"internal/daemon": {
 		ours:  []string{"event", "atompmh", "resourcesync", "oaipmh", "sip/...", "translate", "fixtures", "internal/..."},

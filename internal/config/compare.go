@@ -65,21 +65,14 @@ func exchanges(c *Config) (all []Set) {
 // Changes returns what another configuration has, of what can change while bridge runs, a
 // sentence each.
 func (c *Config) Changes(other *Config) (all []string) {
-	find := func(in *Config, name string) *Set {
-		i := slices.IndexFunc(in.Sets, func(s Set) bool { return s.Name == name })
-		if i < 0 {
-			return nil
-		}
-		return &in.Sets[i]
-	}
 	for i := range c.Sets {
-		if was := &c.Sets[i]; find(other, was.Name) == nil {
+		if was := &c.Sets[i]; other.find(was.Name) == nil {
 			all = append(all, "set "+was.Name+" is removed: it is kept, and not published any more")
 		}
 	}
 	for i := range other.Sets {
 		is := &other.Sets[i]
-		was := find(c, is.Name)
+		was := c.find(is.Name)
 		if was == nil {
 			all = append(all, "set "+is.Name+" is added")
 			was = &Set{}
@@ -99,6 +92,15 @@ func (c *Config) Changes(other *Config) (all []string) {
 		all = append(all, "allow_hosts, contact or proxy has changed, and counts for every Source")
 	}
 	return all
+}
+
+// find returns the set with a name, nil when there is none.
+func (c *Config) find(name string) *Set {
+	i := slices.IndexFunc(c.Sets, func(s Set) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &c.Sets[i]
 }
 
 func (s *Set) sourceChanges(other *Set) (all []string) {

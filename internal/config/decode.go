@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
-	"github.com/pelletier/go-toml/v2/unstable"
 )
 
 // Problem is one thing that is wrong with a configuration.
@@ -66,8 +64,9 @@ func (e *Error) Error() string {
 // it only collects problems.
 type document struct {
 	file     string
-	folder   string         // of the file; absolute
-	lines    map[string]int // by path: set[0].source[1].url
+	folder   string // of the file; absolute
+	layout          // of its text
+	readFile func(file string) ([]byte, error)
 	problems []Problem
 	exposed  []string       // files with secrets that others may read
 	defaults map[string]any // of Sources that are harvested, from [defaults]
@@ -113,7 +112,7 @@ func (d *document) path(p string) string {
 
 // parse reads a TOML file. It stops at the first syntax error.
 func parse(file string, data []byte) (*document, table, error) {
-	d := &document{file: file, lines: map[string]int{}}
+	d := &document{file: file}
 	root := map[string]any{}
 	if err := toml.Unmarshal(data, &root); err != nil {
 		p := Problem{File: file, Text: err.Error()}
@@ -123,62 +122,8 @@ func parse(file string, data []byte) (*document, table, error) {
 		}
 		return nil, table{}, &Error{Problems: []Problem{p}}
 	}
-	d.index(data)
+	d.layout = layoutOf(data)
 	return d, table{doc: d, values: root}, nil
-}
-
-// index notes the line of every key. The decoder has accepted the data, so
-// there is nothing to report here.
-func (d *document) index(data []byte) {
-	var p unstable.Parser
-	p.Reset(data)
-	line := func(n *unstable.Node) int { return 1 + bytes.Count(data[:n.Raw.Offset], []byte("\n")) }
-	tables := map[string]int{} // elements of each array of tables so far
-	prefix := ""
-	for p.NextExpression() {
-		e := p.Expression()
-		if e.Kind == unstable.KeyValue {
-			d.indexValue(prefix, e, line)
-			continue
-		}
-		prefix = ""
-		for key := e.Key(); key.Next(); {
-			prefix = join(prefix, string(key.Node().Data))
-			if e.Kind == unstable.ArrayTable && key.IsLast() {
-				tables[prefix]++
-			}
-			if n := tables[prefix]; n > 0 {
-				prefix = element(prefix, n-1)
-			}
-			if d.lines[prefix] == 0 {
-				d.lines[prefix] = line(key.Node())
-			}
-		}
-	}
-}
-
-func (d *document) indexValue(prefix string, e *unstable.Node, line func(*unstable.Node) int) {
-	path, at := prefix, 0
-	for key := e.Key(); key.Next(); {
-		path, at = join(path, string(key.Node().Data)), line(key.Node())
-		d.lines[path] = at
-	}
-	d.indexInside(path, at, e.Value(), line)
-}
-
-// indexInside notes the keys of inline tables, in arrays as well.
-func (d *document) indexInside(path string, at int, value *unstable.Node, line func(*unstable.Node) int) {
-	i := 0
-	for children := value.Children(); children.Next(); {
-		switch n := children.Node(); {
-		case value.Kind == unstable.InlineTable:
-			d.indexValue(path, n, line)
-		case value.Kind == unstable.Array && n.Kind != unstable.Comment:
-			d.lines[element(path, i)] = at
-			d.indexInside(element(path, i), at, n, line)
-			i++
-		}
-	}
 }
 
 func join(prefix, key string) string {
@@ -199,9 +144,9 @@ type table struct {
 }
 
 func (t table) report(key, format string, args ...any) {
-	line, ok := t.doc.lines[join(t.path, key)]
-	if !ok {
-		line = t.doc.lines[t.path] // a key that is missing: its table
+	line := t.doc.line(join(t.path, key))
+	if line == 0 {
+		line = t.doc.line(t.path) // a key that is missing: its table
 	}
 	t.doc.problems = append(t.doc.problems, Problem{File: t.doc.file, Line: line, Key: t.called(key), Text: fmt.Sprintf(format, args...)})
 }

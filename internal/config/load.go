@@ -27,28 +27,34 @@ func Load(path string) (*Config, error) { return LoadWith(path, Flags{}) }
 
 // LoadWith is Load with flags that win over the file.
 func LoadWith(path string, flags Flags) (*Config, error) {
+	c, _, err := loadFrom(path, flags, os.ReadFile)
+	return c, err
+}
+
+// loadFrom is LoadWith with a way to read files. It also returns the files, the main one first.
+func loadFrom(path string, flags Flags, readFile func(string) ([]byte, error)) (*Config, []table, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return nil, fmt.Errorf("configuration %s: %w", path, err)
+		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	data, err := os.ReadFile(absolute)
+	data, err := readFile(absolute)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration file %s: name one with --config, or make one with bridge init", path)
+		return nil, nil, fmt.Errorf("there is no configuration file %s: name one with --config, or make one with bridge init", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+		return nil, nil, fmt.Errorf("configuration: %w", err)
 	}
 	doc, root, err := parse(path, data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	doc.folder = filepath.Dir(absolute)
-	c, err := doc.read(root, flags)
+	doc.folder, doc.readFile = filepath.Dir(absolute), readFile
+	c, files, err := doc.read(root, flags)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.File, c.flags = absolute, flags
-	return c, nil
+	return c, files, nil
 }
 
 // Reload reads the file again, with the same flags.
@@ -148,8 +154,8 @@ func reach(c *Config, root table, flags Flags) error {
 	return nil
 }
 
-// read returns the configuration, or everything that is wrong with it.
-func (d *document) read(t table, flags Flags) (*Config, error) {
+// read returns the configuration and its files, or everything that is wrong with it.
+func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	c := Default()
 	t.decode(c)
 	c.Data = d.path(c.Data)
@@ -177,7 +183,7 @@ func (d *document) read(t table, flags Flags) (*Config, error) {
 	t.reportUnknown(known)
 	c.exposed = d.exposed
 	if err := reach(c, t, flags); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	t.console(c)
 	for _, in := range t.tables("alert", "alert") {
@@ -187,11 +193,11 @@ func (d *document) read(t table, flags Flags) (*Config, error) {
 	for _, file := range files[1:] {
 		d.problems = append(d.problems, file.doc.problems...)
 	}
-	return c, d.err()
+	return c, files, d.err()
 }
 
 // included returns the files that the key include names, in the order of the patterns and
-// of their names. They have sets and nothing else.
+// of their names. They have sets and nothing else. Patterns do not find hidden files.
 func (t table) included() (all []table) {
 	for _, pattern := range t.texts("include", form("")) {
 		found, err := filepath.Glob(t.doc.path(pattern))
@@ -202,10 +208,11 @@ func (t table) included() (all []table) {
 			t.report("include", "%q: %v; write the path of a file relative to this one, or a pattern like \"conf.d/*.toml\"", pattern, err)
 		}
 		for _, file := range found {
-			if slices.ContainsFunc(all, func(other table) bool { return other.doc.file == file }) {
+			hidden := strings.HasPrefix(filepath.Base(file), ".") && !strings.HasPrefix(filepath.Base(pattern), ".") // as in a shell: editors and Edit have such files
+			if hidden || slices.ContainsFunc(all, func(other table) bool { return other.doc.file == file }) {
 				continue
 			}
-			data, err := os.ReadFile(file)
+			data, err := t.doc.readFile(file)
 			if err != nil {
 				t.report("include", "%v", err)
 				continue

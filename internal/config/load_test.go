@@ -757,7 +757,7 @@ func FuzzLoad(f *testing.F) {
 		doc, root, err := parse("f", []byte(text))
 		if err == nil {
 			doc.folder = t.TempDir()
-			_, err = doc.read(root, Flags{})
+			_, _, err = doc.read(root, Flags{})
 		}
 		if err != nil && err.Error() == "" {
 			t.Error("an error that says nothing")

@@ -419,7 +419,10 @@ func (s Segment) Range() Range {
 // Set is the records that are republished together. What is here is stored with
 // the log, so that every document can be rendered from it again.
 type Set struct {
-	Name        string
+	Name string
+	// Named is what identifiers that are made of the set's name have in its place, where
+	// that is another: the name that the set had first.
+	Named       string
 	Title       string
 	Description string
 	Content     Content
@@ -453,3 +456,6 @@ type Set struct {
 	// any.
 	Dumps bool
 }
+
+// IdentifierName returns what identifiers have for the name of the set. It never changes.
+func (s *Set) IdentifierName() string { return cmp.Or(s.Named, s.Name) }

@@ -270,7 +270,7 @@ type OAIEncoder struct {
 }
 
 // NewOAIEncoder returns an OAIEncoder for a set whose documents stand below base, an
-// absolute URL without a slash at its end. Of the set its name and its content mode
+// absolute URL without a slash at its end. Of the set its names and its content mode
 // count. sources are the URLs of its Sources as events have them (Origin.Source), in the
 // order of the configuration: where there are several, each is a set of the repository.
 func NewOAIEncoder(base string, set *event.Set, sources []string) *OAIEncoder {
@@ -279,7 +279,7 @@ func NewOAIEncoder(base string, set *event.Set, sources []string) *OAIEncoder {
 	if u, err := url.Parse(base); err == nil && u.Hostname() != "" {
 		host = u.Hostname()
 	}
-	o.identifiers = "oai:" + host + ":" + set.Name + "/"
+	o.identifiers = "oai:" + host + ":" + set.IdentifierName() + "/"
 	if len(sources) > 1 {
 		for i, s := range sources {
 			if o.sources[s] == 0 {

@@ -119,7 +119,7 @@ func TestFromOAI(t *testing.T) {
 			event.Observation{Record: "oai:x:1", Deleted: true, Order: stamp, Modified: stamp, Title: "A map"}, nil},
 		{"our own", record(func(r *oaipmh.Record) {
 			r.Provenance = &oaipmh.Provenance{BaseURL: "https://bridge.example/sets/main/oai", Identifier: "oai:x:1", Datestamp: "2001-03-04", MetadataNamespace: oaipmh.DCNamespace}
-		}), from, Selection{Own: "https://bridge.example/sets/main/"}, event.Observation{}, ErrOwn},
+		}), from, Selection{Own: []string{"https://bridge.example/sets/main/"}}, event.Observation{}, ErrOwn},
 		{"older than what is selected", record(nil), from, Selection{Since: stamp.Add(1)}, event.Observation{}, ErrUnselected},
 		{"elsewhere than what is selected", record(nil), from, Selection{Prefixes: []string{"https://other.example/"}}, event.Observation{}, ErrUnselected},
 		{"too much", record(func(r *oaipmh.Record) { r.Identifier = strings.Repeat("x", event.MaxIdentifier+1) }), from, Selection{}, event.Observation{}, event.ErrTooMuch},

@@ -117,7 +117,7 @@ func TestFromResource(t *testing.T) {
 			Details: &event.Details{DeletedBy: event.Person{Name: "The editor"}, Comment: event.Text{Value: "Withdrawn", Language: "en"}},
 			Links:   []event.Link{bare("successor-version", "https://source.example/maps/2.xml")}}, nil},
 		{"via that is a file", entry(link("via", "file:///etc/passwd", nil)), Selection{}, plain(nil), nil},
-		{"comes back to us", entry(link("via", "https://we.example/sets/main/records/x", nil)), Selection{Own: "https://we.example/sets/main/"},
+		{"comes back to us", entry(link("via", "https://we.example/sets/main/records/x", nil)), Selection{Own: []string{"https://we.example/sets/main/"}},
 			plain(func(o *event.Observation) { o.Via = bare("", "https://we.example/sets/main/records/x") }), ErrOwn},
 		{"alternates", entry(func(e *resourcesync.Entry) {
 			link("alternate", "https://source.example/maps/1.json", func(l *resourcesync.Link) { l.Type = "application/json" })(e)

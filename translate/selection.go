@@ -34,9 +34,9 @@ type Selection struct {
 	Since event.Stamp
 	// Inline: the atom:content of an entry is its record.
 	Inline bool
-	// Own is what our own URLs of the set begin with. What has its original
-	// there comes back from another bridge.
-	Own string
+	// Own is what our own URLs of the set begin with, under each of its names. What has
+	// its original there comes back from another bridge.
+	Own []string
 }
 
 // Reasons why what a Source says is left alone.
@@ -85,7 +85,7 @@ func (s *Selection) Public(href string) (public string, ok bool) {
 // stands for the record, "" when it is not known.
 func (s *Selection) accept(o *event.Observation, href string) error {
 	switch {
-	case s.Own != "" && strings.HasPrefix(o.Via.Href, s.Own):
+	case slices.ContainsFunc(s.Own, func(own string) bool { return strings.HasPrefix(o.Via.Href, own) }):
 		return ErrOwn
 	case s.Since.Known() && o.Modified.Known() && o.Modified.Before(s.Since):
 		return ErrUnselected

@@ -65,6 +65,7 @@ func commands() []*cobra.Command {
 		logCommand(),
 		statusCommand(),
 		sourceCommand(),
+		setCommand(),
 		recordCommand(),
 		quarantineCommand(),
 		submissionCommand(),

@@ -33,19 +33,21 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status":   exitStatus,
-			"provider": provider,
-			"start":    startChild,
-			"expect":   expectOutput,
-			"end":      endChild,
-			"hangup":   hangUpChild,
-			"get":      get,
-			"post":     post,
-			"await":    await,
-			"shape":    shape,
-			"flip":     flip,
-			"fill":     fillIn,
-			"records":  records,
+			"status":      exitStatus,
+			"provider":    provider,
+			"start":       startChild,
+			"expect":      expectOutput,
+			"end":         endChild,
+			"hangup":      hangUpChild,
+			"get":         get,
+			"redirects":   redirects,
+			"identifiers": identifiers,
+			"post":        post,
+			"await":       await,
+			"shape":       shape,
+			"flip":        flip,
+			"fill":        fillIn,
+			"records":     records,
 		},
 	})
 }
@@ -158,6 +160,40 @@ func get(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s: %s, want %s: %s", args[0], resp.Status, want, body)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), body, 0o600))
+}
+
+// redirects is a command of the scripts: redirects URL PATH wants the URL to lead to a path
+// of the same server for good, whatever the client has kept of it.
+func redirects(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: redirects URL PATH")
+	}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		req, err := http.NewRequest(method, args[0], nil)
+		ts.Check(err)
+		req.Header.Set("If-None-Match", "*")
+		req.Header.Set("If-Modified-Since", "Fri, 01 Jan 2100 00:00:00 GMT")
+		resp, err := client.Do(req)
+		ts.Check(err)
+		resp.Body.Close()
+		if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusMovedPermanently || to != args[1] {
+			ts.Fatalf("%s %s: %s, to %q, want %q", method, args[0], resp.Status, to, args[1])
+		}
+	}
+}
+
+// identifiers is a command of the scripts: identifiers FROM FILE copies the identifiers of
+// an OAI-PMH list.
+func identifiers(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: identifiers FROM FILE")
+	}
+	all := regexp.MustCompile(`<identifier>[^<]+</identifier>`).FindAllString(ts.ReadFile(args[0]), -1)
+	if len(all) == 0 {
+		ts.Fatalf("%s has no identifiers", args[0])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(strings.Join(all, "\n")), 0o600))
 }
 
 // shape is a command of the scripts: shape FROM FILE copies with what differs

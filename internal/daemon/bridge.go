@@ -55,10 +55,12 @@ type Bridge struct {
 	Contents        *content.Store
 	generation      atomic.Pointer[generation] // see Reload
 	changing        sync.Mutex                 // held while another generation is made
-	loops           loops                      // those of Serve
-	base            string                     // of our documents, "" while it is not known
-	only            []string                   // see Only; nil is everything
-	newTemplates    chan struct{}              // sent to when there are other templates
+	formerNames     atomic.Pointer[[]eventlog.FormerName]
+	forgetSet       atomic.Pointer[func(set string)] // of Publish: what is kept in memory of a set is forgotten
+	loops           loops                            // those of Serve
+	base            string                           // of our documents, "" while it is not known
+	only            []string                         // see Only; nil is everything
+	newTemplates    chan struct{}                    // sent to when there are other templates
 	opt             Options
 	missingContents atomic.Pointer[missingContents] // nil when no content is missing
 	names           *fetch.Names                    // of the hosts that were connected to
@@ -84,6 +86,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	}
 	b := &Bridge{newTemplates: make(chan struct{}, 1), teller: hubTeller{wake: make(chan struct{}, 1)}, push: pushState{wake: make(chan struct{}, 1)}, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
 	b.generation.Store(newGeneration(c))
+	b.formerNames.Store(new([]eventlog.FormerName))
 	b.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
 		if why == nil {
 			opt.Logger.Info("the disk has space again: submissions are accepted, documents are cached")
@@ -117,6 +120,9 @@ func (b *Bridge) open(ctx context.Context) error {
 		if query == "" { // a page that cannot be shown ends nothing
 			b.endIfStopped(err)
 		}
+		return err
+	}
+	if err := b.readFormerNames(ctx); err != nil {
 		return err
 	}
 	b.logLoss()

@@ -58,6 +58,8 @@ type Decision struct {
 	// Quarantine is what is done to the bad input ID: replay or discard; "" is another
 	// decision.
 	Quarantine string `json:"quarantine,omitempty"`
+	// SetAction is what is done to a set; nil is another decision.
+	SetAction *SetAction `json:"set_action,omitempty"`
 	// Reload has the configuration read again.
 	Reload bool `json:"reload,omitempty"`
 }
@@ -91,6 +93,10 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 			said = []string{"nothing has changed"}
 		}
 		return DecisionResult{Said: strings.Join(said, "\n")}, err
+	case d.SetAction != nil:
+		said, err := b.actOnSet(ctx, d.SetAction)
+		var undecided *UndecidedError
+		return DecisionResult{Said: said, Undecided: errors.As(err, &undecided)}, err
 	case d.Quarantine != "":
 		said, err := b.actOnInput(ctx, d.Quarantine, d.ID)
 		return DecisionResult{Said: said}, err
@@ -198,6 +204,8 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) (done DecisionResult,
 // subject returns in words what a decision is about.
 func (d *Decision) subject() string {
 	switch {
+	case d.SetAction != nil:
+		return fmt.Sprintf("%s of set %s", d.SetAction.Do, d.SetAction.Set)
 	case d.Quarantine != "":
 		return fmt.Sprintf("the %s of bad input %d", d.Quarantine, d.ID)
 	case d.ID != 0:
@@ -217,6 +225,8 @@ func (d *Decision) subject() string {
 // seen returns the command that shows whether a decision was applied.
 func (d *Decision) seen() string {
 	switch {
+	case d.SetAction != nil:
+		return "bridge set ls"
 	case d.Quarantine != "":
 		return "bridge quarantine ls"
 	case d.ID != 0:

@@ -59,7 +59,7 @@ func (b *Bridge) Templates() (all []*Source) {
 func (b *Bridge) openSets(ctx context.Context) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
-	g := newGeneration(b.generation.Load().file)
+	g := newGeneration(b.underNewNames(b.generation.Load().file))
 	g.guard = b.generation.Load().guard
 	sets, err := b.expand(ctx, g, nil)
 	if err != nil {

@@ -42,7 +42,7 @@ func (b *Bridge) reload(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.change(ctx, last, file)
+	return b.change(ctx, last, b.underNewNames(file))
 }
 
 // change puts another configuration in the place of the last one. The caller holds changing.

@@ -119,11 +119,18 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	s := server.New(server.Options{
+		Moved:     b.movedTo,
 		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
 		Status: b.pageStatus, SIPService: b.sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public, HasConsole: b.console.handler != nil, Answered: b.metrics.Answered,
 		Hubs: b.hubsOf, Callback: b.serveCallback,
 	})
+	forget := func(set string) {
+		p.Forget(set)
+		s.Forget(set)
+	}
+	b.forgetSet.Store(&forget)
+	defer b.forgetSet.Store(nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup

@@ -210,11 +210,15 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 	if err != nil {
 		return err
 	}
+	stored, err := b.Log.Set(ctx, s.Name)
+	if err != nil {
+		return err
+	}
 	client := b.sipClient(b.newGuard(b.typed(t.URL)), t.URL)
 	client.User, client.Password = t.User, t.Password.Reveal()
 	o := &delivery.Submitter{
 		Set: s.Name, Source: id, URL: t.URL, Store: b.SIP, Contents: b.Contents, Server: client,
-		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: b.recipientOf(s.Name, t.Recipient),
+		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, stored.IdentifierName()), Recipient: b.recipientOf(s.Name, t.Recipient),
 		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.Properties == config.SkipProperties,
 		Now: b.opt.Now, Log: b.opt.Logger, Failed: b.endIfStopped,
 	}

@@ -217,8 +217,14 @@ func (b *Bridge) setBaseURL(base string) {
 // own tells a Source which documents are ours: a record whose original is below that URL has
 // come back from another bridge.
 func (b *Bridge) own(s *Source) {
-	if b.base != "" {
-		s.Selection.Own = b.base + "/sets/" + s.Set + "/"
+	if b.base == "" {
+		return
+	}
+	s.Selection.Own = []string{b.base + "/sets/" + s.Set + "/"}
+	for _, f := range *b.formerNames.Load() {
+		if f.Now == s.Set {
+			s.Selection.Own = append(s.Selection.Own, b.base+"/sets/"+f.Name+"/")
+		}
 	}
 }
 

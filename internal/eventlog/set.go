@@ -168,9 +168,15 @@ func (l *Log) ensureSet(ctx context.Context, tx *sqlite.Tx, c *SetConfig) (int64
 		return 0, err
 	}
 	want.Feed, want.Complete = newUUID(), newUUID()
-	if err := tx.Each(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_observed, clock, partial)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $5, $5, $17) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
-		want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.KeepLists, int64(want.KeepListsFor), want.sum(), boolArg(c.Partial)}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
+	if err := freeName(ctx, tx, c.Name, 0, false); err != nil {
+		return 0, err
+	}
+	if want.Named, err = identifierName(ctx, tx, c.Name); err != nil {
+		return 0, err
+	}
+	if err := tx.Each(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_observed, clock, partial, named)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $5, $5, $17, $18) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
+		want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.KeepLists, int64(want.KeepListsFor), want.sum(), boolArg(c.Partial), want.Named}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
 		return 0, err
 	}
 	if id > maxSet {
@@ -190,7 +196,11 @@ type setRow struct {
 }
 
 func (s *setRow) sum() int64 {
-	return sumOf(s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours, s.NoRobots, s.NoFeeds, s.History, s.Dumps, s.KeepLists, int64(s.KeepListsFor))
+	all := []any{s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours, s.NoRobots, s.NoFeeds, s.History, s.Dumps, s.KeepLists, int64(s.KeepListsFor)}
+	if s.Named != "" { // few sets have one
+		all = append(all, s.Named)
+	}
+	return sumOf(all...)
 }
 
 // findSet returns a set; its id is 0 when there is none.
@@ -202,12 +212,12 @@ func noSet(name string) error {
 	return fmt.Errorf("no set %q in this data folder: %w", name, fs.ErrNotExist)
 }
 
-const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_seq, last_observed, clock, live, events, partial, records, base_seq, base_n FROM sets`
+const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_seq, last_observed, clock, live, events, partial, records, base_seq, base_n, named FROM sets`
 
 func (s *setRow) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&s.id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &s.NoRobots, &s.NoFeeds, &s.History, &s.Dumps, &s.KeepLists, &s.KeepListsFor, &sum,
-		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial, &s.records, &s.base, &s.baseN)
+		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial, &s.records, &s.base, &s.baseN, &s.Named)
 	if err == nil && sum != s.sum() {
 		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)
 	}
@@ -394,7 +404,7 @@ func (l *Log) DeriveSet(ctx context.Context, template, url string, names, others
 		}
 		for _, n := range names {
 			taken := slices.Contains(others, n)
-			if err := tx.Each(ctx, "SELECT 1 FROM sets WHERE name = $1 UNION SELECT 1 FROM derived_set WHERE name = $1", []any{n}, func(*sql.Rows) error {
+			if err := tx.Each(ctx, "SELECT 1 FROM sets WHERE name = $1 UNION SELECT 1 FROM derived_set WHERE name = $1 UNION SELECT 1 FROM former_name WHERE name = $1", []any{n}, func(*sql.Rows) error {
 				taken = true
 				return nil
 			}); err != nil {

@@ -63,7 +63,7 @@ func (v *verifier) run() error {
 			return err
 		}
 	}
-	if err := v.inTransaction(slices.Concat(v.whatEventsName(), []checking{{"table host", doRestore, v.readHosts}, {"table derived_set", doRestore, v.readDerivedSets}, {"table record", doRestore, v.readKeys}, {"table event", doRestore, v.findEnd}})...); err != nil {
+	if err := v.inTransaction(slices.Concat(v.whatEventsName(), []checking{{"table host", doRestore, v.readHosts}, {"table derived_set", doRestore, v.readDerivedSets}, {"table former_name", doRestore, v.readFormerNames}, {"table record", doRestore, v.readKeys}, {"table event", doRestore, v.findEnd}})...); err != nil {
 		return err
 	}
 	if err := v.make(checking{"table event", doRestore, v.replay}); err != nil {
@@ -624,6 +624,18 @@ func (v *verifier) readDerivedSets() error {
 		err := s.scan(rows)
 		if errors.Is(err, errDamaged) {
 			v.found(fmt.Sprintf("derived set %q", s.Name), "it is not what was stored")
+			return nil
+		}
+		return err
+	})
+}
+
+func (v *verifier) readFormerNames() error {
+	return v.each(selectFormerNames, func(rows *sql.Rows) error {
+		var f formerRow
+		err := f.scan(rows)
+		if errors.Is(err, errDamaged) {
+			v.found(fmt.Sprintf("former name %q", f.Name), "it is not what was stored, or its set is missing")
 			return nil
 		}
 		return err

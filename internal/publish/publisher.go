@@ -301,6 +301,22 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	return st, nil
 }
 
+// Forget drops what is kept in memory of a set that has another name from now on, was
+// removed, or has the name of one that was. Files that were made for it are found again, if
+// they are of the same set.
+func (p *Publisher) Forget(set string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.states, set)
+	prefix := setPath(set, "")
+	for path := range p.openDocs {
+		if strings.HasPrefix(path, prefix) {
+			delete(p.openDocs, path)
+		}
+	}
+	clear(p.latest) // by names that do not say of which set they are
+}
+
 // Segments returns a set as it is now, and its segments of that moment or later, the
 // open one last. The caller must not change them.
 func (p *Publisher) Segments(ctx context.Context, set string) (event.Set, []event.Segment, error) {

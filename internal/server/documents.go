@@ -173,6 +173,18 @@ func (c *docCache) put(d *cachedDoc) {
 	}
 }
 
+// forget drops the documents below a path.
+func (c *docCache) forget(prefix string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, e := range c.byKey {
+		if strings.HasPrefix(key.path, prefix) {
+			c.size -= len(c.order.Remove(e).(*cachedDoc).body)
+			delete(c.byKey, key)
+		}
+	}
+}
+
 // notModified evaluates If-None-Match and, without that, If-Modified-Since (RFC
 // 9110 13.1.2, 13.1.3). etag is strong and quoted; modified may be zero. With
 // exact an If-Modified-Since counts only when it is modified itself.

@@ -65,6 +65,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		// several, and the whole document costs less.
 		r.Header.Del("Range")
 	}
+	if s.redirectMoved(rw, r, path) {
+		return
+	}
 	if rest, ok := strings.CutPrefix(path, "/sip/"); ok {
 		rw.route = "/sip/:set"
 		s.serveSIP(rw, withPath(r, path, rw.body), rest)
@@ -96,6 +99,45 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.echo.ServeHTTP(rw, withPath(r, path, nil))
+}
+
+// redirectMoved leads a request for a set under one of its former names to where that is
+// by now, and reports whether it did: 301, and where there may be a body, 308. Nobody may
+// keep the answer, since a set can get a former name back.
+func (s *Server) redirectMoved(rw *responseWriter, r *http.Request, path string) bool {
+	if s.opt.Moved == nil || r.URL.RawPath != "" {
+		return false
+	}
+	code, route := http.StatusMovedPermanently, "/sets/"
+	rest, ok := strings.CutPrefix(path, route)
+	if !ok {
+		code, route = http.StatusPermanentRedirect, "/sip/"
+		rest, ok = strings.CutPrefix(path, route)
+	}
+	name, below, _ := strings.Cut(rest, "/")
+	if !ok || name == "" {
+		return false
+	}
+	now := s.opt.Moved(name)
+	if now == "" {
+		return false
+	}
+	switch _, repository := repositoryPath(path); {
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		code = http.StatusMovedPermanently
+	case repository && r.Method == http.MethodPost:
+		code = http.StatusPermanentRedirect
+	case route == "/sets/":
+		return false
+	}
+	if rw.route = route + ":set"; route == "/sip/" {
+		rw.token = below
+	}
+	to := url.URL{Path: s.mount + route + now + strings.TrimPrefix(rest, name), RawQuery: r.URL.RawQuery}
+	rw.Header().Set("Cache-Control", "no-cache")
+	rw.Header().Set("Location", to.String())
+	rw.WriteHeader(code)
+	return true
 }
 
 // stripMount returns the part of a path behind the base URL's path, or the whole path

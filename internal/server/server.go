@@ -123,6 +123,9 @@ type Options struct {
 	// Repository returns the OAI-PMH repository of a set; the error is
 	// publish.ErrNotFound when there is no such set. A nil func is no repository at all.
 	Repository func(ctx context.Context, set string) (*publish.Repository, error)
+	// Moved returns the name that a set has by now, "" when a name is none that a set had
+	// before. A nil func is a server whose sets keep their names.
+	Moved func(name string) string
 	// Status returns the state of all sets for the pages, which redact it; nil when
 	// there is none. They show it, and all texts of a Source, as Redact returns it and
 	// without local folders.
@@ -291,6 +294,15 @@ func (s *Server) routes() *echo.Echo {
 		})
 	}
 	return e
+}
+
+// Forget drops what is kept in memory of a set that has another name from now on, was
+// removed, or has the name of one that was.
+func (s *Server) Forget(set string) {
+	s.docs.forget("/sets/" + set + "/")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.modes, set)
 }
 
 // Handler returns the server as a handler, without the limits that belong to

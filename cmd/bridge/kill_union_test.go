@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// TestKillUnion kills bridges while records are submitted to a set that two others are made
+// of, one of them over the other, and while sets get other names. Each of them has every event
+// of the set once, in its order.
+func TestKillUnion(t *testing.T) {
+	testenv.Heavy(t)
+	t.Parallel()
+	f := newFolder(t, `
+data = "data"
+listen = "127.0.0.1:0"
+[[set]]
+name = "in"
+[[set.source]]
+kind = "sip"
+mode = "library"
+formats = { "{http://places.example/1}place" = "http://places.example/1/place.xsd" }
+[[set]]
+name = "all"
+[[set.source]]
+url = "set:in"
+[[set]]
+name = "above"
+[[set.source]]
+url = "set:all"
+`)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // no secret
+	submitted, all := 0, "all"
+	for round := range testenv.Rounds(t, 6, 100) {
+		serve, base := f.serve()
+		kill, end := make(chan struct{}), make(chan struct{})
+		var posting sync.WaitGroup
+		posting.Go(func() {
+			for left := random.IntN(300); ; left-- {
+				if left == 0 {
+					close(kill)
+				}
+				select {
+				case <-end:
+					return
+				default:
+				}
+				submitted++
+				record := strings.Replace(placeRecord, "Storke", fmt.Sprint("Storke ", submitted), 1)
+				res, err := http.Post(base+"/sip/in", "text/xml", strings.NewReader(enveloped(`<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>`+
+					fmt.Sprint(submitted%40)+`</source-identifier></source><record>`+record+`</record></ingest-request>`)))
+				if err == nil {
+					res.Body.Close()
+				}
+			}
+		})
+		if round%2 == 1 { // the set in the middle: a member of one, and made of another
+			former := all
+			all = fmt.Sprint("all-", round)
+			f.run(exitDone, "set", "rename", former, all)
+		}
+		<-kill
+		serve.kill()
+		close(end)
+		posting.Wait()
+	}
+	serve, _ := f.serve()
+	log, err := eventlog.Open(t.Context(), f.path+"/data", eventlog.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	events := func(set string) (all []string) {
+		for ev, err := range log.Events(t.Context(), set, event.Range{Upto: 1 << 40}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, fmt.Sprint(ev.Kind, ev.Record, ev.Title, ev.Representations))
+		}
+		return all
+	}
+	want := events("in")
+	for _, set := range []string{all, "above"} {
+		for late := time.Now().Add(patience); len(events(set)) < len(want); {
+			if time.Now().After(late) {
+				t.Fatalf("seed %d: set %s has %d events of %d", seed, set, len(events(set)), len(want))
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+		got := events(set)
+		if len(got) != len(want) {
+			t.Errorf("seed %d: set %s has %d events, want %d", seed, set, len(got), len(want))
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("seed %d: event %d of set %s is\n%s\nwant\n%s", seed, i+1, set, got[i], want[i])
+			}
+		}
+	}
+	t.Logf("%d submitted, %d events", submitted, len(want))
+	serve.kill()
+	f.run(exitDone, "verify")
+}

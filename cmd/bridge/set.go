@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/internal/daemon"
+)
+
+func setCommand() *cobra.Command {
+	return group("set", setListCommand(), setShowCommand(), setAction("set rename", 2), setAction("set free", 1))
+}
+
+func setListCommand() *cobra.Command {
+	cmd := command("set ls")
+	in, asJSON := newInputs(cmd), addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			all, err := b.SetInfos(ctx)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				for i := range all {
+					err = errors.Join(err, printJSON(w, &all[i]))
+				}
+				return err
+			}
+			table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "SET\tSTATE\tCONTENT\tRECORDS\tEVENTS\tSOURCES\tLAST EVENT\tFORMER NAMES")
+			for i := range all {
+				s := &all[i]
+				former := strings.Join(s.FormerNames, ", ")
+				if former == "" {
+					former = "-"
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", s.Name, setState(s), s.Content, s.Records, s.Events, s.Sources, minute(s.Newest.Time), former)
+			}
+			return table.Flush()
+		})
+	}
+	return cmd
+}
+
+// setState says whether a set is published.
+func setState(s *daemon.SetInfo) string {
+	if s.Published {
+		return "published"
+	}
+	return "not configured"
+}
+
+func setShowCommand() *cobra.Command {
+	cmd := command("set show")
+	in, asJSON := newInputs(cmd), addJSON(cmd)
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			return eachSet(ctx, b, args[0], func(string) error {
+				all, err := b.SetInfos(ctx)
+				for i := range all {
+					if s := &all[i]; s.Name == args[0] && *asJSON {
+						return errors.Join(err, printJSON(w, s))
+					} else if s.Name == args[0] {
+						printSetInfo(w, s)
+						return err
+					}
+				}
+				return err
+			})
+		})
+	}
+	return cmd
+}
+
+func printSetInfo(w io.Writer, s *daemon.SetInfo) {
+	fmt.Fprintf(w, "%s: %s\n", s.Name, setState(s))
+	line := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(w, "  %-13s %s\n", name, text)
+		}
+	}
+	line("title", oneLine(s.Title))
+	line("description", oneLine(s.Description))
+	line("content", s.Content)
+	line("made of", s.Template)
+	line("created", stamp(s.Created.Time))
+	line("records", fmt.Sprintf("%d, %s, the last one is %d, %s", s.Records, plural(int(s.Events), "event", "events"), s.LastSeq, stamp(s.Newest.Time)))
+	line("Sources", fmt.Sprintf("%d, see bridge source ls %s", s.Sources, s.Name))
+	line("feed", s.Feed)
+	line("address", s.URL)
+	line("former names", strings.Join(s.FormerNames, ", "))
+	if !s.Published {
+		fmt.Fprintf(w, "  It is kept, and serve does not publish it: write it into the configuration again\n")
+	}
+}
+
+// setAction is a command that does something to a set, through the process that serves or
+// with the lock of the data folder.
+func setAction(name string, arguments int) *cobra.Command {
+	cmd := command(name)
+	in := newInputs(cmd)
+	a := daemon.SetAction{Do: cmd.Name()}
+	cmd.Flags().BoolVar(&a.Yes, "yes", false, "do it, whatever it ends")
+	cmd.Args = cobra.ExactArgs(arguments)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.Set = args[0]; arguments > 1 {
+			a.To = args[1]
+		}
+		return in.decide(cmd, []daemon.Decision{{SetAction: &a}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
+			fmt.Fprintln(w, done.Said)
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,303 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
+)
+
+// SetAction is what an operator does to a set, as commands send it to the process that
+// serves.
+type SetAction struct {
+	Do  string `json:"do"` // rename, free
+	Set string `json:"set"`
+	To  string `json:"to,omitempty"` // the new name
+	// Yes: the operator has seen what it means.
+	Yes bool `json:"yes,omitempty"`
+}
+
+func (b *Bridge) actOnSet(ctx context.Context, a *SetAction) (string, error) {
+	switch a.Do {
+	case "rename":
+		return b.RenameSet(ctx, a.Set, a.To, a.Yes)
+	case "free":
+		return b.FreeName(ctx, a.Set, a.Yes)
+	}
+	return "", fmt.Errorf("this version of bridge does not know %q: restart bridge serve with the version of the command", a.Do)
+}
+
+// readFormerNames reads the names that sets had before.
+func (b *Bridge) readFormerNames(ctx context.Context) error {
+	all, err := b.Log.FormerNames(ctx)
+	if err == nil {
+		b.formerNames.Store(&all)
+	}
+	return err
+}
+
+// movedTo returns the name that a published set has by now, "" when a name is none that it
+// had before.
+func (b *Bridge) movedTo(name string) string {
+	for _, f := range *b.formerNames.Load() {
+		if f.Name == name && b.publishes(f.Now) {
+			return f.Now
+		}
+	}
+	return ""
+}
+
+// underNewNames returns a configuration in which sets have the names that the log has for
+// them: a file that still has a former name means the set that was renamed. It may have been
+// put back, or bridge was killed before it was changed.
+func (b *Bridge) underNewNames(file *config.Config) *config.Config {
+	has := func(name string) bool {
+		return slices.ContainsFunc(file.Sets, func(s config.Set) bool { return s.Name == name })
+	}
+	for _, f := range *b.formerNames.Load() {
+		if has(f.Name) && !has(f.Now) {
+			b.opt.Logger.Warn("the configuration has a set under its former name: write the new one", "file", file.File, "set", f.Name, "now", f.Now)
+			file = file.Renamed(f.Name, f.Now)
+		}
+	}
+	return file
+}
+
+// RenameSet gives a set another name, in the log and in the configuration. What it has
+// stays: events, records, Sources with their cursors, submissions. The addresses under the
+// former name lead to the new ones from now on, for good. Where those of the new name lead to
+// another set, yes must be said, or the error is an UndecidedError.
+//
+// The log is changed before the file: killed in between, or where the file cannot be
+// written, bridge takes the set's former name in the file for the new one.
+func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) (string, error) {
+	e, err := b.renamed(ctx, name, newName)
+	if err != nil {
+		return "", err
+	}
+	if e != nil {
+		defer e.Close()
+	}
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	last := b.generation.Load()
+	file := last.file
+	find := func(name string) *config.Set {
+		i := slices.IndexFunc(file.Sets, func(s config.Set) bool { return s.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return &file.Sets[i]
+	}
+	set, serving := find(name), b.stop.Load() != nil
+	if b.movedTo(name) == newName && find(newName) != nil { // killed after the log was changed
+		if err := b.saveName(e, file, name); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("set %s is called %s, also in %s", name, newName, file.File), nil
+	}
+	switch {
+	case !config.IsSetName(newName):
+		return "", fmt.Errorf("%q is not a name of a set: write 1 to 63 of a-z, 0-9 and -, not beginning with -", newName)
+	case name == newName:
+		return "", fmt.Errorf("set %q has that name", name)
+	case find(newName) != nil:
+		return "", fmt.Errorf("%s has another set %q: choose another name", file.File, newName)
+	case set != nil && set.IsTemplate():
+		return "", fmt.Errorf("set %q is a template, of which sets of other names were made: it cannot be renamed; write another template, and end the Sources of these", name)
+	case serving && set != nil && len(file.Fixed(file.Renamed(name, newName))) > 0:
+		return "", fmt.Errorf("set %q uses SIP, and can only be renamed while bridge does not run: stop bridge serve, rename it, and start it again", name)
+	}
+	var ended []*Source
+	for _, src := range last.sources {
+		if src.Set == name || src.Kind == harvest.Set && harvest.MemberOf(src.URL) == name { // it goes on under the new name where it ends now
+			b.loops.end(src)
+			src.turn.close()
+			ended = append(ended, src)
+		}
+	}
+	err = b.Log.RenameSet(ctx, name, newName, yes)
+	var former *eventlog.FormerNameError
+	if errors.As(err, &former) {
+		err = &UndecidedError{fmt.Sprintf("set %q has been called %q since %v, and the addresses of %[1]q lead there: say --yes to end that, so that they are those of set %q", former.Name, former.Now, former.Since, name)}
+	}
+	if err != nil {
+		b.restart(last, ended)
+		return "", err
+	}
+	if err := b.readFormerNames(ctx); err != nil {
+		return "", err
+	}
+	said := fmt.Sprintf("set %s is called %s; the addresses under its former name lead to the new ones", name, newName)
+	saved := b.saveName(e, file, name)
+	if saved != nil {
+		saved = fmt.Errorf("%s; but %w", said, saved)
+	}
+	b.opt.Logger.Info("a set was renamed", "set", name, "now", newName)
+	if set != nil && serving {
+		if _, err := b.change(ctx, last, file.Renamed(name, newName)); err != nil {
+			return said, errors.Join(fmt.Errorf("set %s is called %s by now, and bridge serve cannot go on with it before it is restarted: %w", name, newName, err), saved)
+		}
+	}
+	b.forget(name, newName)
+	return said, saved
+}
+
+// editConfig opens the files of the configuration to be changed; nil when there are none.
+// The caller must not hold changing: a command that changes them keeps them from others while
+// it has them read again.
+func (b *Bridge) editConfig(ctx context.Context) (*config.Edit, error) {
+	file := b.generation.Load().file
+	if file.File == "" {
+		return nil, nil
+	}
+	return file.Edit(ctx)
+}
+
+// renamed returns the configuration with another name for a set, to be written by saveName;
+// nil when its files do not have the set, or have another one of that name.
+func (b *Bridge) renamed(ctx context.Context, name, newName string) (*config.Edit, error) {
+	if !config.IsSetName(newName) {
+		return nil, nil // which is said later
+	}
+	e, err := b.editConfig(ctx)
+	if e == nil || err != nil {
+		return nil, err
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(e.Config().Sets, func(s config.Set) bool { return s.Name == name })
+	}
+	if !has(name) || has(newName) {
+		e.Close()
+		return nil, nil
+	}
+	if err = e.RenameSet(name, newName); err == nil {
+		_, err = e.Check()
+	}
+	var byHand *config.ByHandError
+	if err != nil && !errors.As(err, &byHand) {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// saveName writes what renamed has returned. Where that cannot be done, the error says what a
+// person has to write: until then the former name in the file means the set.
+func (b *Bridge) saveName(e *config.Edit, file *config.Config, name string) error {
+	if e == nil {
+		return nil
+	}
+	_, err := e.Save()
+	var byHand *config.ByHandError
+	if errors.As(err, &byHand) {
+		return fmt.Errorf("%s keeps the name %s, which bridge takes for the new one: %w; %s", file.File, name, err, byHand.Do)
+	}
+	return err
+}
+
+// forget drops what is kept of the documents of sets: in memory, and the snapshots of those
+// that are no more, since their documents have other URLs.
+func (b *Bridge) forget(names ...string) {
+	for _, name := range names {
+		if forget := b.forgetSet.Load(); forget != nil {
+			(*forget)(name)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(b.snapshotDir(), names[0])); err != nil {
+		b.opt.Logger.Warn("snapshots of a set that has another name could not be removed", "set", names[0], "error", err)
+	}
+}
+
+// FreeName ends that the addresses of a former name lead to the set that had it: they
+// answer 404 until another set takes the name. yes must be said, or the error is an
+// UndecidedError.
+func (b *Bridge) FreeName(ctx context.Context, name string, yes bool) (string, error) {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	for _, f := range *b.formerNames.Load() {
+		if f.Name != name {
+			continue
+		}
+		if !yes {
+			return "", &UndecidedError{fmt.Sprintf("the addresses of %q lead to set %q, which was called so until %v: say --yes to end that", f.Name, f.Now, f.Since)}
+		}
+		if err := b.Log.FreeName(ctx, name); err != nil {
+			return "", err
+		}
+		b.opt.Logger.Info("the addresses of a former name lead nowhere any more", "name", name, "set", f.Now)
+		return fmt.Sprintf("the addresses of %s do not lead to set %s any more", name, f.Now), b.readFormerNames(ctx)
+	}
+	return "", fmt.Errorf("%q is no former name of a set: see bridge set ls", name)
+}
+
+// SetInfo is a set as bridge set ls and show print it.
+type SetInfo struct {
+	Name        string      `json:"set"`
+	Title       string      `json:"title"`
+	Description string      `json:"description,omitempty"`
+	Content     string      `json:"content"`
+	Published   bool        `json:"published"` // the configuration has it
+	Template    string      `json:"template,omitempty"`
+	Created     status.Time `json:"created"`
+	Newest      status.Time `json:"newest"`
+	Records     int64       `json:"records"`
+	Events      int64       `json:"events"`
+	LastSeq     event.Seq   `json:"last_seq"`
+	Sources     int         `json:"sources"`
+	Feed        string      `json:"feed"`
+	URL         string      `json:"url,omitempty"` // of its page, where the configuration says base_url
+	// FormerNames lead to it.
+	FormerNames []string `json:"former_names,omitempty"`
+}
+
+// SetInfos returns all sets of the data folder, in the order of their names.
+func (b *Bridge) SetInfos(ctx context.Context) ([]SetInfo, error) {
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, err := b.configuredSets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	templates := map[string]string{}
+	for _, s := range b.generation.Load().file.Sets {
+		derived, err := b.Log.DerivedSets(ctx, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range derived {
+			templates[d.Name] = s.Name
+		}
+	}
+	out := make([]SetInfo, 0, len(sets))
+	for _, s := range sets {
+		sources, err := b.Log.Sources(ctx, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		info := SetInfo{Name: s.Name, Title: s.Title, Description: s.Description, Content: s.Content.String(), Published: names == nil || names[s.Name], Template: templates[s.Name],
+			Created: status.Time{Time: s.Created.Time()}, Newest: status.Time{Time: s.Newest.Time()}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources), Feed: s.Feed}
+		if base := b.Config().BaseURL; base != "" && info.Published {
+			info.URL = base + "/sets/" + s.Name + "/"
+		}
+		for _, f := range *b.formerNames.Load() {
+			if f.Now == s.Name {
+				info.FormerNames = append(info.FormerNames, f.Name)
+			}
+		}
+		out = append(out, info)
+	}
+	slices.SortFunc(out, func(x, y SetInfo) int { return strings.Compare(x.Name, y.Name) })
+	return out, nil
+}

@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+)
+
+// openWritten opens a bridge with a configuration.
+func openWritten(t *testing.T, file, text string) *Bridge {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeBridge(t, b) })
+	return b
+}
+
+// TestRenameByHand: a set is renamed even if a file of the configuration cannot be written. A
+// person is told what to write, and until then the former name there means the set; no other
+// set gets a former name by that.
+func TestRenameByHand(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	sets, err := os.Create(filepath.Join(folder, "sets.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sets.Close()
+	fmt.Fprint(sets, "[[set]]\nname = \"a\"\n[[set.source]]\nurl = \"http://127.0.0.1:9/a\"\n")
+	if err := os.Remove(sets.Name()); err != nil { // it has no place where it could be replaced
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf("/proc/self/fd/%d", sets.Fd())
+	if _, err := os.Stat(at); err != nil {
+		t.Skip("only where open files have a path")
+	}
+	file := filepath.Join(folder, "bridge.toml")
+	b := openWritten(t, file, fmt.Sprintf("data = %q\ninclude = [%q]\n", filepath.Join(folder, "data"), at))
+	_, err = b.RenameSet(t.Context(), "a", "b", false)
+	if err == nil || !strings.Contains(err.Error(), "set a is called b") || !strings.Contains(err.Error(), `line 2, "b" instead of "a"`) {
+		t.Fatalf("it says %v", err)
+	}
+	if _, err := b.Log.Set(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	if now := b.movedTo("b"); now != "" {
+		t.Errorf("b leads to %s", now)
+	}
+	if _, err := b.Reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if all, err := b.Log.Sets(t.Context()); err != nil || len(all) != 1 || all[0].Name != "b" {
+		t.Errorf("the sets are %+v, %v", all, err)
+	}
+}
+
+// TestRenameWaits: a command that changes the configuration has it read again while others
+// wait for it: who renames a set is not in its way.
+func TestRenameWaits(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file := filepath.Join(folder, "bridge.toml")
+	text := fmt.Sprintf("data = %q\n", filepath.Join(folder, "data"))
+	for _, name := range []string{"a", "gone"} {
+		text += fmt.Sprintf("[[set]]\nname = %q\n[[set.source]]\nurl = \"http://127.0.0.1:9/%[1]s\"\n", name)
+	}
+	b := openWritten(t, file, text)
+	e, err := config.NewEdit(t.Context(), file, config.Flags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, failed := make(chan struct{}), make(chan error, 2)
+	go func() {
+		_, err := b.RenameSet(t.Context(), "a", "b", false)
+		failed <- err
+	}()
+	go func() {
+		defer close(done)
+		for range 100 {
+			if _, err := b.Reload(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Error("nothing can be read again")
+	}
+	e.Close()
+	for range 1 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	<-done
+}

@@ -1,0 +1,191 @@
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+)
+
+// A set keeps its number when it gets another name, and with it its events, records,
+// Sources and submissions. Its former names stay with it, so that their addresses lead to
+// it, and identifiers that are made of its name keep the first one.
+
+// FormerNameError: a name was that of another set, whose addresses under it still lead to
+// that set.
+type FormerNameError struct {
+	Name, Now string
+	Since     event.Micros
+}
+
+func (e *FormerNameError) Error() string {
+	return fmt.Sprintf("set %q is called %q since %v, and the addresses of %[1]q lead there: choose another name, or end that with: bridge set free %[1]s", e.Name, e.Now, e.Since)
+}
+
+// RenameSet gives a set another name. A name that was another set's is a *FormerNameError,
+// unless take is set: then its addresses lead to that set no more. A set that has the new
+// name is an error, as is a set that was derived from a template.
+func (l *Log) RenameSet(ctx context.Context, name, newName string, take bool) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		set, err := l.findSet(ctx, tx, name)
+		if err != nil {
+			return err
+		}
+		if set.id == 0 {
+			return noSet(name)
+		}
+		derived := false
+		if err := tx.Each(ctx, selectDerived+" WHERE name IN ($1, $2)", []any{name, newName}, func(*sql.Rows) error {
+			derived = true
+			return nil
+		}); err != nil {
+			return err
+		}
+		other, err := l.findSet(ctx, tx, newName)
+		switch {
+		case err != nil:
+			return err
+		case derived:
+			return fmt.Errorf("sets %q and %q: one of them is derived from a template, which gives it its name", name, newName)
+		case other.id != 0:
+			return fmt.Errorf("there is another set %q in this data folder: choose another name, or remove that set with: bridge set rm %[1]s", newName)
+		}
+		if err := freeName(ctx, tx, newName, set.id, take); err != nil {
+			return err
+		}
+		now, err := l.now()
+		if err != nil {
+			return err
+		}
+		if err := tx.Exec(ctx, "INSERT INTO former_name (name, set_id, since, sum) VALUES ($1, $2, $3, $4)", name, set.id, int64(now), sumOf(name, set.id, now)); err != nil {
+			return err
+		}
+		if set.Title == name {
+			set.Title = newName
+		}
+		if set.Named = cmp.Or(set.Named, name); set.Named == newName {
+			set.Named = ""
+		}
+		set.Name = newName
+		if err := tx.Exec(ctx, "UPDATE sets SET name = $2, named = $3, title = $4, sum = $5 WHERE id = $1", set.id, set.Name, set.Named, set.Title, set.sum()); err != nil {
+			return err
+		}
+		return l.renameAddresses(ctx, tx, map[string]string{"/sip/" + name: "/sip/" + newName, "set:" + name: "set:" + newName})
+	})
+}
+
+// renameAddresses changes the URLs of Sources that are made of the name of a set: of its
+// SIP service, and of the set as a Source of others.
+func (l *Log) renameAddresses(ctx context.Context, tx *sqlite.Tx, urls map[string]string) error {
+	for _, url := range slices.Sorted(maps.Keys(urls)) {
+		var found []sourceConfig
+		if err := tx.Each(ctx, selectConfigs+" WHERE url = $1", []any{url}, func(rows *sql.Rows) error {
+			var h sourceConfig
+			err := h.scan(rows)
+			found = append(found, h)
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, was := range found {
+			h := was
+			h.url = urls[url]
+			if err := l.saveSource(ctx, tx, &h, was); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// freeName makes a former name free for a set; 0 is a new one. A former name of the set
+// itself always is.
+func freeName(ctx context.Context, tx *sqlite.Tx, name string, set int64, take bool) error {
+	var has formerRow
+	if err := tx.Each(ctx, selectFormerNames+" WHERE f.name = $1", []any{name}, has.scan); err != nil || has.set == 0 {
+		return err
+	}
+	if has.set != set && !take {
+		return &FormerNameError{has.Name, has.Now, has.Since}
+	}
+	return tx.Exec(ctx, "DELETE FROM former_name WHERE name = $1", name)
+}
+
+// FreeName ends that the addresses of a former name lead to the set that had it.
+func (l *Log) FreeName(ctx context.Context, name string) error {
+	all, err := l.FormerNames(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, func(f FormerName) bool { return f.Name == name }) {
+		return fmt.Errorf("%q is no former name of a set: see bridge set ls", name)
+	}
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error { return freeName(ctx, tx, name, 0, true) })
+}
+
+// identifierName returns what identifiers have for the name of a new set: its name, unless
+// those of another set have that, which was called so before.
+func identifierName(ctx context.Context, tx *sqlite.Tx, name string) (string, error) {
+	for n := 1; ; n++ {
+		named := name
+		if n > 1 {
+			named += "-" + strconv.Itoa(n)
+		}
+		taken := false
+		if err := tx.Each(ctx, "SELECT 1 FROM sets WHERE named = $1 OR named = '' AND name = $1", []any{named}, func(*sql.Rows) error {
+			taken = true
+			return nil
+		}); err != nil {
+			return "", err
+		}
+		if !taken && n == 1 {
+			return "", nil
+		}
+		if !taken {
+			return named, nil
+		}
+	}
+}
+
+// FormerName is a name that a set had before.
+type FormerName struct {
+	Name, Now string
+	Since     event.Micros // when the set got another one
+}
+
+// formerRow is a row of table former_name, with the name of the set.
+type formerRow struct {
+	FormerName
+	set int64
+}
+
+const selectFormerNames = "SELECT f.name, f.set_id, f.since, f.sum, coalesce(s.name, '') FROM former_name f LEFT JOIN sets s ON s.id = f.set_id"
+
+func (f *formerRow) scan(rows *sql.Rows) error {
+	var sum int64
+	err := rows.Scan(&f.Name, &f.set, &f.Since, &sum, &f.Now)
+	if err == nil && (sum != sumOf(f.Name, f.set, f.Since) || f.Now == "") {
+		err = fmt.Errorf("former name %q: %w: run bridge verify", f.Name, errDamaged)
+	}
+	return err
+}
+
+// FormerNames returns the names that sets had before, in their order.
+func (l *Log) FormerNames(ctx context.Context) (out []FormerName, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, selectFormerNames+" ORDER BY f.name")
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			var f formerRow
+			err := f.scan(rows)
+			out = append(out, f.FormerName)
+			return err
+		})
+	})
+	return out, err
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
 func setCommand() *cobra.Command {
-	return group("set", setListCommand(), setShowCommand(), setAction("set rename", 2), setAction("set free", 1))
+	return group("set", setListCommand(), setShowCommand(), setAction("set rename", 2), setAction("set free", 1), setRemoveCommand())
 }
 
 func setListCommand() *cobra.Command {
@@ -97,7 +99,7 @@ func printSetInfo(w io.Writer, s *daemon.SetInfo) {
 	line("address", s.URL)
 	line("former names", strings.Join(s.FormerNames, ", "))
 	if !s.Published {
-		fmt.Fprintf(w, "  It is kept, and serve does not publish it: write it into the configuration again\n")
+		fmt.Fprintf(w, "  It is kept, and serve does not publish it: write it into the configuration again, or remove it with: bridge set rm %s\n", s.Name)
 	}
 }
 
@@ -112,6 +114,53 @@ func setAction(name string, arguments int) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.Set = args[0]; arguments > 1 {
 			a.To = args[1]
+		}
+		return in.decide(cmd, []daemon.Decision{{SetAction: &a}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
+			fmt.Fprintln(w, done.Said)
+		})
+	}
+	return cmd
+}
+
+func setRemoveCommand() *cobra.Command {
+	cmd := command("set rm")
+	in := newInputs(cmd)
+	a := daemon.SetAction{Do: cmd.Name()}
+	cmd.Flags().BoolVar(&a.Yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&a.FromConfig, "from-config", false, "take the set out of the configuration too")
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		a.Set = args[0]
+		sure := a.Yes
+		if err := in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			set, err := b.Log.Set(ctx, a.Set)
+			if err != nil {
+				return err
+			}
+			contents := ""
+			if set.Content == event.Mirror {
+				n, bytes, err := b.SetContents(ctx, a.Set)
+				if err != nil {
+					return err
+				}
+				contents = fmt.Sprintf(", and of %s (%d bytes) those that no other set has", plural(int(n), "content", "contents"), bytes)
+			}
+			fmt.Fprintf(w, "set %s has %s and %s, which go for good%s\n", a.Set, plural(int(set.Live), "record", "records"), plural(int(set.Events), "event", "events"), contents)
+			if sure || !isTerminal(w) {
+				return nil
+			}
+			fmt.Fprintf(w, "remove it? write its name: ")
+			line, err := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+			sure = strings.TrimSpace(line) == a.Set
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		if !sure {
+			return usage(fmt.Errorf("set %s is not removed: say --yes to remove it", a.Set))
 		}
 		return in.decide(cmd, []daemon.Decision{{SetAction: &a}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
 			fmt.Fprintln(w, done.Said)

@@ -1,8 +1,8 @@
 // Package content keeps representations by the SHA-256 of their bytes, in an
 // SQLite file of its own.
 //
-// A content is committed before the event that names it, is never changed and
-// never removed. So a sum in the log always leads to its bytes, and two
+// A content is committed before the event that names it, is never changed, and
+// removed only with the whole set that named it, when nothing else does. So a sum in the log always leads to its bytes, and two
 // records with the same bytes share them. Every byte is checked against its hash
 // when it is read: what the disk has damaged is refused, not served.
 package content

@@ -191,14 +191,8 @@ func (s *Store) Replace(ctx context.Context, d *Draft) error {
 		return errReadOnly
 	}
 	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
-		for _, text := range []string{
-			`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
-			`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
-			`DELETE FROM content WHERE sum = $1`,
-		} {
-			if err := tx.Exec(inside, text, d.sum[:]); err != nil {
-				return err
-			}
+		if err := remove(inside, tx, d.sum); err != nil {
+			return err
 		}
 		if d.size <= chunkSize {
 			return insert(ctx, inside, tx, []*Draft{d}, nil)
@@ -206,6 +200,38 @@ func (s *Store) Replace(ctx context.Context, d *Draft) error {
 		return insert(ctx, inside, tx, nil, []*Draft{d})
 	}); err != nil {
 		return fmt.Errorf("%s: replace content %s: %w", s.path, d.sum, s.coded(err))
+	}
+	return nil
+}
+
+// Remove removes contents, all or none of them; what is not there is left out. Nobody may
+// put anything meanwhile: it might be taken for what is there.
+func (s *Store) Remove(ctx context.Context, sums ...Sum) error {
+	if s.writer == nil {
+		return errReadOnly
+	}
+	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
+		for _, sum := range sums {
+			if err := remove(inside, tx, sum); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("%s: remove contents: %w", s.path, s.coded(err))
+	}
+	return nil
+}
+
+func remove(ctx context.Context, tx *sqlite.Tx, sum Sum) error {
+	for _, text := range []string{
+		`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
+		`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
+		`DELETE FROM content WHERE sum = $1`,
+	} {
+		if err := tx.Exec(ctx, text, sum[:]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -136,6 +136,11 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err != nil || b.opt.ReadOnly {
 		return err
 	}
+	if !b.opt.DryRun {
+		if err := b.finishRemovals(ctx); err != nil {
+			return err
+		}
+	}
 	if err := b.openGuard(ctx, b.Log.RememberHost); err != nil {
 		return err
 	}

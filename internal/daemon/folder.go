@@ -92,7 +92,7 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	}
 	former, ferr := b.formerSets(ctx)
 	for _, set := range former {
-		out = append(out, fmt.Sprintf("set %s: the configuration has none of its Sources any more: it is kept, and serve does not publish it unless the set is configured; write it into the configuration again, or end its Sources with bridge source forget", set))
+		out = append(out, fmt.Sprintf("set %s: the configuration has none of its Sources any more: it is kept, and serve does not publish it unless the set is configured; write it into the configuration again, or remove it with bridge set rm", set))
 	}
 	return out, errors.Join(err, ferr)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,19 +12,23 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // SetAction is what an operator does to a set, as commands send it to the process that
 // serves.
 type SetAction struct {
-	Do  string `json:"do"` // rename, free
+	Do  string `json:"do"` // rename, free, rm
 	Set string `json:"set"`
 	To  string `json:"to,omitempty"` // the new name
 	// Yes: the operator has seen what it means.
 	Yes bool `json:"yes,omitempty"`
+	// FromConfig: rm takes the set out of the configuration, too.
+	FromConfig bool `json:"from_config,omitempty"`
 }
 
 func (b *Bridge) actOnSet(ctx context.Context, a *SetAction) (string, error) {
@@ -32,6 +37,8 @@ func (b *Bridge) actOnSet(ctx context.Context, a *SetAction) (string, error) {
 		return b.RenameSet(ctx, a.Set, a.To, a.Yes)
 	case "free":
 		return b.FreeName(ctx, a.Set, a.Yes)
+	case "rm":
+		return b.RemoveSet(ctx, a.Set, a.FromConfig)
 	}
 	return "", fmt.Errorf("this version of bridge does not know %q: restart bridge serve with the version of the command", a.Do)
 }
@@ -300,4 +307,178 @@ func (b *Bridge) SetInfos(ctx context.Context) ([]SetInfo, error) {
 	}
 	slices.SortFunc(out, func(x, y SetInfo) int { return strings.Compare(x.Name, y.Name) })
 	return out, nil
+}
+
+// RemoveSet removes a set for good: its events, records and Sources, what it was sent and
+// has sent by SIP, and the contents that nothing else names. A set that is configured is
+// refused, or with fromConfig taken out of the configuration first, and one with submissions
+// that are not concluded is refused. Killed at any point, it goes on when the data folder is
+// opened for writing again.
+//
+// While Serve runs, contents stay until the next start: a harvest under way may be about to
+// name them.
+func (b *Bridge) RemoveSet(ctx context.Context, name string, fromConfig bool) (string, error) {
+	configured, err := b.configuredSets(ctx)
+	if err != nil {
+		return "", err
+	}
+	var e *config.Edit
+	if configured[name] {
+		if e, err = b.editConfig(ctx); err != nil {
+			return "", err
+		}
+	}
+	if e != nil {
+		defer e.Close()
+	}
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	set, err := b.Log.Set(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if err := b.concluded(ctx, name); err != nil {
+		return "", err
+	}
+	if err := b.takeOut(ctx, e, name, fromConfig); err != nil {
+		return "", err
+	}
+	if err := b.Log.RemoveSet(ctx, name); err != nil {
+		return "", err
+	}
+	b.opt.Logger.Info("a set was removed", "set", name, "records", set.Live, "events", set.Events)
+	b.forget(name)
+	said := fmt.Sprintf("set %s is removed: %s, %s", name, count(set.Live, "record"), count(set.Events, "event"))
+	if err := b.readFormerNames(ctx); err != nil {
+		return said, err
+	}
+	if b.stop.Load() == nil {
+		return said, b.finishRemovals(ctx)
+	}
+	if set.Content == event.Mirror {
+		said += "; the contents that no other set has go when bridge serve is started again"
+	}
+	return said, b.Log.FinishRemovals(ctx)
+}
+
+// takeOut takes a set out of the configuration, or refuses that. e is nil when there is
+// nothing to take it out of.
+func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromConfig bool) error {
+	last := b.generation.Load()
+	configured, err := b.configuredSets(ctx)
+	isSet := func(s config.Set) bool { return s.Name == name }
+	typed := last.file.File == "" && slices.ContainsFunc(last.file.Sets, isSet)
+	if err != nil || !configured[name] && !typed {
+		return err
+	}
+	if typed {
+		return fmt.Errorf("set %q is on the command line of bridge serve: start that without it first", name)
+	}
+	if e == nil {
+		return fmt.Errorf("set %q is configured: take it out there first", name)
+	}
+	if err := e.RemoveSet(name); err != nil {
+		return fmt.Errorf("set %q is configured, and cannot be taken out of the configuration: %w", name, err)
+	}
+	if !fromConfig {
+		place := last.file.File
+		if all := e.Places(); len(all) > 0 {
+			place = all[0]
+		}
+		return fmt.Errorf("set %q is configured, at %s: take it out there first, or do that with --from-config", name, place)
+	}
+	file := *last.file
+	file.Sets = slices.DeleteFunc(slices.Clone(file.Sets), isSet)
+	if keys := last.file.Fixed(&file); b.stop.Load() != nil && len(keys) > 0 {
+		return fmt.Errorf("set %q uses SIP, and can only be removed while bridge does not run: stop bridge serve, remove it, and start it again", name)
+	}
+	if len(file.Sets) == 0 {
+		return fmt.Errorf("set %q is the only one of %s, and without any all that the data folder has is published: write another set first", name, file.File)
+	}
+	if _, err := e.Save(); err != nil {
+		var byHand *config.ByHandError
+		if errors.As(err, &byHand) {
+			err = fmt.Errorf("set %q is not removed: %w; take it out by hand, have bridge reload it, and then remove the set: %s", name, err, byHand.Do)
+		}
+		return err
+	}
+	if b.stop.Load() == nil {
+		return nil
+	}
+	_, err = b.change(ctx, last, &file)
+	return err
+}
+
+// concluded refuses the removal of a set that still owes somebody an answer.
+func (b *Bridge) concluded(ctx context.Context, name string) error {
+	peers, err := b.submissionStatus(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, p := range peers {
+		open := int64(0)
+		for state, n := range p.States {
+			if state.Open() {
+				open += n
+			}
+		}
+		waiting := p.NotificationsSent[submission.DeliveryWaiting]
+		if open+waiting > 0 {
+			return fmt.Errorf("set %q still has %s to conclude, and %s to deliver: conclude them first, see bridge submission ls --set %[1]s and bridge notification ls --sent --set %[1]s", name, count(open, "submission"), count(waiting, "notification"))
+		}
+	}
+	return nil
+}
+
+// finishRemovals removes what is left of sets that were removed, while nobody else works on
+// the data folder.
+func (b *Bridge) finishRemovals(ctx context.Context) error {
+	if err := b.Log.FinishRemovals(ctx); err != nil {
+		return err
+	}
+	for removed := 0; ; {
+		unused, done, err := b.Log.UnusedContents(ctx)
+		if err != nil || done == nil {
+			if removed > 0 {
+				b.opt.Logger.Info("contents of removed sets were removed", "contents", removed)
+			}
+			return err
+		}
+		for some := range slices.Chunk(unused, 500) {
+			if b.Contents == nil {
+				break
+			}
+			sums := make([]content.Sum, len(some))
+			for i := range some {
+				sums[i] = some[i]
+			}
+			if err := b.Contents.Remove(ctx, sums...); err != nil {
+				return err
+			}
+		}
+		if removed += len(unused); os.RemoveAll(b.cacheDir()) != nil {
+			b.opt.Logger.Warn("the cache, with documents of removed sets, could not be removed", "folder", b.cacheDir())
+		}
+		if err := done(); err != nil {
+			return err
+		}
+	}
+}
+
+// SetContents returns how many contents the events of a set name, and how many bytes these
+// have. Other sets may name some of them too.
+func (b *Bridge) SetContents(ctx context.Context, name string) (contents, bytes int64, err error) {
+	known := map[[32]byte]bool{}
+	for ev, err := range b.Log.Events(ctx, name, event.Range{Upto: math.MaxInt64}) {
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, r := range ev.Representations {
+			if sum, err := content.ParseSum(r.SHA256()); err == nil && !known[sum] {
+				known[sum] = true
+				bytes += max(r.Length, 0)
+			}
+		}
+	}
+	return int64(len(known)), bytes, nil
 }

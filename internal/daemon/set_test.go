@@ -89,6 +89,10 @@ func TestRenameWaits(t *testing.T) {
 		failed <- err
 	}()
 	go func() {
+		_, err := b.RemoveSet(t.Context(), "gone", true)
+		failed <- err
+	}()
+	go func() {
 		defer close(done)
 		for range 100 {
 			if _, err := b.Reload(t.Context()); err != nil {
@@ -102,7 +106,7 @@ func TestRenameWaits(t *testing.T) {
 		t.Error("nothing can be read again")
 	}
 	e.Close()
-	for range 1 {
+	for range 2 {
 		if err := <-failed; err != nil {
 			t.Error(err)
 		}

@@ -162,6 +162,9 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 	if err := q.Each(ctx, selectSets+" WHERE id = $1", []any{b.set.id}, b.set.scan); err != nil {
 		return err
 	}
+	if b.set.Name == "" {
+		return errRemoved
+	}
 	if b.set.Last > b.seq {
 		return behind(b.seq, b.set.Last)
 	}

@@ -158,7 +158,16 @@ func topOf(ctx context.Context, q sqlite.Querier, upto event.Seq) (h head, err e
 		return h, err
 	}
 	rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", last)
-	return h, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) })
+	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) }); err != nil || last == 0 || h.Seq != 0 {
+		return h, err
+	}
+	removed, err := readRemoved(ctx, q) // it was the last one of a set that was removed
+	for i := range removed {
+		if r := &removed[i]; eventID(r.id, event.Seq(r.last)) == last {
+			h.Seq, h.Hash, h.Observed = event.Seq(r.last), r.hash, r.observed
+		}
+	}
+	return h, err
 }
 
 func (h *head) scan(rows *sql.Rows) error {

@@ -13,7 +13,7 @@
 //     of the walk, if the stored cursor is the one that the batch names.
 //
 // All other methods that write change harvest state alone, and never add, change or
-// remove an event. Package publish reads the events with [Log.Events], a range of one set
+// remove an event; but RemoveSet removes a set with all of its events (remove.go). Package publish reads the events with [Log.Events], a range of one set
 // at a time.
 package eventlog
 

@@ -35,14 +35,19 @@ type scanner struct {
 	sets map[int64]event.Set
 	docs map[int64]event.Origin // what events of a document have in common
 	lost epochs
-	v    body
-	ev   event.Event
+	// removed are the sets whose events are not there any more.
+	removed []RemovedSet
+	v       body
+	ev      event.Event
 }
 
 func newScanner(ctx context.Context, q sqlite.Querier) (*scanner, error) {
 	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]event.Origin{}}
 	var err error
 	if s.lost, err = readEpochs(ctx, q); err != nil {
+		return nil, err
+	}
+	if s.removed, err = readRemoved(ctx, q); err != nil {
 		return nil, err
 	}
 	return s, s.readSets()
@@ -121,7 +126,7 @@ var (
 	selectOfSet = fmt.Sprintf("SELECT %s FROM event WHERE id > $1 AND id <= $2 ORDER BY id LIMIT %d", eventColumns, eventPage)
 	selectOfAll = fmt.Sprintf(`SELECT e.id, e.record, e.kind, e.observed, e.body FROM sets s CROSS JOIN event e ON e.id > s.id << %d | $1 AND e.id <= s.id << %[1]d | $2`, seqBits)
 	selectFirst = fmt.Sprintf("SELECT (SELECT min(e.id) FROM event e WHERE e.id > s.id << %d | $1 AND e.id < s.id + 1 << %[1]d) FROM sets s WHERE $2 IN (0, s.id)", seqBits)
-	selectUpto  = fmt.Sprintf("SELECT (SELECT max(e.id) FROM event e WHERE e.id > s.id << %d AND e.id <= s.id << %[1]d | $1) FROM sets s", seqBits)
+	selectUpto  = fmt.Sprintf("SELECT (SELECT max(e.id) FROM event e WHERE e.id > s.id << %d AND e.id <= s.id << %[1]d | $1) FROM sets s UNION ALL SELECT max(id << %[1]d | last_seq) FROM removed_set WHERE last_seq BETWEEN 1 AND $1 GROUP BY id", seqBits)
 )
 
 // firstAfter returns the id of the first event after a place in the log, of a set or of
@@ -300,7 +305,7 @@ func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*
 func (s *scanner) before(set string) event.Seq {
 	switch {
 	case set == "":
-		return s.lost.before(s.ev.Seq)
+		return s.beforeInLog(s.ev.Seq)
 	case s.v.back == 0:
 		return 0
 	}

@@ -115,8 +115,14 @@ func (v *verifier) replay() error {
 	var b body
 	return eachRow(v.ctx, v.q, 0, event.Range{After: event.Seq(v.last), Upto: event.Seq(v.upto)}, nil, func(c columns, sealed []byte) error {
 		place := fmt.Sprintf("event %d", c.seq)
-		if event.Seq(v.last) != v.epochs.before(event.Seq(c.seq)) {
+		if before := beforeGaps(v.epochs, v.removed, event.Seq(c.seq)); int64(before) > v.last || c.seq <= v.last {
 			v.found(place, "it follows event %d", v.last)
+		}
+		v.missingSeqs += c.seq - 1 - v.last
+		for _, e := range v.epochs {
+			if v.last <= int64(e.After) && c.seq > int64(e.Upto) {
+				v.missingSeqs -= int64(e.Upto - e.After)
+			}
 		}
 		v.last = c.seq
 		raw, err := unseal(c, sealed)
@@ -284,6 +290,9 @@ func words(s *segmentRow) string {
 
 // compareSets compares the sets' counters with what the events have come to.
 func (v *verifier) compareSets() error {
+	if missing := v.missingSeqs + v.upto - v.last; missing != v.removedEvents && len(v.removed) > 0 {
+		v.found("", "%d events are missing, and the sets that were removed had %d", missing, v.removedEvents)
+	}
 	for _, r := range v.order {
 		s := &r.set
 		last, clock := r.observed, max(r.clock, s.Created)

@@ -174,8 +174,8 @@ func (l *Log) ensureSet(ctx context.Context, tx *sqlite.Tx, c *SetConfig) (int64
 	if want.Named, err = identifierName(ctx, tx, c.Name); err != nil {
 		return 0, err
 	}
-	if err := tx.Each(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_observed, clock, partial, named)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $5, $5, $17, $18) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
+	if err := tx.Each(ctx, `INSERT INTO sets (id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_observed, clock, partial, named)
+VALUES (1 + max((SELECT coalesce(max(id), 0) FROM sets), (SELECT coalesce(max(id), 0) FROM removed_set)), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $5, $5, $17, $18) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
 		want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.KeepLists, int64(want.KeepListsFor), want.sum(), boolArg(c.Partial), want.Named}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
 		return 0, err
 	}

@@ -180,7 +180,7 @@ func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, wa
 		return tx.Exec(ctx, "UPDATE source SET name = $2, kind = $3, url = $4, rank = $5, status = $6, sum = $7 WHERE id = $1",
 			int64(h.id), h.name, h.kind, h.url, h.rank, int64(h.status), h.sum())
 	}
-	return tx.Each(ctx, "INSERT INTO source (set_id, name, kind, url, rank, status, sum, progress_sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+	return tx.Each(ctx, "INSERT INTO source (id, set_id, name, kind, url, rank, status, sum, progress_sum) VALUES (1 + max((SELECT coalesce(max(id), 0) FROM source), (SELECT coalesce(max(source), 0) FROM removed_set)), $1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
 		[]any{h.set, h.name, h.kind, h.url, h.rank, int64(h.status), h.sum(), progressSum(new(event.Progress))}, func(rows *sql.Rows) error { return rows.Scan(&h.id) })
 }
 

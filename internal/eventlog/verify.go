@@ -58,6 +58,19 @@ type checking struct {
 }
 
 func (v *verifier) run() error {
+	removed, err := readRemoved(v.ctx, v.q)
+	if err != nil {
+		v.report(Finding{"table removed_set", err.Error(), doRestore})
+		return nil
+	}
+	for i := range removed {
+		if r := &removed[i]; r.UnderWay {
+			v.report(Finding{"set " + r.Name, "it is being removed, and nothing else was checked", "it goes on when bridge serve, or a command that changes something, is started; then run bridge verify again"})
+			return nil
+		}
+		v.removedEvents += removed[i].Events
+	}
+	v.removed = removed
 	for _, c := range []checking{{"database", doRestore, v.structure}, {"database schema", doRestore, v.schema}} {
 		if err := v.inTransaction(c); err != nil {
 			return err
@@ -145,12 +158,16 @@ type verifier struct {
 	last, upto int64 // Seq of the last event that was taken in, and of the last there is
 	document   int64 // the last that was read
 	epochs     epochs
-	sets       map[int64]*replay
-	order      []*replay // in the order of the sets' numbers
-	sources    map[event.SourceID]int64
-	documents  seqs
-	has        map[event.SourceID]*seqs // by ordinal of the record
-	weights    map[int64]int64          // of what documents give as atom:source
+	removed    []RemovedSet
+	// missing counts the Seqs that are not there and were not lost: they must be
+	// removedEvents.
+	missingSeqs, removedEvents int64
+	sets                       map[int64]*replay
+	order                      []*replay // in the order of the sets' numbers
+	sources                    map[event.SourceID]int64
+	documents                  seqs
+	has                        map[event.SourceID]*seqs // by ordinal of the record
+	weights                    map[int64]int64          // of what documents give as atom:source
 }
 
 // found reports a finding of the check under way.

@@ -1,0 +1,147 @@
+package eventlog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// A removal that is broken off at any of its transactions goes on when it is called again,
+// leaves the other set as it was, and the log is one that has lost nothing.
+func TestRemoveSetInterrupted(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	open := func() *eventlog.Log {
+		l, err := eventlog.Open(t.Context(), folder, eventlog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	cursors := map[event.SourceID]int64{}
+	fill := func(l *eventlog.Log, set string, from, n int) {
+		t.Helper()
+		if err := l.EnsureSet(t.Context(), eventlog.SetConfig{Name: set, Content: event.Reference}); err != nil {
+			t.Fatal(err)
+		}
+		id, err := l.EnsureSource(t.Context(), set, "atompmh", "https://origin.example/"+set, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &event.Batch{Source: id, Cursor: cursors[id], Start: true, Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}}
+		for i := range n {
+			href := fmt.Sprintf("https://origin.example/%s/%d", set, from+i)
+			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: href, Loc: href, Representations: []event.Representation{{Name: "a", Href: href}}}})
+			b.Quarantine = append(b.Quarantine, event.Quarantined{URL: href, Rule: "S2", Input: []byte(href)})
+		}
+		out, err := l.Append(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cursors[id] = out.Cursor
+	}
+	verify := func(l *eventlog.Log) (found []eventlog.Finding) {
+		t.Helper()
+		if err := l.Verify(t.Context(), func(f eventlog.Finding) { found = append(found, f) }); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	l := open()
+	fill(l, "stays", 0, 50)
+	fill(l, "goes", 0, 1200)
+	fill(l, "stays", 50, 50)
+	fill(l, "goes", 1200, 1300) // the log ends with it
+	if found := verify(l); found != nil {
+		t.Fatal(found)
+	}
+	last, err := l.LastSeq(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.RemoveSet(t.Context(), "goes"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Set(t.Context(), "goes"); err == nil {
+		t.Error("a removed set is still there")
+	}
+	if found := verify(l); len(found) != 1 {
+		t.Errorf("while it is removed: %v", found)
+	}
+	for tries := 0; ; tries++ { // each breaks off a little later, and the log is closed and opened
+		if tries > 1000 {
+			t.Fatal("it does not end")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		counting := &countingContext{Context: ctx, cancel: cancel}
+		counting.left.Store(int64(2 + 3*tries))
+		err := l.FinishRemovals(counting)
+		cancel()
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = open()
+		if l.Loss() != nil {
+			t.Fatalf("try %d: the log has lost something: %v", tries, l.Loss())
+		}
+	}
+	if found := verify(l); found != nil {
+		t.Error(found)
+	}
+	if now, err := l.LastSeq(t.Context()); err != nil || now != last {
+		t.Errorf("the last Seq is %d, %v, and was %d", now, err, last)
+	}
+	n := 0
+	for ev, err := range l.Events(t.Context(), "", event.Range{Upto: last}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; ev.Set != "stays" {
+			t.Fatalf("event %d is of set %s", ev.Seq, ev.Set)
+		}
+	}
+	if n != 100 {
+		t.Errorf("%d events are left of the other set, want 100", n)
+	}
+	fill(l, "goes", 0, 20) // another one of that name
+	fill(l, "stays", 100, 20)
+	if found := verify(l); found != nil {
+		t.Error(found)
+	}
+	if all, err := l.RemovedSets(t.Context()); err != nil || len(all) != 1 || all[0].Events != 2500 || all[0].UnderWay {
+		t.Errorf("removed: %v, %v", all, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = open()
+	defer l.Close()
+	if l.Loss() != nil || verify(l) != nil {
+		t.Errorf("after another start: %v", l.Loss())
+	}
+}
+
+// countingContext ends after it was asked so many times whether it has.
+type countingContext struct {
+	context.Context
+	left   atomic.Int64 // database/sql asks from its own goroutines
+	cancel context.CancelFunc
+}
+
+func (c *countingContext) Err() error {
+	if c.left.Add(-1) < 0 {
+		c.cancel()
+	}
+	return c.Context.Err()
+}

@@ -22,6 +22,7 @@ import (
 
 func sourceCommand() *cobra.Command {
 	return group("source", sourceListCommand(),
+		sourceTestCommand(),
 		sourceShowCommand(),
 		sourceHistoryCommand(),
 		sourcePauseCommand(),

@@ -101,14 +101,19 @@ func (r *run) updateReport(change func(*Report)) {
 func (r *run) problem(rule, text string) {
 	r.updateReport(func(p *Report) {
 		p.Problems++
-		for i := range p.Examples {
-			if p.Examples[i].Rule == rule {
-				p.Examples[i].Count++
-				return
-			}
-		}
-		p.Examples = append(p.Examples, Example{Rule: rule, Count: 1, First: text})
+		p.Examples = addExample(p.Examples, rule, text)
 	})
+}
+
+// addExample counts a broken rule.
+func addExample(all []Example, rule, text string) []Example {
+	for i := range all {
+		if all[i].Rule == rule {
+			all[i].Count++
+			return all
+		}
+	}
+	return append(all, Example{Rule: rule, Count: 1, First: text})
 }
 
 // redirected notes that the Source's URL has moved permanently, if each redirect on the

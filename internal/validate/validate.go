@@ -186,6 +186,13 @@ type run struct {
 // rule is what a Finding says of the rule that it is about.
 type rule struct{ severity, clause string }
 
+// Clause returns the severity of a rule of the protocols, and the clause that has it; "" for
+// other rules.
+func Clause(id string) (severity, clause string) {
+	r := ruleTable()[id]
+	return r.severity, r.clause
+}
+
 // ruleTable joins the tables of the protocol packages.
 func ruleTable() map[string]rule {
 	table := map[string]rule{}

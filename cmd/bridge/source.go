@@ -23,6 +23,8 @@ import (
 func sourceCommand() *cobra.Command {
 	return group("source", sourceListCommand(),
 		sourceTestCommand(),
+		sourceAddCommand(),
+		sourceRemoveCommand(),
 		sourceShowCommand(),
 		sourceHistoryCommand(),
 		sourcePauseCommand(),

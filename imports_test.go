@@ -62,7 +62,7 @@ var rules = map[string]rule{
 	"internal/limit":  {why: "limit knows connections, bytes and lines of a log, and no protocol"},
 	"internal/websub": {third: []string{"golang.org/x/net/html"}, why: "websub knows only its specification, and how links stand in documents"},
 	"internal/strictxml": {
-		third: []string{"golang.org/x/net/html"},
+		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
 		why:   "strictxml knows XML and character sets, and no protocol",
 	},
 	"internal/fetch": {
@@ -162,8 +162,12 @@ var rules = map[string]rule{
 	},
 	"internal/config": {
 		ours:  []string{"event"},
-		third: []string{"github.com/pelletier/go-toml", "golang.org/x/sys"},
+		third: []string{"github.com/pelletier/go-toml", "golang.org/x/sys", "golang.org/x/text"},
 		why:   "the configuration knows words and TOML, and locks its file while it changes it",
+	},
+	"internal/opml": {
+		ours: []string{"internal/strictxml"},
+		why:  "a list of feeds is XML, and knows nothing of Sources",
 	},
 	"internal/daemon": {
 		ours:  []string{"event", "atompmh", "resourcesync", "oaipmh", "sip/...", "translate", "fixtures", "internal/..."},
@@ -184,7 +188,7 @@ var rules = map[string]rule{
 
 	"cmd/bridge": {
 		ours: []string{"event", "atompmh", "resourcesync", "oaipmh", "sip", "fixtures",
-			"internal/audit", "internal/backup", "internal/daemon", "internal/config", "internal/console", "internal/eventlog", "internal/export", "internal/harvest", "internal/status", "internal/submission", "internal/validate"},
+			"internal/audit", "internal/backup", "internal/daemon", "internal/config", "internal/console", "internal/eventlog", "internal/export", "internal/harvest", "internal/opml", "internal/status", "internal/submission", "internal/validate"},
 		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar", "golang.org/x/term"},
 		why:   "the command parses, prints and calls the daemon; of other packages it imports only those whose words it prints",
 	},

@@ -25,6 +25,8 @@ func sourceCommand() *cobra.Command {
 		sourceTestCommand(),
 		sourceAddCommand(),
 		sourceRemoveCommand(),
+		sourceImportCommand(),
+		sourceExportCommand(),
 		sourceShowCommand(),
 		sourceHistoryCommand(),
 		sourcePauseCommand(),

@@ -6,6 +6,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // A set whose Source has sets = "each" is a template. A ResourceSync Source has a
@@ -39,8 +42,7 @@ func (s *Set) Derive(name, capabilityList string) Set {
 // are the template's name and what tells its Capability List from others: the last folder of its
 // path, for instance, or the end of a hash.
 func (s *Set) DerivedNames(capabilityList string) []string {
-	digest := sha256.Sum256([]byte(capabilityList))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(digest[:]))[:8]
+	hash := shortHash(capabilityList)
 	if word := distinctive(capabilityList); word != "" {
 		word = strings.Trim(word[:min(len(word), 63-len(s.Name)-len(hash)-2)], "-")
 		return []string{s.Name + "-" + word, s.Name + "-" + word + "-" + hash}
@@ -70,4 +72,35 @@ func distinctive(capabilityList string) string {
 		}
 		return '-'
 	}, last), "-")
+}
+
+// SetNameOf makes the name of a set of what people call it: its letters in lower case without
+// accents, digits, and dashes. What would lose a letter, or is too long, gets the end of a hash.
+func SetNameOf(words ...string) string {
+	called := strings.Join(words, "-")
+	var b strings.Builder
+	lost := false
+	for _, r := range norm.NFKD.String(strings.ToLower(called)) {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
+			b.WriteRune(r)
+		case unicode.Is(unicode.Mn, r): // the accent of the letter before
+		default:
+			lost = lost || unicode.IsLetter(r) || unicode.IsDigit(r)
+			if b.Len() > 0 && !strings.HasSuffix(b.String(), "-") {
+				b.WriteByte('-')
+			}
+		}
+	}
+	name := strings.TrimRight(b.String(), "-")
+	if name != "" && !lost && len(name) <= 63 {
+		return name
+	}
+	return strings.TrimLeft(strings.TrimRight(name[:min(len(name), 54)], "-")+"-"+shortHash(called), "-")
+}
+
+// shortHash tells texts apart in the characters of set names.
+func shortHash(text string) string {
+	digest := sha256.Sum256([]byte(text))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(digest[:]))[:8]
 }

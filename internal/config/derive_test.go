@@ -76,3 +76,21 @@ func TestTemplateSets(t *testing.T) {
 		}
 	}
 }
+
+// What people call a set becomes a valid name, and different names stay different where letters
+// would be lost.
+func TestSetNameOf(t *testing.T) {
+	t.Parallel()
+	for called, want := range map[string]string{
+		"News": "news", "Über uns": "uber-uns", " C++ & Go! ": "c-go", "2024/25": "2024-25", "ﬁsh": "fish", "日本": "", "": "",
+		"日本 1": "1-", strings.Repeat("long ", 30): strings.Repeat("long-", 10) + "long-", "---": "",
+	} {
+		name := SetNameOf(called)
+		if !setName.MatchString(name) || !strings.HasPrefix(name, want) {
+			t.Errorf("%q becomes %q, want %q", called, name, want)
+		}
+	}
+	if a, b := SetNameOf("日本"), SetNameOf("中国"); a == b {
+		t.Errorf("both become %s", a)
+	}
+}

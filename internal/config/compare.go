@@ -55,7 +55,7 @@ func exchanges(c *Config) (all []Set) {
 			}
 		})
 		if len(sip) > 0 || len(s.Submit) > 0 {
-			s.Title, s.Description, s.OAIPage, s.OAIFormats, s.Hub, s.Sources = "", "", 0, nil, nil, sip
+			s.Title, s.Description, s.Licence, s.OAIPage, s.OAIFormats, s.Hub, s.Sources = "", "", "", 0, nil, nil, sip
 			all = append(all, s)
 		}
 	}

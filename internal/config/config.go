@@ -147,6 +147,8 @@ type Set struct {
 	// new one, the name.
 	Title       string `toml:"title"`
 	Description string `toml:"description"`
+	// Licence of the records, for readers: a URL or a text; "" says nothing of it.
+	Licence string `toml:"licence"`
 	// Content is Mirror, Redirect or Reference.
 	Content string `toml:"content" default:"mirror" oneof:"mirror redirect reference"`
 	// Prefer orders media types: the first that a record has is its preferred

@@ -46,6 +46,7 @@ func TestChromium(t *testing.T) {
 		"overview": "/", "overview-filtered": "/?state=failing&sort=name", "source": "/sources/1", "source-failing": failing, "source-hostile": hostile, "held": held + "/held", "sets": "/sets", "set": "/sets/catalogue", "set-deposits": "/sets/deposits",
 		"events": "/sets/catalogue/events", "records": "/sets/catalogue/records", "search": "/sets/catalogue/records?q=the", "record": "/sets/hostile/records/" + event.Key(evilLink),
 		"quarantine": "/quarantine", "quarantined": "/quarantine/1", "reviews": "/reviews", "review": "/reviews/4", "nothing": "/nothing",
+		"public": s.base + "/", "public-set": s.base + "/sets/catalogue/",
 	}
 	tab := c.newTab()
 	folder := os.Getenv("BRIDGE_SCREENSHOTS")
@@ -61,7 +62,10 @@ func TestChromium(t *testing.T) {
 	} {
 		tab.look(look.width, look.height, look.scheme)
 		for name, path := range pages {
-			tab.open(s.console + path)
+			if strings.HasPrefix(path, "/") {
+				path = s.console + path
+			}
+			tab.open(path)
 			var width, wide int
 			tab.eval("window.innerWidth", &width)
 			tab.eval("document.documentElement.scrollWidth", &wide)

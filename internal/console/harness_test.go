@@ -74,11 +74,14 @@ func newSite(t testing.TB, options ...func(*console.Options)) *site {
 	if err := os.WriteFile(file, fmt.Appendf(nil, `data = "data"
 listen = %q
 allow_hosts = ["127.0.0.1"]
+contact = "metadata@example.org"
 [limits]
 rate = 0
 [[set]]
 name = "catalogue"
 title = "Research data"
+description = "Metadata of research data"
+licence = "https://creativecommons.org/publicdomain/zero/1.0/"
 [[set.source]]
 name = "catalogue"
 url = %q

@@ -121,7 +121,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	s := server.New(server.Options{
 		Moved:     b.movedTo,
 		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
-		Status: b.pageStatus, SIPService: b.sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
+		Status: b.pageStatus, About: b.about, SIPService: b.sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public, HasConsole: b.console.handler != nil, Answered: b.metrics.Answered,
 		Hubs: b.hubsOf, Callback: b.serveCallback,
 	})
@@ -145,6 +145,17 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	cancel()
 	group.Wait()
 	return err
+}
+
+// about returns the licence of a set and the contact, for its page.
+func (b *Bridge) about(set string) (licence, contact string) {
+	c := b.Config()
+	for i := range c.Sets {
+		if c.Sets[i].Name == set {
+			licence = c.Sets[i].Licence
+		}
+	}
+	return licence, c.Contact
 }
 
 // renderingAge is how old an open document may become before it is made anew, for
@@ -180,7 +191,7 @@ func (b *Bridge) Export(ctx context.Context, o export.Options) (export.Report, e
 	if names != nil {
 		o.Published = func(set string) bool { return names[set] }
 	}
-	o.Log, o.Contents, o.Data, o.Now, o.Logger = b.Log, b.Contents, b.Config().Data, b.opt.Now, b.opt.Logger
+	o.Log, o.Contents, o.Data, o.Now, o.Logger, o.About = b.Log, b.Contents, b.Config().Data, b.opt.Now, b.opt.Logger, b.about
 	o.Publisher = func(l publish.Log, folder string) (*publish.Publisher, error) {
 		p := b.publishOptions(o.BaseURL)
 		p.Log, p.MinAge, p.Full, p.Retention = l, 0, nil, publish.Retention{}

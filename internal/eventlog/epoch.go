@@ -77,6 +77,22 @@ func (l *Log) Epochs(ctx context.Context) (out []Epoch, err error) {
 	return out, err
 }
 
+// Forgotten reports whether a Seq is none of this log: it may have been given out for an
+// event that has been lost, or is later than the last one.
+func (l *Log) Forgotten(ctx context.Context, seq event.Seq) (bool, error) {
+	all, err := l.Epochs(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range all {
+		if seq > e.After && seq <= e.Upto {
+			return true, nil
+		}
+	}
+	last, err := l.LastSeq(ctx)
+	return seq > last, err
+}
+
 // beginEpoch goes on after a loss.
 func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {

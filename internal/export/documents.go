@@ -273,7 +273,7 @@ func (x *exporter) keepOrMove(name string, at rank, d draft) (same bool, err err
 
 // exportPages writes what the server answers at some paths besides documents.
 func (x *exporter) exportPages(ctx context.Context, at rank, paths ...string) error {
-	handler := server.New(server.Options{Documents: x.publisher, Log: x.moment, BaseURL: x.base, Static: true, Logger: x.Logger, Now: x.Now}).Handler()
+	handler := server.New(server.Options{Documents: x.publisher, Log: x.moment, BaseURL: x.base, Static: true, About: x.About, Logger: x.Logger, Now: x.Now}).Handler()
 	for _, path := range paths {
 		a := answer{header: http.Header{}}
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, x.base+path, nil)

@@ -58,6 +58,8 @@ type Options struct {
 	// Published reports whether a set is published at all; nil is all of them. What the
 	// tree has of others is named no more.
 	Published func(set string) bool
+	// About returns a set's licence and contact, for its page; nil says neither.
+	About func(set string) (licence, contact string)
 	// Prune removes documents that nothing names any more.
 	Prune bool
 	// Now is the clock; nil is the system's.
@@ -464,7 +466,7 @@ func withoutHistory(events iter.Seq2[*event.Event, error]) iter.Seq2[*event.Even
 	}
 }
 
-// Record, Version and VersionPage implement server.Log. No page asks for records.
+// Record, Version, VersionPage and Forgotten implement server.Log. No page asks for records.
 func (m *moment) Record(ctx context.Context, set, key string) (*event.Event, error) {
 	return m.log.Record(ctx, set, key)
 }
@@ -475,6 +477,10 @@ func (m *moment) Version(ctx context.Context, set, key string, seq event.Seq, ob
 
 func (m *moment) VersionPage(ctx context.Context, set, key string, page, size int) ([]event.Version, event.Version, event.Version, error) {
 	return m.log.VersionPage(ctx, set, key, page, size)
+}
+
+func (m *moment) Forgotten(ctx context.Context, seq event.Seq) (bool, error) {
+	return m.log.Forgotten(ctx, seq)
 }
 
 // since returns the set's events after those of a former state.

@@ -220,6 +220,7 @@ func (s *Server) logRequest(rw *responseWriter, r *http.Request, began time.Time
 // requestLimiter bounds the requests under way of each address, and counts all of them.
 type requestLimiter struct {
 	limit int // below 0: none
+	all   int // of all addresses; 0: none
 
 	mu    sync.Mutex
 	busy  map[netip.Addr]int
@@ -236,7 +237,7 @@ func newRequestLimiter(limit int) *requestLimiter {
 func (l *requestLimiter) acquire(a netip.Addr, always bool) (ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !always && l.limit >= 0 && l.busy[a] >= l.limit {
+	if !always && (l.limit >= 0 && l.busy[a] >= l.limit || l.all > 0 && l.total >= l.all) {
 		return false
 	}
 	l.busy[a]++

@@ -76,6 +76,11 @@ type setView struct {
 	Segments  []documentView // newest first, the last segmentsShown
 	Older     int            // how many segments are not shown
 	Recent    []documentView
+	Ways      []Way
+	// Licence and Contact are texts; a link leads to LicenceURL and ContactURL unless these
+	// are "".
+	Licence, LicenceURL string
+	Contact, ContactURL string
 	setStatusView
 }
 
@@ -158,8 +163,31 @@ func (s *Server) setPage(c echo.Context) error {
 			v.Recent = append(v.Recent, documentView{Href: f.Name, Name: f.Title})
 		}
 	}
+	for _, w := range Ways(s.base, set.Name) {
+		if lacks := w.Running && s.opt.Static || w.Feeds && set.NoFeeds || w.Repository && s.opt.Repository == nil; !lacks {
+			v.Ways = append(v.Ways, w)
+		}
+	}
+	s.describe(&v)
 	p.Sets = []setView{v}
 	return s.write(c, "set", &p)
+}
+
+// describe fills in what the configuration says of a set for its readers.
+func (s *Server) describe(v *setView) {
+	if s.opt.About == nil {
+		return
+	}
+	v.Licence, v.Contact = s.opt.About(v.Name)
+	if isWeb(v.Licence) {
+		v.LicenceURL = v.Licence
+	}
+	switch mail := strings.TrimPrefix(v.Contact, "mailto:"); {
+	case isWeb(v.Contact):
+		v.ContactURL = v.Contact
+	case strings.Contains(mail, "@"):
+		v.Contact, v.ContactURL = mail, "mailto:"+mail
+	}
 }
 
 // redirectToSlash leads to the set's page, whose links are relative to it.

@@ -343,3 +343,36 @@ func TestPrivateHidesItAnywhere(t *testing.T) {
 		}
 	})
 }
+
+// The page of a set says how to follow it, and what the configuration says of it; a tree of
+// files shows nothing that needs a server.
+func TestSetPageLeadsConsumers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		licence, contact string
+		static           bool
+		has, lacks       []string
+	}{
+		"URLs": {"https://licences.example/by", "https://example.org/help", false, []string{`<a href="https://licences.example/by" rel="license noreferrer">`, `<a href="https://example.org/help"`,
+			"/sets/main/changes.json?after=0", "/sets/main/changes/stream", "resync --baseline", "/sets/main/recent.atom\n</code>"}, nil},
+		"texts":   {"Free <b>use</b>", "ops@example.org", false, []string{"<dd>Free &lt;b&gt;use&lt;/b&gt;</dd>", `<a href="mailto:ops@example.org"`}, nil},
+		"hostile": {"javascript:alert(1)", "javascript:alert(2)", false, []string{"<dd>javascript:alert(1)</dd>", "<dd>javascript:alert(2)</dd>"}, []string{`href="javascript`}},
+		"nothing": {"", "", false, nil, []string{"licence", "contact"}},
+		"files":   {"", "", true, []string{"resync --baseline"}, []string{"changes.json", "changes/stream"}},
+	} {
+		h := newTestServer(t, "", func(o *server.Options) {
+			o.Static, o.About = c.static, func(string) (string, string) { return c.licence, c.contact }
+		}).set("main", "Maps", event.Redirect)
+		body := h.get("/sets/main/").want(t, 200).body
+		for _, text := range c.has {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: the page lacks %s", name, text)
+			}
+		}
+		for _, text := range c.lacks {
+			if strings.Contains(body, text) {
+				t.Errorf("%s: the page has %s", name, text)
+			}
+		}
+	}
+}

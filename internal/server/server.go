@@ -68,6 +68,9 @@ type Log interface {
 	// VersionPage returns a page of so many versions of a record, oldest first, with its
 	// first and last version. Page 0 is the newest one; fs.ErrNotExist as in Version.
 	VersionPage(ctx context.Context, set, key string, page, size int) (list []event.Version, first, last event.Version, err error)
+	// Forgotten reports whether a Seq is none of this log: it was given out for an event
+	// that has been lost, or is later than the last one.
+	Forgotten(ctx context.Context, seq event.Seq) (bool, error)
 }
 
 // Contents holds the representations of sets in mode mirror; content.Store has them.
@@ -143,6 +146,9 @@ type Options struct {
 	// PartialHeader is the value of follow.PartialHeader for a set that is not whole yet; a nil
 	// func is a server whose sets are whole.
 	PartialHeader func(ctx context.Context, set string) string
+	// About returns the licence of a set's records and whom its readers may ask, a mail
+	// address or a URL; "" is not said. A nil func says neither of any set.
+	About func(set string) (licence, contact string)
 	// Hubs returns the WebSub hubs of a set, which the feeds for feed readers name; a nil
 	// func is none.
 	Hubs func(set string) []string
@@ -194,6 +200,11 @@ type Server struct {
 	buffers sync.Pool
 	// compressors are *publish.Compressor.
 	compressors sync.Pool
+	// streams counts those of changes that are open; ending ends, by endStreams, when the
+	// server does.
+	streams    *requestLimiter
+	ending     context.Context
+	endStreams context.CancelFunc
 	// draining ends, by startDraining, when calls of SIP services must be answered.
 	draining      context.Context
 	startDraining context.CancelFunc
@@ -223,6 +234,9 @@ func New(o Options) *Server {
 		s.mount, s.host = u.Path, u.Hostname()
 	}
 	s.draining, s.startDraining = context.WithCancel(context.Background())
+	s.ending, s.endStreams = context.WithCancel(context.Background())
+	s.streams = newRequestLimiter(streamsPerAddress)
+	s.streams.all = streams
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.compressors.New = func() any { return publish.NewCompressor() }
 	s.echo = s.routes()
@@ -276,6 +290,8 @@ func (s *Server) routes() *echo.Echo {
 		"/sets/:set":                s.redirectToSlash,
 		"/sets/:set/":               s.setPage,
 		"/sets/:set/records/:name":  s.record,
+		"/sets/:set/changes.json":   s.changes,
+		"/sets/:set/changes/stream": s.changeStream,
 
 		"/sets/:set/records/:name/timegate":      s.timeGate,
 		"/sets/:set/records/:name/timemap":       s.timeMap,
@@ -326,6 +342,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		ConnState:   limited.State, ConnContext: markSpare,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
+	srv.RegisterOnShutdown(s.endStreams)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(limited) }()
 	var err error

@@ -1,0 +1,71 @@
+package publish
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+const (
+	// DefaultChanges is how many events a page of changes is made of, if nobody says so.
+	DefaultChanges = 100
+	// MostChanges is how many one may be made of.
+	MostChanges = 1000
+	// changesVersion changes whenever the bytes of a page do for the same events.
+	changesVersion = 1
+)
+
+// ChangePage is what a set has logged after a place, in the order of the log, each change
+// once. A page that is not complete never changes.
+type ChangePage struct {
+	Set string `json:"set"`
+	// Feed is the id of the set's feed. It is another one when the log has lost events
+	// that were published, or was made anew: then no place of before means anything.
+	Feed    string             `json:"feed"`
+	Changes []translate.Change `json:"changes"`
+	// After is the place behind the page, where the next one begins.
+	After event.Seq `json:"after"`
+	// Complete: nothing had been logged behind the page when it was made.
+	Complete bool `json:"complete"`
+	// Next is the URL of the next page.
+	Next string `json:"next"`
+
+	tag string
+}
+
+// ETag is a strong entity tag of the page as JSON.
+func (p *ChangePage) ETag() string { return p.tag }
+
+// ChangesURL returns the URL of a page of the changes of a set below a base URL.
+func ChangesURL(base string, set *event.Set, after event.Seq, limit int) string {
+	return fmt.Sprintf("%s%s?after=%d&feed=%s&limit=%d", base, setPath(set.Name, "changes.json"), after, set.Feed, limit)
+}
+
+// Changes reads a page of at most limit events after a place. Events that are not published
+// count, so that a page may have fewer changes than limit, or none, and not be complete.
+func Changes(ctx context.Context, log Log, base string, set *event.Set, after event.Seq, limit int) (*ChangePage, error) {
+	page := &ChangePage{Set: set.Name, Feed: set.Feed, Changes: []translate.Change{}, After: after, Complete: true}
+	if after < set.Last {
+		encoder, read := translate.NewChangeEncoder(base, set.Name, set.Content), 0
+		for e, err := range log.Events(ctx, set.Name, event.Range{After: after, Upto: set.Last}) {
+			if err != nil {
+				return nil, err
+			}
+			if c, ok := encoder.Change(e); ok {
+				page.Changes = append(page.Changes, c)
+			}
+			page.After = e.Seq
+			if read++; read == limit {
+				break
+			}
+		}
+		page.Complete = page.After >= set.Last
+	}
+	page.Next = ChangesURL(base, set, page.After, limit)
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q %q %d %d %d %t", changesVersion, base, set.Name, set.Feed, after, limit, page.After, page.Complete))
+	page.tag = fmt.Sprintf(`"%x"`, sum[:16])
+	return page, nil
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -145,7 +146,7 @@ func (f *folder) history(data string) (live []string, kinds map[string]int) {
 	byRecord := map[string]string{}
 	kinds = map[string]int{}
 	for line := range strings.Lines(c.stdout.String()) {
-		var ev jsonEvent
+		var ev api.Event
 		if err := json.Unmarshal([]byte(line), &ev); err != nil {
 			f.t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -600,7 +601,7 @@ func (k *chain) verify() {
 func (k *chain) shownInDoubt() (shown []string) {
 	k.t.Helper()
 	for line := range strings.Lines(k.gateway.run("submission", "ls", "--data", "data", "--state", "in doubt", "--limit", "0", "--json")) {
-		var s jsonSubmission
+		var s api.Submission
 		k.do(json.Unmarshal([]byte(line), &s))
 		shown = append(shown, s.SourceIdentifier)
 	}

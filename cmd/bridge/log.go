@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
@@ -42,6 +44,11 @@ func logCommand() *cobra.Command {
 			from, err := f.from(ctx, b, *set, event.Seq(after), since)
 			if err != nil {
 				return err
+			}
+			if f.record != "" {
+				if from, err = f.printRecord(ctx, w, b, *set, from, *asJSON); err != nil || !follow {
+					return err
+				}
 			}
 			return printLog(ctx, w, b, *set, from, follow, *asJSON, f.wants)
 		})
@@ -103,6 +110,41 @@ func (f *logFilter) from(ctx context.Context, b *daemon.Bridge, set string, afte
 	return after, err
 }
 
+// printRecord prints the events of the record that are wanted after a position, along their
+// chains, and returns the position after the log's last event.
+func (f *logFilter) printRecord(ctx context.Context, w io.Writer, b *daemon.Bridge, set string, after event.Seq, asJSON bool) (event.Seq, error) {
+	last, err := b.Log.LastSeq(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var seqs []event.Seq
+	if err := eachSet(ctx, b, set, func(set string) error {
+		err := b.Log.EventsOf(ctx, set, event.Key(f.record), 0, func(ev *event.Event) bool {
+			if ev.Seq > after && ev.Seq <= last && f.wants(ev) {
+				seqs = append(seqs, ev.Seq)
+			}
+			return ev.Seq > after
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	slices.Sort(seqs)
+	for _, seq := range seqs {
+		ev, err := b.Log.Event(ctx, seq)
+		if err == nil {
+			err = printEvent(w, ev, asJSON)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return max(after, last), nil
+}
+
 // printLog prints the events that are wanted after a position, and with follow goes on until
 // ctx ends.
 func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, after event.Seq, follow, asJSON bool, wants func(*event.Event) bool) error {
@@ -137,7 +179,7 @@ func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, 
 
 func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, logLine(ev))
+		return printJSON(w, api.EventOf(ev))
 	}
 	which, what := ev.Record, ev.Title
 	if ev.Kind == event.Rejected {
@@ -145,66 +187,4 @@ func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, stamp(ev.Observed.Time()), ev.Kind, ev.Set, oneLine(which), oneLine(what))
 	return err
-}
-
-// The line of bridge log --json. Fields are absent when unknown.
-type jsonEvent struct {
-	Seq             event.Seq  `json:"seq"`
-	Set             string     `json:"set"`
-	Record          string     `json:"record,omitempty"`
-	Kind            string     `json:"kind"`
-	Observed        string     `json:"observed"`
-	Modified        string     `json:"modified,omitempty"`
-	Title           string     `json:"title,omitempty"`
-	Representations []jsonLink `json:"representations,omitempty"`
-	Via             *jsonLink  `json:"via,omitempty"`
-	// What few records have.
-	Links      []event.Link     `json:"links,omitempty"`
-	Categories []event.Category `json:"categories,omitempty"`
-	Details    *event.Details   `json:"details,omitempty"`
-	Origin     jsonOrigin       `json:"origin"`
-}
-
-// jsonLink is a representation, or the original.
-type jsonLink struct {
-	Href     string `json:"href"`
-	Modified string `json:"modified,omitempty"` // of the original
-	Type     string `json:"type,omitempty"`
-	Length   *int64 `json:"length,omitempty"`
-	SHA256   string `json:"sha256,omitempty"`
-	Hash     string `json:"hash,omitempty"` // of other kinds
-}
-
-func linkLine(href, modified, mediaType string, length int64, hash string) jsonLink {
-	l := jsonLink{Href: href, Modified: modified, Type: mediaType}
-	if length >= 0 {
-		l.Length = &length
-	}
-	if l.SHA256 = event.SHA256Of(hash); l.SHA256 == "" {
-		l.Hash = hash
-	}
-	return l
-}
-
-type jsonOrigin struct {
-	Protocol         string `json:"protocol,omitempty"`
-	Source           string `json:"source,omitempty"`
-	Document         string `json:"document,omitempty"`
-	SourceIdentifier string `json:"source-identifier,omitempty"`
-	Reason           string `json:"reason,omitempty"`
-}
-
-func logLine(ev *event.Event) jsonEvent {
-	o := ev.Origin
-	line := jsonEvent{Seq: ev.Seq, Set: ev.Set, Record: ev.Record, Kind: ev.Kind.String(), Observed: ev.Observed.String(),
-		Modified: ev.Modified.String(), Title: ev.Title, Links: ev.Links, Categories: ev.Categories, Details: ev.Details,
-		Origin: jsonOrigin{o.Protocol, daemon.Redact(o.Source), daemon.Redact(o.Document), o.SourceIdentifier, daemon.Redact(o.Reason)}}
-	for _, r := range ev.Representations {
-		line.Representations = append(line.Representations, linkLine(r.Href, "", r.Type, r.Length, r.Hash))
-	}
-	if v := ev.Via; v.Href != "" {
-		via := linkLine(v.Href, v.Modified.String(), v.Type, v.Length, v.Hash)
-		line.Via = &via
-	}
-	return line
 }

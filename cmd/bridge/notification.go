@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
@@ -118,7 +119,7 @@ func printReceived(w io.Writer, n *submission.IncomingNotification, l *listing) 
 		line := jsonReceived{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
 			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: reason, First: n.First.String(), Last: n.Last.String(), Times: n.Times}
 		var err error
-		if line.Sequence, line.Submitter, line.Email, err = sourceTexts(n.SourceXML); err != nil {
+		if line.Sequence, line.Submitter, line.Email, err = api.SourceTexts(n.SourceXML); err != nil {
 			return fmt.Errorf("notification %d: %w", n.ID, err)
 		}
 		return printJSON(w, line)

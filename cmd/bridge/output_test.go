@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
@@ -77,12 +78,12 @@ func TestNothingHidden(t *testing.T) {
 			t.Fatalf("%+q is printed as %+q", text, got)
 		}
 		var out strings.Builder
-		was := jsonSubmission{ID: 1, Set: "main", Title: text, Reason: text}
+		was := api.Submission{ID: 1, Set: "main", Title: text, Reason: text}
 		if err := printJSON(&out, was); err != nil {
 			t.Fatal(err)
 		}
 		line, ended := strings.CutSuffix(out.String(), "\n")
-		var is jsonSubmission
+		var is api.Submission
 		if err := json.Unmarshal([]byte(line), &is); err != nil || !reflect.DeepEqual(is, was) || !ended || strings.ContainsFunc(line, unseen) {
 			t.Fatalf("%+q is printed as %+q: %v", text, line, err)
 		}
@@ -102,7 +103,7 @@ func TestNothingHiddenInLines(t *testing.T) {
 			}
 		}
 		s := &submission.Submission{SourceIdentifier: evil, Reason: evil}
-		line, err := submissionLine(t.Context(), nil, s, nil)
+		line, err := api.SubmissionOf(t.Context(), nil, s, nil)
 		if err == nil {
 			err = printSubmission(&out, s, &line, nil, &listing{asJSON: asJSON})
 		}

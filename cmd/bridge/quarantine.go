@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
@@ -27,21 +28,6 @@ func quarantineListCommand() *cobra.Command {
 	return cmd
 }
 
-type jsonQuarantined struct {
-	ID       int64  `json:"id"`
-	Set      string `json:"set"`
-	URL      string `json:"url"`
-	Line     int    `json:"line,omitempty"`
-	Column   int    `json:"column,omitempty"`
-	Record   string `json:"record,omitempty"`
-	Rule     string `json:"rule"`
-	Reason   string `json:"reason"`
-	First    string `json:"first"`
-	Last     string `json:"last"`
-	Times    int    `json:"times"`
-	Replayed string `json:"replayed,omitempty"`
-}
-
 // eachQuarantined calls do with the bad input that a query selects, which is read in pages.
 func eachQuarantined(ctx context.Context, b *daemon.Bridge, which event.QuarantineQuery, do func(*event.Quarantined) error) error {
 	return newest(0, func(after int64, most int) ([]event.Quarantined, error) {
@@ -57,7 +43,7 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	}
 	url, reason := daemon.Redact(q.URL), daemon.Redact(q.Reason)
 	if asJSON {
-		return printJSON(w, jsonQuarantined{q.ID, q.Set, url, q.Line, q.Column, q.Record, q.Rule, reason, q.First.String(), q.Last.String(), q.Times, replayed})
+		return printJSON(w, api.QuarantinedOf(q))
 	}
 	taken := ""
 	if replayed != "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
@@ -19,7 +20,7 @@ func recordCommand() *cobra.Command { return group("record", recordShowCommand()
 
 func recordShowCommand() *cobra.Command {
 	cmd := command("record show")
-	in := newInputs(cmd)
+	in, asJSON := newInputs(cmd), addJSON(cmd)
 	cmd.Args = cobra.ExactArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
@@ -27,15 +28,16 @@ func recordShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ev, err := b.Log.Record(ctx, set.Name, event.Key(args[1]))
-			if errors.Is(err, fs.ErrNotExist) { // or the URL at which it is published
-				ev, err = b.Log.Record(ctx, set.Name, args[1][strings.LastIndexByte(args[1], '/')+1:])
-			}
+			ev, err := api.FindRecord(ctx, b, set.Name, args[1])
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("set %s has no record %s: see bridge log --set %[1]s", set.Name, args[1])
 			}
 			if err != nil {
 				return err
+			}
+			if *asJSON {
+				r, err := api.RecordOf(ctx, b, publishedAt(b), ev, 0, 0)
+				return errors.Join(err, printJSON(w, r))
 			}
 			printRecord(w, b, &set, ev)
 			if err := printPresences(ctx, w, b, set.Name, ev.Record); err != nil {
@@ -53,6 +55,11 @@ func recordShowCommand() *cobra.Command {
 	return cmd
 }
 
+// publishedAt is what the URLs of documents begin with, as the configuration has it.
+func publishedAt(b *daemon.Bridge) string {
+	return cmp.Or(b.Config().BaseURL, "http://"+b.Config().Listen)
+}
+
 // printRecord prints the state of a record by its last event, and where it is published.
 func printRecord(w io.Writer, b *daemon.Bridge, set *event.Set, ev *event.Event) {
 	line := func(name, text string) {
@@ -67,7 +74,7 @@ func printRecord(w io.Writer, b *daemon.Bridge, set *event.Set, ev *event.Event)
 	for _, r := range ev.Representations {
 		line("representation", strings.TrimSpace(r.Href+" "+r.Type))
 	}
-	base := cmp.Or(b.Config().BaseURL, "http://"+b.Config().Listen) + "/sets/" + set.Name + "/"
+	base := publishedAt(b) + "/sets/" + set.Name + "/"
 	if ev.Kind != event.Deleted {
 		if set.Content != event.Reference {
 			line("published", base+"records/"+event.Key(ev.Record))

@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 )
 
 // TestScripts runs testdata/script: one script for each promise.
@@ -258,7 +259,7 @@ func records(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(ts.Exec("bridge", "log", "--data", args[0], "--set", args[1], "--json"))
 	live := map[string]string{}
 	for line := range strings.Lines(ts.ReadFile("stdout")) {
-		var ev jsonEvent
+		var ev api.Event
 		ts.Check(json.Unmarshal([]byte(line), &ev))
 		text := []string{ev.Record, ev.Title, ev.Modified}
 		for _, r := range ev.Representations {

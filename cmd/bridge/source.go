@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
@@ -144,7 +145,7 @@ func sourceListCommand() *cobra.Command {
 			if *asJSON {
 				for _, set := range all.Sets {
 					for i := range set.Sources {
-						err = errors.Join(err, printJSON(w, jsonSource{set.Name, &set.Sources[i]}))
+						err = errors.Join(err, printJSON(w, api.SourceOf(&set.Sources[i])))
 					}
 				}
 				return err
@@ -169,12 +170,6 @@ func sourceListCommand() *cobra.Command {
 	return cmd
 }
 
-// jsonSource is a Source as bridge source ls and show print it.
-type jsonSource struct {
-	Set string `json:"set"`
-	*status.Source
-}
-
 func sourceShowCommand() *cobra.Command {
 	cmd := command("source show")
 	in, asJSON := newInputs(cmd), addJSON(cmd)
@@ -193,7 +188,7 @@ func sourceShowCommand() *cobra.Command {
 			for _, set := range all.Sets {
 				for i := range set.Sources {
 					if s := &set.Sources[i]; s.ID == found.ID && *asJSON {
-						return printJSON(w, jsonSource{set.Name, s})
+						return printJSON(w, api.SourceOf(s))
 					} else if s.ID == found.ID {
 						fmt.Fprintf(w, "%s: %s\n", set.Name, s.State)
 						printSource(w, s, len(set.Sources) > 1)

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/submission"
-	"github.com/pmh-bridge/bridge/sip"
 )
 
 func submissionCommand() *cobra.Command {
@@ -36,12 +36,12 @@ func submissionListCommand() *cobra.Command {
 			if err := eachSet(ctx, b, l.set, func(string) error { return nil }); err != nil {
 				return err
 			}
-			peers, err := partners(ctx, b)
+			peers, err := api.Partners(ctx, b)
 			if err != nil {
 				return err
 			}
 			return eachSelected(ctx, b, q, pick.review, l.limit, func(s *submission.Submission) error {
-				line, err := submissionLine(ctx, b, s, peers)
+				line, err := api.SubmissionOf(ctx, b, s, peers)
 				if err != nil {
 					return err
 				}
@@ -115,43 +115,7 @@ func eachSelected(ctx context.Context, h *daemon.Bridge, q submission.Query, rev
 // errLimit ends what prints a list.
 var errLimit = errors.New("that was all that was asked for")
 
-// partner is who has submitted, or is submitted to.
-type partner struct {
-	url     string
-	trouble *daemon.Trouble // of an ingest server; nil is none
-}
-
-// partners returns Sources and targets by their number.
-func partners(ctx context.Context, h *daemon.Bridge) (map[event.SourceID]partner, error) {
-	sets, err := h.Log.Sets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	peers := map[event.SourceID]partner{}
-	for _, s := range sets {
-		sources, err := h.Log.Sources(ctx, s.Name)
-		if err != nil {
-			return nil, err
-		}
-		for _, src := range sources {
-			peers[src.ID] = partner{url: src.URL}
-		}
-		targets, err := h.Log.Targets(ctx, s.Name)
-		if err != nil {
-			return nil, err
-		}
-		for i := range targets {
-			trouble, err := h.Trouble(&targets[i])
-			if err != nil {
-				return nil, err
-			}
-			peers[targets[i].ID] = partner{targets[i].URL, trouble}
-		}
-	}
-	return peers, nil
-}
-
-func printSubmission(w io.Writer, s *submission.Submission, line *jsonSubmission, peers map[event.SourceID]partner, l *listing) error {
+func printSubmission(w io.Writer, s *submission.Submission, line *api.Submission, peers map[event.SourceID]api.Partner, l *listing) error {
 	if l.asJSON {
 		return printJSON(w, line)
 	}
@@ -160,7 +124,7 @@ func printSubmission(w io.Writer, s *submission.Submission, line *jsonSubmission
 		which += fmt.Sprintf("  \"%s\"", l.brief(s.Title))
 	}
 	said := cmp.Or(s.Assigned, line.Reason)
-	switch t := peers[s.Source].trouble; {
+	switch t := peers[s.Source].Trouble; {
 	case line.New:
 		said = "new"
 	case line.Replaces != "":
@@ -170,92 +134,6 @@ func printSubmission(w io.Writer, s *submission.Submission, line *jsonSubmission
 	}
 	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, stamp(s.Changed.Time()), s.State, s.Set, which, l.brief(dropRepeat(said)))
 	return err
-}
-
-// The line of bridge submission ls --json. Fields are absent when unknown.
-type jsonSubmission struct {
-	ID               int64  `json:"id"`
-	Set              string `json:"set"`
-	Server           string `json:"server,omitempty"`
-	Direction        string `json:"direction"`
-	State            string `json:"state"`
-	Record           string `json:"record,omitempty"`
-	SourceIdentifier string `json:"source-identifier,omitempty"`
-	Sequence         string `json:"sequence,omitempty"`
-	Submitter        string `json:"submitter,omitempty"`
-	Email            string `json:"email-address,omitempty"`
-	Title            string `json:"title,omitempty"`
-	Assigned         string `json:"assigned-identifier,omitempty"`
-	// Of one under review: whether its record would be a new one, or which one it
-	// would replace.
-	New       bool      `json:"new,omitempty"`
-	Replaces  string    `json:"replaces,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Recipient string    `json:"notification-recipient,omitempty"`
-	Seq       event.Seq `json:"seq,omitempty"`
-	SHA256    string    `json:"sha256,omitempty"`
-	Length    int64     `json:"length,omitempty"`
-	Created   string    `json:"created"`
-	Changed   string    `json:"changed"`
-	Due       string    `json:"due,omitempty"`
-	Deadline  string    `json:"deadline,omitempty"`
-	Tries     int       `json:"tries,omitempty"`
-	Late      bool      `json:"late,omitempty"`
-	Conflicts int       `json:"conflicts,omitempty"`
-	// Withdrawn: its record was taken back since. Only bridge submission show looks.
-	Withdrawn bool `json:"withdrawn,omitempty"`
-}
-
-func submissionLine(ctx context.Context, h *daemon.Bridge, s *submission.Submission, peers map[event.SourceID]partner) (jsonSubmission, error) {
-	line := jsonSubmission{ID: s.ID, Set: s.Set, Server: daemon.Redact(peers[s.Source].url), Direction: "received", State: s.State.String(), Record: s.Record,
-		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: daemon.Redact(s.Reason), Recipient: daemon.Redact(s.Recipient), Seq: s.Seq, Length: s.Length,
-		Created: s.Created.String(), Changed: s.Changed.String(), Tries: s.Tries, Late: s.Late, Conflicts: s.Conflicts}
-	if s.Seq != 0 {
-		line.Direction = "sent"
-	}
-	if s.Content != [32]byte{} {
-		line.SHA256 = event.SHA256Of(event.HashOf(s.Content))
-	}
-	for _, t := range []struct {
-		at event.Micros
-		to *string
-	}{{s.Due, &line.Due}, {s.Deadline, &line.Deadline}} {
-		if t.at > 0 {
-			*t.to = t.at.String()
-		}
-	}
-	var err error
-	if line.Sequence, line.Submitter, line.Email, err = sourceTexts(s.SourceXML); err != nil {
-		return line, fmt.Errorf("submission %d: %w", s.ID, err)
-	}
-	if s.State == submission.StateProvisional && s.UnderReview() {
-		replaced, err := h.Replaces(ctx, s)
-		if err != nil {
-			return line, err
-		}
-		if line.New = replaced == nil; replaced != nil {
-			line.Replaces = replaced.Record
-		}
-	}
-	return line, nil
-}
-
-// sourceTexts returns what a source element says besides the identifier.
-func sourceTexts(element []byte) (sequence, submitter, email string, err error) {
-	if element == nil {
-		return "", "", "", nil
-	}
-	source, err := sip.ParseSource(element)
-	if err != nil {
-		return "", "", "", fmt.Errorf("its source element cannot be read: %w", err)
-	}
-	if source.Sequence != nil {
-		sequence = *source.Sequence
-	}
-	if source.Submitter != nil {
-		submitter, email = source.Submitter.Name, source.Submitter.EmailAddress
-	}
-	return sequence, submitter, email, nil
 }
 
 func submissionShowCommand() *cobra.Command {
@@ -282,11 +160,11 @@ func submissionShowCommand() *cobra.Command {
 				}
 				return err
 			}
-			peers, err := partners(ctx, b)
+			peers, err := api.Partners(ctx, b)
 			if err != nil {
 				return err
 			}
-			line, err := submissionLine(ctx, b, s, peers)
+			line, err := api.SubmissionOf(ctx, b, s, peers)
 			if err != nil {
 				return err
 			}

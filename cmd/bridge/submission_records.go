@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
@@ -83,7 +84,7 @@ func submissionExportCommand() *cobra.Command {
 // exportSubmissions writes NUMBER.xml for each that has a record, and a line of
 // JSON in submissions.jsonl for each.
 func exportSubmissions(ctx context.Context, h *daemon.Bridge, q submission.Query, review bool, folder string) (n int, err error) {
-	peers, err := partners(ctx, h)
+	peers, err := api.Partners(ctx, h)
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +94,7 @@ func exportSubmissions(ctx context.Context, h *daemon.Bridge, q submission.Query
 	var index bytes.Buffer
 	if err := eachSelected(ctx, h, q, review, 0, func(s *submission.Submission) error {
 		n++
-		line, err := submissionLine(ctx, h, s, peers)
+		line, err := api.SubmissionOf(ctx, h, s, peers)
 		if err != nil {
 			return err
 		}

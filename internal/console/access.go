@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/server"
 )
 
 const (
@@ -51,6 +53,27 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, path string) boo
 		return false
 	}
 	c.askForToken(w, r, "")
+	return false
+}
+
+// admitProgram is admit for a request to the API: it is answered in JSON when it may not go
+// on. What does something must say that its body is JSON, which no form of a web page can.
+func (c *Console) admitProgram(w http.ResponseWriter, r *http.Request) bool {
+	p := server.Problem{Status: http.StatusForbidden}
+	switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); {
+	case c.cross.Check(r) != nil:
+		p.Detail = "Another web site has sent this request, so nothing was done."
+	case c.opt.Token == "" && notLocal(r) != "":
+		p.Detail = notLocal(r)
+	case c.opt.Token != "" && !c.signedIn(r):
+		p.Status, p.Detail = http.StatusUnauthorized, "Send the token, which is in the file that console_token_file names, as Authorization: Bearer TOKEN."
+		w.Header().Set("WWW-Authenticate", `Bearer realm="bridge console"`)
+	case r.Method == http.MethodPost && kind != "application/json":
+		p.Status, p.Detail = http.StatusUnsupportedMediaType, "Send a JSON object, {} at least, with Content-Type: application/json."
+	default:
+		return true
+	}
+	p.Write(w)
 	return false
 }
 

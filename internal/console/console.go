@@ -1,7 +1,7 @@
 // Package console has the pages for the people who run a bridge: what it does, what
 // needs them, and what they can do about it.
 //
-// A Console answers below /console, either on an address of its own or on the public one.
+// A Console answers below /console, and programs below /api/v1 (package api), either on an address of its own or on the public one.
 // Every request passes ServeHTTP: access (access.go), then one page. Pages are templates
 // in assets; none needs a script. What a page shows is read anew from the
 // daemon.Bridge, except for the status, which is a moment old. Links are relative, so
@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/limit"
@@ -63,6 +64,7 @@ type Console struct {
 	bridge *daemon.Bridge
 	log    *slog.Logger
 	mux    *http.ServeMux
+	api    *api.API
 	pages  map[string]*template.Template
 	files  map[string]file // style and script, by name
 	cross  *http.CrossOriginProtection
@@ -100,6 +102,7 @@ func New(o Options) *Console {
 	}
 	c.pages = c.templates()
 	c.mux = c.routes()
+	c.api = api.New(api.Options{Bridge: o.Bridge, Base: o.Base, Status: c.status, Forget: c.forget, Logger: o.Logger})
 	return c
 }
 
@@ -147,6 +150,12 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	if strings.HasPrefix(r.URL.Path, api.Path+"/") {
+		if c.admitProgram(w, r) {
+			c.api.ServeHTTP(w, r)
+		}
+		return
+	}
 	path, ok := strings.CutPrefix(r.URL.Path, Path)
 	switch {
 	case path == "" && ok:

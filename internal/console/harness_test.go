@@ -234,7 +234,13 @@ type answer struct {
 // get asks for a page below the console.
 func (s *site) get(path string) *answer {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.console+path, nil)
+	return s.ask(s.console + path)
+}
+
+// ask asks for a URL.
+func (s *site) ask(url string) *answer {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -6,13 +6,16 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/console"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -68,21 +71,45 @@ func TestLarge(t *testing.T) {
 	}
 	t.Logf("%d events of %d records after %v", set.Events, set.Live, time.Since(began))
 	l := listen(t)
-	server := &http.Server{Handler: console.New(console.Options{Bridge: b, Base: "http://127.0.0.1:9"}), ReadHeaderTimeout: time.Minute}
+	p, err := b.Publisher("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := server.New(server.Options{Documents: p, Log: b.Log, BaseURL: "http://" + l.Addr().String(), Console: console.New(console.Options{Bridge: b, Base: "http://127.0.0.1:9"})})
+	web := &http.Server{Handler: all.Handler(), ReadHeaderTimeout: time.Minute}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	defer func() { _, _ = server.Close(), <-ended }()
+	go func() { ended <- web.Serve(l) }()
+	defer func() { _, _ = web.Close(), <-ended }()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	s := &site{t: t, bridge: b, console: "http://" + l.Addr().String() + console.Path, client: &http.Client{Transport: transport}}
 	middle := rounds * records / 2
-	for _, path := range []string{"/", "/sets", "/sets/main", "/sets/main/events", fmt.Sprintf("/sets/main/events?before=%d", middle), "/sets/main/events?kind=deleted", "/sets/main/records",
+	key := event.Key(name(records / 2))
+	pages := []string{"/", "/sets", "/sets/main", "/sets/main/events", fmt.Sprintf("/sets/main/events?before=%d", middle), "/sets/main/events?kind=deleted", "/sets/main/records",
 		fmt.Sprintf("/sets/main/records?before=%d", middle), "/sets/main/records?q=" + url.QueryEscape(name(records/2)), "/sets/main/records?q=series+00000123", "/sets/main/records?q=nothing+like+that",
-		"/sets/main/records/" + event.Key(name(records/2)), fmt.Sprintf("/sources/%d", source), fmt.Sprintf("/sources/%d/held", source), "/quarantine", "/reviews"} {
+		"/sets/main/records/" + key, fmt.Sprintf("/sources/%d", source), fmt.Sprintf("/sources/%d/held", source), "/quarantine", "/reviews"}
+	for i := range pages {
+		pages[i] = s.console + pages[i]
+	}
+	root := strings.TrimSuffix(s.console, console.Path) + api.Path
+	for _, path := range []string{"/status", "/sources", fmt.Sprintf("/sources/%d", source), fmt.Sprintf("/sources/%d/history", source), fmt.Sprintf("/sources/%d/held", source), "/sets", "/sets/main",
+		"/sets/main/events?limit=1000", fmt.Sprintf("/sets/main/events?cursor=%d", middle), "/events?limit=1000", fmt.Sprintf("/events?cursor=%d", middle), "/events?set=main&kind=deleted", "/sets/main/records?limit=1000",
+		fmt.Sprintf("/sets/main/records?cursor=%d", middle), "/sets/main/records?q=" + url.QueryEscape(name(records/2)), "/sets/main/records?q=series+00000123", "/sets/main/records?q=nothing+like+that",
+		"/sets/main/records/" + key, "/quarantine", "/submissions"} {
+		pages = append(pages, root+path)
+	}
+	public := "http://" + l.Addr().String()
+	for _, path := range []string{"changes.json", "changes.json?limit=1000", fmt.Sprintf("changes.json?after=%d&limit=1000", middle), fmt.Sprintf("changes.json?after=%d", set.Last), ""} {
+		pages = append(pages, public+"/sets/main/"+path)
+	}
+	for _, path := range pages {
 		for _, time0 := range []string{"first", "then"} {
 			start := time.Now()
-			s.page(path)
+			if a := s.ask(path); a.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %s\n%s", path, a.Status, a.body)
+			}
 			took := time.Since(start)
+			path := strings.TrimPrefix(path, public)
 			t.Logf("%8s %s %s", took.Round(100*time.Microsecond), time0, path)
 			if testenv.Soaking() && took > 200*time.Millisecond {
 				t.Errorf("%s took %v, and has 200 ms", path, took)

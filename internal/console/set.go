@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/status"
@@ -226,22 +227,15 @@ func (c *Console) latest(r *http.Request, set string, rows []eventRow) (kept []e
 
 // exact finds a record by its identifier, or by its URL here.
 func (c *Console) exact(r *http.Request, set, text string) (*eventRow, error) {
-	keys := []string{event.Key(text)}
-	name := text[strings.LastIndexByte(text, '/')+1:]
-	if _, ok := event.KeyBitsOf(name); ok {
-		keys = append(keys, name)
+	ev, err := api.FindRecord(r.Context(), c.bridge, set, text)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	for _, key := range keys {
-		ev, err := c.bridge.Log.Record(r.Context(), set, key)
-		switch {
-		case err == nil:
-			row := eventRowOf(ev)
-			return &row, nil
-		case !errors.Is(err, fs.ErrNotExist):
-			return nil, err
-		}
-	}
-	return nil, nil
+	row := eventRowOf(ev)
+	return &row, nil
 }
 
 // recordPage is what the page of a record shows.

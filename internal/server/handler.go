@@ -81,7 +81,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.opt.Callback(rw, withPath(r, path, rw.body), token)
 		return
 	}
-	if s.opt.Console != nil && (path == "/console" || strings.HasPrefix(path, "/console/")) {
+	if s.opt.Console != nil && (path == "/console" || strings.HasPrefix(path, "/console/") || strings.HasPrefix(path, "/api/")) {
 		rw.route = "/console"
 		s.opt.Console.ServeHTTP(rw, withPath(r, path, rw.body))
 		return

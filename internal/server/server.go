@@ -154,7 +154,7 @@ type Options struct {
 	Hubs func(set string) []string
 	// Callback answers WebSub hubs at /websub/{token}, whatever the method; nil is nobody.
 	Callback func(w http.ResponseWriter, r *http.Request, token string)
-	// Console answers /console and all below it, whatever the method; nil when the
+	// Console answers /console and /api and all below them, whatever the method; nil when the
 	// console is elsewhere.
 	Console http.Handler
 	// HasConsole: there is a console, here or elsewhere. Pages show everybody what

@@ -1,0 +1,148 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+)
+
+// Record is a record with its events, as bridge record show --json prints it.
+type Record struct {
+	Set        string `json:"set"`
+	Identifier string `json:"identifier"`
+	Key        string `json:"key"` // of the record in URLs
+	Title      string `json:"title,omitempty"`
+	// State is the kind of its last event, Seq its place, and Observed when it was logged.
+	State    string    `json:"state"`
+	Seq      event.Seq `json:"seq"`
+	Observed string    `json:"observed"`
+	// URL is where it is published, "" when it is deleted, or others serve it.
+	URL string `json:"url,omitempty"`
+	// Sources are those that have it, or had it.
+	Sources []Presence `json:"sources"`
+	// Events are its events, the newest first; with Next there are more.
+	Events []Event `json:"events"`
+	Next   string  `json:"next,omitempty"`
+}
+
+// Presence is what a Source of the set has of a record.
+type Presence struct {
+	ID   event.SourceID `json:"id"`
+	Name string         `json:"name,omitempty"`
+	URL  string         `json:"url"`
+	// Has: it has the record; else it had it, and has taken it back.
+	Has bool `json:"has"`
+}
+
+// FindRecord returns the last event of the record of a set that has an identifier, a key, or a
+// URL here; fs.ErrNotExist when there is none.
+func FindRecord(ctx context.Context, b *daemon.Bridge, set, text string) (*event.Event, error) {
+	ev, err := b.Log.Record(ctx, set, event.Key(text))
+	if errors.Is(err, fs.ErrNotExist) {
+		ev, err = b.Log.Record(ctx, set, text[strings.LastIndexByte(text, '/')+1:])
+	}
+	return ev, err
+}
+
+// RecordOf returns the record of a last event, with at most limit of its events before a Seq;
+// 0 is from the newest, and all of them. base is what published URLs begin with.
+func RecordOf(ctx context.Context, b *daemon.Bridge, base string, ev *event.Event, before event.Seq, limit int) (*Record, error) {
+	set, err := b.Log.Set(ctx, ev.Set)
+	if err != nil {
+		return nil, err
+	}
+	out := &Record{Set: ev.Set, Identifier: ev.Record, Key: event.Key(ev.Record), Title: ev.Title, State: ev.Kind.String(), Seq: ev.Seq, Observed: ev.Observed.String(),
+		Sources: []Presence{}, Events: []Event{}}
+	if ev.Live() && set.Content != event.Reference {
+		out.URL = base + "/sets/" + set.Name + "/records/" + out.Key
+	}
+	sources, err := b.Log.Sources(ctx, ev.Set)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sources {
+		has, err := b.Log.Presence(ctx, sources[i].ID, ev.Record)
+		if err != nil {
+			return nil, err
+		}
+		if has != event.NeverPresent {
+			out.Sources = append(out.Sources, Presence{sources[i].ID, sources[i].Name, daemon.Redact(sources[i].URL), has == event.Present})
+		}
+	}
+	return out, b.Log.EventsOf(ctx, ev.Set, out.Key, before, func(e *event.Event) bool {
+		if limit > 0 && len(out.Events) == limit {
+			out.Next = strconv.FormatInt(int64(out.Events[limit-1].Seq), 10)
+			return false
+		}
+		out.Events = append(out.Events, EventOf(e))
+		return true
+	})
+}
+
+// RecordLine is a record in a list.
+type RecordLine struct {
+	Identifier string    `json:"identifier"`
+	Key        string    `json:"key"`
+	Title      string    `json:"title,omitempty"`
+	State      string    `json:"state"`
+	Seq        event.Seq `json:"seq"`
+	Observed   string    `json:"observed"`
+}
+
+// searchTime bounds how long a request looks through the log. What is further back is
+// looked through with the next.
+const searchTime = 80 * time.Millisecond
+
+// search returns the records of a set whose identifier or title has a text in it, those that
+// changed last first, and where to go on, 0 at the end. An identifier, or a URL here, is found
+// at once; other texts as far back as searchTime allows.
+func search(ctx context.Context, b *daemon.Bridge, set, text string, before event.Seq, limit int) (found []RecordLine, next event.Seq, err error) {
+	found = []RecordLine{}
+	line := func(e *event.Event) RecordLine {
+		return RecordLine{e.Record, event.Key(e.Record), e.Title, e.Kind.String(), e.Seq, e.Observed.String()}
+	}
+	if text != "" && before == 0 {
+		ev, err := FindRecord(ctx, b, set, text)
+		if err == nil {
+			return append(found, line(ev)), 0, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, 0, err
+		}
+	}
+	until, lower, seen := time.Now().Add(searchTime), strings.ToLower(text), map[string]bool{}
+	has := func(s string) bool { return strings.Contains(strings.ToLower(s), lower) }
+	var all []RecordLine
+	looked := 0
+	last, err := b.Log.Back(ctx, set, before, func(e *event.Event) bool {
+		looked++
+		if e.Kind != event.Rejected && !seen[e.Record] && (lower == "" || has(e.Record) || has(e.Title)) {
+			seen[e.Record] = true
+			all = append(all, line(e))
+		}
+		return len(all) < limit && (looked%64 != 0 || time.Now().Before(until))
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	seqs := make([]event.Seq, len(all))
+	for i := range all {
+		seqs[i] = all[i].Seq
+	}
+	latest, err := b.Log.Latest(ctx, set, seqs)
+	for _, one := range all { // the others stand on an earlier page
+		if latest[one.Seq] {
+			found = append(found, one)
+		}
+	}
+	if last <= 1 {
+		last = 0
+	}
+	return found, last, err
+}

@@ -1,0 +1,348 @@
+package console_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
+	"github.com/pmh-bridge/bridge/internal/api/testdata/client"
+	"github.com/pmh-bridge/bridge/internal/console"
+)
+
+// description reads the OpenAPI document.
+func description(t testing.TB) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(api.Description)
+	if err == nil {
+		err = doc.Validate(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// The OpenAPI document has every request that is answered, and no other, and the client in
+// testdata was generated from it.
+func TestAPIDescription(t *testing.T) {
+	t.Parallel()
+	var described []string
+	for path, item := range description(t).Paths.Map() {
+		for method := range item.Operations() {
+			described = append(described, method+" "+api.Path+path)
+		}
+	}
+	slices.Sort(described)
+	if got, want := strings.Join(described, "\n"), strings.Join(api.Routes(), "\n"); got != want {
+		t.Errorf("described are\n%s\nand answered are\n%s", got, want)
+	}
+	generated, err := os.ReadFile("../api/testdata/client/client.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256(api.Description)); !bytes.Contains(generated[:300], []byte(sum)) {
+		t.Errorf("openapi.json has changed, and has the SHA-256 %s: generate internal/api/testdata/client/client.go anew with what its first line names", sum)
+	}
+}
+
+// validated is a transport that holds each answer against the OpenAPI document.
+type validated struct {
+	t      testing.TB
+	router routers.Router
+	next   http.RoundTripper
+	asked  map[string]bool
+}
+
+func (v *validated) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := v.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	_ = resp.Body.Close() // read to its end
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	route, arguments, err := v.router.FindRoute(r)
+	if err != nil {
+		v.t.Errorf("%s %s is not in the document: %v", r.Method, r.URL, err)
+		return resp, nil
+	}
+	v.asked[r.Method+" "+route.Path] = true
+	input := &openapi3filter.ResponseValidationInput{RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: arguments, Route: route}, Status: resp.StatusCode, Header: resp.Header}
+	if err := openapi3filter.ValidateResponse(context.Background(), input.SetBodyBytes(body)); err != nil {
+		v.t.Errorf("%s %s: %s answers what the document does not say: %v\n%.2000s", r.Method, r.URL, resp.Status, err, body)
+	}
+	return resp, nil
+}
+
+// programOf returns a generated client of a site, whose answers are validated.
+func programOf(t testing.TB, s *site, token string) (*client.ClientWithResponses, *validated) {
+	t.Helper()
+	root := strings.TrimSuffix(s.console, console.Path) + api.Path
+	doc := description(t)
+	doc.Servers = openapi3.Servers{{URL: root}}
+	router, err := legacy.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &validated{t, router, s.client.Transport, map[string]bool{}}
+	if v.next == nil {
+		v.next = http.DefaultTransport
+	}
+	c, err := client.NewClientWithResponses(root, client.WithHTTPClient(&http.Client{Transport: v}), client.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		return nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, v
+}
+
+// A client that a generator has made of the document reads everything and does everything, at a
+// bridge with Sources of all sorts; every answer is as the document says.
+func TestAPI(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef-token"
+	s := newSite(t, func(o *console.Options) { o.Token = token })
+	for n := range 3 {
+		s.submit(n, fmt.Sprintf("Tower %d", n))
+	}
+	c, v := programOf(t, s, token)
+	ctx := t.Context()
+	ptr := func(text string) *string { return &text }
+
+	status, err := c.GetStatusWithResponse(ctx)
+	if err != nil || status.JSON200 == nil || len(status.JSON200.Sets) != 6 {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	sources := map[string]client.Source{}
+	one := 1
+	for cursor := ptr(""); cursor != nil; {
+		page, err := c.ListSourcesWithResponse(ctx, &client.ListSourcesParams{Cursor: cursor, Limit: &one})
+		if err != nil || page.JSON200 == nil || len(page.JSON200.Items) != 1 {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		src := page.JSON200.Items[0]
+		sources[src.Set] = src
+		if got, err := c.GetSourceWithResponse(ctx, src.Id); err != nil || got.JSON200 == nil || got.JSON200.Url != src.Url {
+			t.Errorf("Source %d: %+v, %v", src.Id, got, err)
+		}
+		if got, err := c.ListHarvestsWithResponse(ctx, src.Id, &client.ListHarvestsParams{}); err != nil || got.JSON200 == nil {
+			t.Errorf("the harvests of Source %d: %+v, %v", src.Id, got, err)
+		}
+		cursor = page.JSON200.Next
+	}
+	if len(sources) != 6 {
+		t.Fatalf("Sources of %d sets", len(sources))
+	}
+	sets, err := c.ListSetsWithResponse(ctx, &client.ListSetsParams{})
+	if err != nil || sets.JSON200 == nil || len(sets.JSON200.Items) != 6 {
+		t.Fatalf("%+v, %v", sets, err)
+	}
+	seen := 0
+	for _, set := range sets.JSON200.Items {
+		if got, err := c.GetSetWithResponse(ctx, set.Name); err != nil || got.JSON200 == nil {
+			t.Errorf("set %s: %+v, %v", set.Name, got, err)
+		}
+		events, err := c.ListEventsOfSetWithResponse(ctx, set.Name, &client.ListEventsOfSetParams{})
+		if err != nil || events.JSON200 == nil || len(events.JSON200.Items) == 0 && set.Events > 0 {
+			t.Errorf("events of set %s: %+v, %v", set.Name, events, err)
+			continue
+		}
+		seen += len(events.JSON200.Items)
+		records, err := c.ListRecordsWithResponse(ctx, set.Name, &client.ListRecordsParams{})
+		if err != nil || records.JSON200 == nil {
+			t.Errorf("records of set %s: %+v, %v", set.Name, records, err)
+			continue
+		}
+		for _, r := range records.JSON200.Items {
+			got, err := c.GetRecordWithResponse(ctx, set.Name, r.Key, &client.GetRecordParams{Limit: &one})
+			if err != nil || got.JSON200 == nil || got.JSON200.Identifier != r.Identifier || len(got.JSON200.Events) != 1 || len(got.JSON200.Sources) == 0 {
+				t.Errorf("record %s: %+v, %v", r.Key, got, err)
+			}
+			if found, err := c.ListRecordsWithResponse(ctx, set.Name, &client.ListRecordsParams{Q: &r.Identifier}); err != nil || found.JSON200 == nil || len(found.JSON200.Items) != 1 || found.JSON200.Items[0].Key != r.Key {
+				t.Errorf("record %s is not found: %+v, %v", r.Identifier, found, err)
+			}
+		}
+	}
+	logged := 0
+	for cursor, three := ptr("0"), 3; cursor != nil; {
+		page, err := c.ListEventsWithResponse(ctx, &client.ListEventsParams{Cursor: cursor, Limit: &three})
+		if err != nil || page.JSON200 == nil {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		logged += len(page.JSON200.Items)
+		cursor = page.JSON200.Next
+	}
+	if logged != seen || logged == 0 {
+		t.Errorf("%d events page by page, %d by sets", logged, seen)
+	}
+
+	// Act on Sources.
+	held, failing := sources["instruments"], sources["failing"]
+	deletions, err := c.ListHeldWithResponse(ctx, held.Id, &client.ListHeldParams{})
+	if err != nil || deletions.JSON200 == nil || len(deletions.JSON200.Items) == 0 || deletions.JSON200.Items[0].Title == nil {
+		t.Fatalf("%+v, %v", deletions, err)
+	}
+	until := deletions.JSON200.Until
+	for _, x := range []struct {
+		id     int64
+		do     client.ActOnSourceParamsAction
+		body   client.ActOnSourceJSONRequestBody
+		status int
+		said   string
+	}{
+		{failing.Id, "pause", client.Act{Reason: ptr("moves " + evil)}, 200, "is paused"},
+		{failing.Id, "harvest", client.Act{}, 409, "is paused"},
+		{failing.Id, "resume", client.Act{}, 200, "is resumed"},
+		{failing.Id, "reset", client.Act{}, 200, "from the beginning"},
+		{failing.Id, "accept-gap", client.Act{Gap: ptr("another")}, 409, "not the gap"},
+		{failing.Id, "accept-gap", client.Act{}, 400, "gap is missing"},
+		{failing.Id, "forget", client.Act{}, 409, "is configured"},
+		{failing.Id, "eat", client.Act{}, 404, ""},
+		{held.Id, "release", client.Act{}, 400, "since is missing"},
+		{held.Id, "keep", client.Act{}, 200, "kept until a person"},
+		{held.Id, "release", client.Act{Since: &until}, 200, "applied"},
+		{99999, "harvest", client.Act{}, 404, ""},
+	} {
+		got, err := c.ActOnSourceWithResponse(ctx, x.id, x.do, x.body)
+		if err != nil || got.StatusCode() != x.status || !strings.Contains(string(got.Body), x.said) {
+			t.Errorf("%s: %v, %s", x.do, err, got.Body)
+		}
+	}
+
+	// Bad input.
+	bad, err := c.ListQuarantineWithResponse(ctx, &client.ListQuarantineParams{})
+	if err != nil || bad.JSON200 == nil || len(bad.JSON200.Items) == 0 {
+		t.Fatalf("%+v, %v", bad, err)
+	}
+	first := bad.JSON200.Items[0]
+	input, err := c.GetInputWithResponse(ctx, first.Id)
+	if err != nil || len(input.Body) == 0 || input.HTTPResponse.Header.Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("%+v, %v", input, err)
+	}
+	if got, err := c.GetQuarantinedWithResponse(ctx, first.Id); err != nil || got.JSON200 == nil || got.JSON200.Rule != first.Rule {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := c.ActOnInputWithResponse(ctx, first.Id, "discard", client.Input{First: "then"}); err != nil || got.StatusCode() != 409 {
+		t.Errorf("another input: %s, %v", got.Body, err)
+	}
+	if got, err := c.ActOnInputWithResponse(ctx, first.Id, "discard", client.Input{First: first.First.Format("2006-01-02T15:04:05.000000Z")}); err != nil || got.JSON200 == nil {
+		t.Errorf("discard: %s, %v", got.Body, err)
+	}
+	if got, err := c.GetQuarantinedWithResponse(ctx, first.Id); err != nil || got.StatusCode() != 404 {
+		t.Errorf("it is still there: %s, %v", got.Body, err)
+	}
+
+	// Submissions.
+	review := true
+	waiting, err := c.ListSubmissionsWithResponse(ctx, &client.ListSubmissionsParams{Review: &review})
+	if err != nil || waiting.JSON200 == nil || len(waiting.JSON200.Items) != 3 {
+		t.Fatalf("%+v, %v", waiting, err)
+	}
+	for i, sub := range waiting.JSON200.Items {
+		if got, err := c.GetSubmissionWithResponse(ctx, sub.Id); err != nil || got.JSON200 == nil || got.JSON200.Set != "deposits" {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if got, err := c.GetSubmittedRecordWithResponse(ctx, sub.Id); err != nil || !strings.Contains(string(got.Body), "Tower") {
+			t.Errorf("%s, %v", got.Body, err)
+		}
+		verb := []client.DecideSubmissionParamsVerb{"accept", "reject", "accept"}[i]
+		if got, err := c.DecideSubmissionWithResponse(ctx, sub.Id, verb, client.Verdict{}); err != nil || got.JSON200 == nil && (verb == "accept" || got.StatusCode() != 409) {
+			t.Errorf("%s: %s, %v", verb, got.Body, err)
+		}
+	}
+	if got, err := c.ReloadWithResponse(ctx, client.Nothing{}); err != nil || got.JSON200 == nil || got.JSON200.Said != "nothing has changed" {
+		t.Errorf("reload: %s, %v", got.Body, err)
+	}
+	if got, err := c.GetDescriptionWithResponse(ctx); err != nil || got.JSON200 == nil {
+		t.Errorf("%s, %v", got.Body, err)
+	}
+	for _, bad := range []string{"x", "-1"} {
+		if got, err := c.ListEventsWithResponse(ctx, &client.ListEventsParams{Cursor: &bad}); err != nil || got.StatusCode() != 400 {
+			t.Errorf("cursor %s: %s, %v", bad, got.Body, err)
+		}
+	}
+	for _, route := range api.Routes() {
+		if method, path, _ := strings.Cut(route, " "); !v.asked[method+" "+strings.TrimPrefix(path, api.Path)] {
+			t.Errorf("the test does not ask %s", route)
+		}
+	}
+}
+
+// Nobody gets anything, or does anything, without the token; and at a console without one, no
+// web page and nobody behind a proxy does.
+func TestAPIAccess(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef-token"
+	open, locked := newSite(t), newSite(t, func(o *console.Options) { o.Token = token })
+	for name, c := range map[string]struct {
+		site   *site
+		method string
+		path   string
+		header []string
+		status int
+	}{
+		"read":                       {open, "GET", "/status", nil, 200},
+		"act":                        {open, "POST", "/reload", []string{"Content-Type", "application/json; charset=utf-8"}, 200},
+		"a form":                     {open, "POST", "/reload", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
+		"nothing said":               {open, "POST", "/reload", nil, 415},
+		"another site":               {open, "POST", "/reload", []string{"Content-Type", "application/json", "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, 403},
+		"a proxy":                    {open, "GET", "/status", []string{"X-Forwarded-For", "192.0.2.1"}, 403},
+		"another host":               {open, "GET", "/status", []string{"Host", "evil.example"}, 403},
+		"no token":                   {locked, "GET", "/status", nil, 401},
+		"no token for the document":  {locked, "GET", "/openapi.json", nil, 401},
+		"no token for nothing":       {locked, "GET", "/nothing", nil, 401},
+		"a wrong token":              {locked, "GET", "/status", []string{"Authorization", "Bearer wrong"}, 401},
+		"no token to act":            {locked, "POST", "/reload", []string{"Content-Type", "application/json"}, 401},
+		"the token":                  {locked, "GET", "/status", []string{"Authorization", "Bearer " + token}, 200},
+		"the token, and another way": {locked, "DELETE", "/status", []string{"Authorization", "Bearer " + token}, 405},
+		"the token, and nothing":     {locked, "GET", "/nothing", []string{"Authorization", "Bearer " + token}, 404},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, strings.TrimSuffix(c.site.console, console.Path)+api.Path+c.path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(c.header); i += 2 {
+			if req.Header.Set(c.header[i], c.header[i+1]); c.header[i] == "Host" {
+				req.Host = c.header[i+1]
+			}
+		}
+		a := c.site.do(req)
+		var p struct {
+			Status int
+			Detail string
+		}
+		if a.StatusCode != c.status || a.StatusCode != 200 && (json.Unmarshal([]byte(a.body), &p) != nil || p.Status != c.status || p.Detail == "" || a.Header.Get("Content-Type") != "application/problem+json") {
+			t.Errorf("%s: %s\n%s", name, a.Status, a.body)
+		}
+	}
+	a := open.ask(strings.TrimSuffix(open.console, console.Path) + api.Path + "/sets/hostile/records/" + event.Key(evilLink))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.Request.URL.String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if req.Header.Set("If-None-Match", a.Header.Get("Etag")); a.StatusCode != 200 || open.do(req).StatusCode != http.StatusNotModified {
+		t.Errorf("the same again: %s", a.Status)
+	}
+}

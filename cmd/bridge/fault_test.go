@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,8 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
@@ -270,6 +273,54 @@ func TestHangupWhileStarting(t *testing.T) {
 	if _, err := c.stderr.expect(regexp.MustCompile(`the configuration was read again: nothing has changed`)); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestEndWhileStarting: an end that is asked for while bridge serve starts, or when it has
+// just said that it serves, is no failure, and nothing tells of one.
+func TestEndWhileStarting(t *testing.T) {
+	t.Parallel()
+	const text = "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\nhub = \"http://127.0.0.1:9/\"\n[[set.source]]\nurl = \"http://127.0.0.1:9/feed.atom\"\n"
+	f := newFolder(t, text)
+	for n := range 4 { // of all that it writes
+		c, err := config.Load(filepath.Join(f.path, "bridge.toml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		said := &endingWriter{left: n, end: end}
+		_, _ = said.Write(nil) // as the first of all, so that 0 ends it before it begins
+		var log bytes.Buffer
+		o := daemon.Options{Command: "bridge serve", Logger: daemon.NewLogger(&log, slog.LevelInfo, false)}
+		defer time.AfterFunc(patience, end).Stop()
+		if err := serve(ctx, c, nil, o, said); err != nil || strings.Contains(log.String(), "canceled") || strings.Contains(log.String(), "ERROR") {
+			t.Errorf("ended after %d writes: %v\n%s", n, err, log.String())
+		}
+		end()
+	}
+	for range 5 {
+		c := f.start("serve")
+		if _, err := c.stdout.expect(servingLine); err != nil {
+			t.Fatal(err)
+		}
+		f.end(c, syscall.SIGTERM)
+		if said := c.stderr.String(); strings.Contains(said, "ERROR") || strings.Contains(said, "canceled") {
+			t.Errorf("its log: %s", said)
+		}
+	}
+	f.run(exitDone, "verify")
+}
+
+// endingWriter is an output that asks for the end after so many writes.
+type endingWriter struct {
+	left int
+	end  func()
+}
+
+func (w *endingWriter) Write(b []byte) (int, error) {
+	if w.left--; w.left < 0 {
+		w.end()
+	}
+	return len(b), nil
 }
 
 // TestTerminateGateway ends a gateway with SIGTERM while 32 requests wait for an

@@ -58,7 +58,7 @@ func serveCommand() *cobra.Command {
 	return cmd
 }
 
-// serve harvests and publishes until ctx ends.
+// serve harvests and publishes until ctx ends, which is no error, even while it starts.
 func serve(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o daemon.Options, out io.Writer) error {
 	if !anySource(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
@@ -66,22 +66,22 @@ func serve(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o da
 	// The data folder first: who holds it matters more than who has the port.
 	h, err := openBridge(ctx, c, o)
 	if err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return errors.Join(fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err), h.Close())
 	}
 	if err := h.ListenMail(ctx); err != nil {
-		return errors.Join(err, listener.Close(), h.Close())
+		return errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
 	}
 	if err := openConsole(ctx, h, h.Base(listener), out, o.Logger); err != nil {
-		return errors.Join(err, listener.Close(), h.Close())
+		return errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
 	}
 	end := reloadOnHangup(ctx, h, hangups)
 	if err := printServing(ctx, out, h, h.Base(listener), listener.Addr()); err != nil {
 		end()
-		return errors.Join(err, listener.Close(), h.Close())
+		return errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
 	}
 	err = h.Serve(ctx, listener, nil)
 	end()

@@ -261,7 +261,7 @@ func failureText(s *status.Source) string {
 
 // withoutURL leaves out of an error the URL that its line has already.
 func withoutURL(text, url string) string {
-	return strings.NewReplacer("Get \""+url+"\": ", "", "Post \""+url+"\": ", "", " at "+url+": ", ": ", url+": ", "", url+":", "").Replace(text)
+	return strings.NewReplacer("Get \""+url+"\": ", "", "Post \""+url+"\": ", "", " at "+url+": ", ": ", url+": ", "", url+"?***: ", "", url+":", "").Replace(text)
 }
 
 // printSet prints the numbers of a set: in a line, or with all that there is of it.

@@ -134,7 +134,7 @@ func (t table) console(c *Config) {
 	case err != nil: // which is reported
 	case !loopback && c.ConsoleToken.text == "":
 		t.report("console_listen", "%s can be reached from other machines, and whoever reaches the console without a token may do everything; write console_token_file as well", c.ConsoleListen)
-	case c.ConsoleListen == c.Listen:
+	case c.ConsoleListen == c.Listen && !strings.HasSuffix(c.Listen, ":0"): // with port 0 they are any two
 		t.report("console_listen", "is the same as listen; leave it out, and with console_token_file the console is at /console there")
 	}
 }

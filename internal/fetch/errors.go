@@ -86,11 +86,24 @@ func (e *Error) Error() string {
 	if e.Attempts > 1 {
 		b.WriteString("tried " + strconv.Itoa(e.Attempts) + " times: ")
 	}
-	b.WriteString(e.Err.Error())
+	b.WriteString(e.reason())
 	if advice := e.advice(); advice != "" {
 		b.WriteString("; " + advice)
 	}
 	return b.String()
+}
+
+// reason says what happened, in words where those of the network say little.
+func (e *Error) reason() string {
+	var timeout net.Error
+	switch {
+	case e.body:
+	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF):
+		return "the server closed the connection without an answer"
+	case errors.As(e.Err, &timeout) && timeout.Timeout() && strings.Contains(e.Err.Error(), "awaiting response headers"):
+		return "the server did not begin to answer in time (header_timeout)"
+	}
+	return e.Err.Error()
 }
 
 // Unwrap returns the reason.

@@ -178,8 +178,8 @@ func (l *GatedListener) Accept() (net.Conn, error) {
 		if err != nil || !l.shut.Load() {
 			return c, err
 		}
+		l.refused.Add(1) // before the other side can notice
 		_ = c.Close()
-		l.refused.Add(1)
 	}
 }
 

@@ -14,6 +14,9 @@ const (
 	DefaultChanges = 100
 	// MostChanges is how many one may be made of.
 	MostChanges = 1000
+	// changesBytes is how much a page says, in bytes, before it ends. An event may say as
+	// much as event.MaxSaid, and whoever reads a page slowly has it kept in memory.
+	changesBytes = 1 << 20
 	// changesVersion changes whenever the bytes of a page do for the same events.
 	changesVersion = 1
 )
@@ -45,20 +48,22 @@ func ChangesURL(base string, set *event.Set, after event.Seq, limit int) string 
 }
 
 // Changes reads a page of at most limit events after a place. Events that are not published
-// count, so that a page may have fewer changes than limit, or none, and not be complete.
+// count, and a page ends early where they say much, so that it may have fewer changes than
+// limit, or none, and not be complete.
 func Changes(ctx context.Context, log Log, base string, set *event.Set, after event.Seq, limit int) (*ChangePage, error) {
 	page := &ChangePage{Set: set.Name, Feed: set.Feed, Changes: []translate.Change{}, After: after, Complete: true}
 	if after < set.Last {
-		encoder, read := translate.NewChangeEncoder(base, set.Name, set.Content), 0
+		encoder, read, said := translate.NewChangeEncoder(base, set.Name, set.Content), 0, 0
 		for e, err := range log.Events(ctx, set.Name, event.Range{After: after, Upto: set.Last}) {
 			if err != nil {
 				return nil, err
 			}
 			if c, ok := encoder.Change(e); ok {
 				page.Changes = append(page.Changes, c)
+				said += saidBy(&c)
 			}
 			page.After = e.Seq
-			if read++; read == limit {
+			if read++; read == limit || said >= changesBytes {
 				break
 			}
 		}
@@ -68,4 +73,19 @@ func Changes(ctx context.Context, log Log, base string, set *event.Set, after ev
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q %q %d %d %d %t", changesVersion, base, set.Name, set.Feed, after, limit, page.After, page.Complete))
 	page.tag = fmt.Sprintf(`"%x"`, sum[:16])
 	return page, nil
+}
+
+// saidBy is about how many bytes a change has as JSON.
+func saidBy(c *translate.Change) int {
+	n := len(c.Identifier) + len(c.Title)
+	add := func(l *translate.ChangeLink) {
+		n += len(l.URL) + len(l.Type) + len(l.Language) + len(l.Profile) + len(l.Hash) + len(l.Encoding)
+	}
+	if c.Via != nil {
+		add(c.Via)
+	}
+	for i := range c.Representations {
+		add(&c.Representations[i])
+	}
+	return n
 }

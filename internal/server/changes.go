@@ -49,6 +49,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 	p.Title = http.StatusText(p.Status)
 	body := encodeLine(p)
 	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-cache") // 404 and 410 may be kept otherwise
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // a client that has gone needs none

@@ -89,7 +89,7 @@ func TestChanges(t *testing.T) {
 		r := h.get(path).want(t, want)
 		if want == 400 || want == 410 {
 			var p server.Problem
-			if err := json.Unmarshal([]byte(r.body), &p); err != nil || p.Status != want || p.Detail == "" || (want == 410) != (p.Restart != "") {
+			if err := json.Unmarshal([]byte(r.field(t, "Cache-Control", "no-cache").body), &p); err != nil || p.Status != want || p.Detail == "" || (want == 410) != (p.Restart != "") {
 				t.Errorf("%s: %s", path, r.field(t, "Content-Type", "application/problem+json").body)
 			}
 			if want == 410 {

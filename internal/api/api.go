@@ -515,6 +515,14 @@ func (a *API) events(r *http.Request) (any, error) {
 	if !slices.Contains(kinds, kind) {
 		return nil, badRequest("kind: %.50q is none: write created, updated, deleted or rejected", kind)
 	}
+	if cursor > 0 {
+		switch lost, err := a.Bridge.Log.Forgotten(ctx, event.Seq(cursor)); {
+		case err != nil:
+			return nil, err
+		case lost:
+			return nil, &refusedError{http.StatusGone, fmt.Sprintf("cursor: %d is no place of this log, which has lost events that you may have seen, or was made anew: read it from the beginning, without a cursor", cursor)}
+		}
+	}
 	until, looked := time.Now().Add(searchTime), 0
 	for ev, err := range a.Bridge.Log.Events(ctx, set, event.Range{After: event.Seq(cursor), Upto: math.MaxInt64}) {
 		if err != nil {

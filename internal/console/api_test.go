@@ -278,6 +278,11 @@ func TestAPI(t *testing.T) {
 	if got, err := c.GetDescriptionWithResponse(ctx); err != nil || got.JSON200 == nil {
 		t.Errorf("%s, %v", got.Body, err)
 	}
+	for _, lost := range []string{"1000000", "9223372036854775806"} {
+		if got, err := c.ListEventsWithResponse(ctx, &client.ListEventsParams{Cursor: &lost}); err != nil || got.StatusCode() != 410 || !strings.Contains(string(got.Body), "from the beginning") {
+			t.Errorf("cursor %s, which this log has never given out: %s, %v", lost, got.Body, err)
+		}
+	}
 	for _, bad := range []string{"x", "-1"} {
 		if got, err := c.ListEventsWithResponse(ctx, &client.ListEventsParams{Cursor: &bad}); err != nil || got.StatusCode() != 400 {
 			t.Errorf("cursor %s: %s, %v", bad, got.Body, err)

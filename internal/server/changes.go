@@ -31,7 +31,7 @@ const (
 	streamAlive = 15 * time.Second
 	// streamRetry is how long a client waits before it comes back, in milliseconds.
 	streamRetry = 5000
-	// streams are how many may be open, and streamsPerAddress those of one client.
+	// streams are how many may be open at most, and streamsPerAddress those of one client.
 	streams, streamsPerAddress = 512, 64
 )
 

@@ -259,6 +259,30 @@ func TestStreamsEnd(t *testing.T) {
 	}
 }
 
+// Streams leave connections to everybody else, however few there may be.
+func TestStreamsLeaveConnections(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, "", func(o *server.Options) { o.Limits.Connections = 8 }).set("maps", "Maps", event.Redirect)
+	h.unstored("maps", "urn:a", rep{"text/xml", "a"})
+	ctx, stop := context.WithCancel(t.Context())
+	const most = 2 // of one address, of four in all
+	opened, ended := make(chan struct{}), make(chan struct{})
+	for range most {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			_ = h.stream(ctx, h.base+"/sets/maps/changes/stream", "", func(int64, *translate.Change) bool { opened <- struct{}{}; return true }) // stop ends it
+		}()
+	}
+	for range most {
+		<-opened
+	}
+	h.ask(http.MethodHead, h.base+"/sets/maps/changes/stream").want(t, http.StatusServiceUnavailable)
+	stop()
+	for range most {
+		<-ended
+	}
+}
+
 // hooked calls a function before it reads events.
 type hooked struct {
 	server.Log

@@ -235,8 +235,9 @@ func New(o Options) *Server {
 	}
 	s.draining, s.startDraining = context.WithCancel(context.Background())
 	s.ending, s.endStreams = context.WithCancel(context.Background())
-	s.streams = newRequestLimiter(streamsPerAddress)
-	s.streams.all = streams
+	all := min(streams, o.Limits.Connections/2) // the rest is for everybody else
+	s.streams = newRequestLimiter(min(streamsPerAddress, all/2))
+	s.streams.all = all
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.compressors.New = func() any { return publish.NewCompressor() }
 	s.echo = s.routes()

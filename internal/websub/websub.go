@@ -147,7 +147,8 @@ func ReadVerification(query url.Values) (*Verification, error) {
 	if v.Challenge == "" || len(v.Challenge) > challengeBytes || v.Topic == "" {
 		return nil, ErrVerification
 	}
-	if lease := query.Get("hub.lease_seconds"); lease != "" {
+	// In an unsubscription it may be there, and is to be ignored.
+	if lease := query.Get("hub.lease_seconds"); lease != "" && v.Mode == Subscribe {
 		seconds, err := strconv.ParseInt(lease, 10, 64)
 		if err != nil || seconds < 1 {
 			return nil, ErrVerification

@@ -132,6 +132,7 @@ func TestReadVerification(t *testing.T) {
 		"hub.mode=subscribe&hub.topic=t&hub.challenge=c":                              {Mode: "subscribe", Topic: "t", Challenge: "c"},
 		"hub.mode=subscribe&hub.topic=t&hub.challenge=c&hub.lease_seconds=9999999999": {Mode: "subscribe", Topic: "t", Challenge: "c", Lease: 366 * 24 * time.Hour},
 		"hub.mode=unsubscribe&hub.topic=t&hub.challenge=c":                            {Mode: "unsubscribe", Topic: "t", Challenge: "c"},
+		"hub.mode=unsubscribe&hub.topic=t&hub.challenge=c&hub.lease_seconds=0":        {Mode: "unsubscribe", Topic: "t", Challenge: "c"}, // it is to be ignored
 		"hub.mode=denied&hub.topic=t&hub.reason=no":                                   {Mode: "denied", Topic: "t", Reason: "no"},
 		"hub.mode=subscribe&hub.topic=t":                                              nil,
 		"hub.mode=subscribe&hub.challenge=c":                                          nil,

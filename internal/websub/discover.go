@@ -23,6 +23,9 @@ type Links struct {
 // MaxHubs is how many hubs of a topic count.
 const MaxHubs = 3
 
+// maxURL caps the URL of a hub or topic, in bytes: it is stored, shown and sent.
+const maxURL = 8 << 10
+
 // readBytes is how much of a document is looked at: links stand at its beginning.
 const readBytes = 256 << 10
 
@@ -60,13 +63,16 @@ func Discover(ctx context.Context, client *http.Client, topic string) (Links, er
 }
 
 // Add takes in a link of a document at a URL, if it is one of rel hub or self that can be
-// asked: of http or https, and without a login.
+// asked: of http or https, without a login, and not too long.
 func (l *Links) Add(rel, href string, at *url.URL) {
 	u, err := at.Parse(strings.TrimSpace(href))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
 		return
 	}
 	u.Fragment = ""
+	if len(u.String()) > maxURL {
+		return
+	}
 	for word := range strings.FieldsSeq(strings.ToLower(rel)) {
 		switch {
 		case word == "hub" && len(l.Hubs) < MaxHubs && !slices.Contains(l.Hubs, u.String()):

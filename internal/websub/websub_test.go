@@ -43,6 +43,7 @@ func TestDiscover(t *testing.T) {
 		"none":                     {nil, `<feed/>`, nil, ""},
 		"no document":              {nil, "\x00\xff<<<", nil, ""},
 		"no hub that can be asked": {[]string{`<ftp://hub.example/>; rel=hub, <javascript:x>; rel=hub, <https://u:p@hub.example/>; rel=hub, <https://>; rel=hub, <`, `<a`, `<b>; rel="hub`}, "", nil, ""},
+		"too long":                 {[]string{`<https://hub.example/?` + strings.Repeat("a", 9000) + `>; rel="hub"`}, `<feed><link rel="hub" href="https://hub.example/"/><link rel="self" href="/` + strings.Repeat("a", 9000) + `"/></feed>`, []string{hub}, ""},
 		"many":                     {nil, "<feed>" + strings.Repeat(`<link rel="hub" href="https://hub.example/"/>`, 9) + `<link rel="hub" href="https://2.example/"/><link rel="hub" href="https://3.example/"/><link rel="hub" href="https://4.example/"/></feed>`, []string{hub, "https://2.example/", "https://3.example/"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -92,12 +92,15 @@ func (src *Source) advertised(ctx context.Context, url string) (links websub.Lin
 			continue
 		}
 		links.Add(resourcesync.RelSelf, e.Loc, resp.Request.URL)
+		if links.Self == "" { // there is nothing to subscribe to
+			continue
+		}
 		for i := range e.Links {
 			if e.Links[i].Rel == resourcesync.RelHub {
 				links.Add(resourcesync.RelHub, e.Links[i].Href, resp.Request.URL)
 			}
 		}
-		if len(links.Hubs) == 0 && links.Self != "" { // then the channel itself names them
+		if len(links.Hubs) == 0 { // then the channel itself names them
 			return websub.Discover(ctx, src.Client, links.Self)
 		}
 		return links, nil

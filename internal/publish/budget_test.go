@@ -186,6 +186,29 @@ func TestOpenDocumentsHaveAnAge(t *testing.T) {
 	}
 }
 
+// A Change Notification of a large set is small, and made anew at once: a push must not wait
+// until the set's large documents may be.
+func TestNotificationOfALargeSetHasNoAge(t *testing.T) {
+	const large = 3000
+	l := newLog().make("large", event.Mirror, 10_000)
+	l.many("large", large)
+	now := time.Unix(1_800_000_000, 0)
+	p := newPublisher(t, l)
+	p.opts.Now = func() time.Time { return now }
+	p.opts.MinAge = time.Second
+	p.opts.Hubs = func(string) []string { return []string{"https://hub.example/"} }
+	_, before := get(t, p, "/sets/large/change-notification.xml", false)
+	l.many("large", 1)
+	now = now.Add(time.Second)
+	topics, err := p.Topics(t.Context(), "large")
+	if err != nil || topics[0].Stale {
+		t.Errorf("%+v, %v", topics, err)
+	}
+	if _, meta := get(t, p, "/sets/large/change-notification.xml", false); meta.ETag == before.ETag {
+		t.Error("the notification was not made anew")
+	}
+}
+
 // D115: after a restored backup, or with a folder made anew, other events have the
 // same Seqs: no tag and no file of the cache is that of the old ones.
 func TestTagsOfAnotherHistory(t *testing.T) {

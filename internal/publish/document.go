@@ -300,7 +300,7 @@ func (p *Publisher) recent(it *Item) (Item, bool) {
 	}
 	entries := last.it.Entries
 	if entries < 0 { // not known before it is made
-		entries = int(last.it.Set.Live)
+		entries = int(min(last.it.Set.Live, int64(last.it.Events.Upto-last.it.Events.After)))
 	}
 	age := p.opts.Now().Sub(last.at)
 	return last.it, age >= 0 && age < time.Duration(entries/1000)*p.opts.MinAge

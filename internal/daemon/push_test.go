@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -515,4 +516,44 @@ func TestHubDocuments(t *testing.T) {
 			t.Errorf("%s is not what it was", name)
 		}
 	}
+}
+
+// feedAt serves an RSS feed that names a hub.
+func feedAt(t *testing.T, hub *testserver.Hub, asked func(r *http.Request)) *httptest.Server {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked(r)
+		fmt.Fprintf(w, `<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>t</title><atom:link rel="hub" href="%s"/></channel></rss>`, hub.URL)
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestPushBesideReload: a push whose harvest a reload ends has the Source harvested again.
+func TestPushBesideReload(t *testing.T) {
+	t.Parallel()
+	hub := testserver.NewHub(t)
+	var slow atomic.Bool
+	asked := make(chan struct{}, 99)
+	server := feedAt(t, hub, func(r *http.Request) {
+		if slow.Load() {
+			asked <- struct{}{}
+			<-r.Context().Done()
+		}
+	})
+	source := fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\npush = true\n", server.URL)
+	b := newPushed(t, "", source)
+	soon(t, "it is subscribed, and harvested", func() bool {
+		return b.push().State == status.PushSubscribed && len(hub.Subscriptions()) == 1 && b.main().Sources[0].Last != nil
+	})
+	was := b.main().Sources[0].Last.Started
+	slow.Store(true)
+	s := hub.Subscriptions()[0]
+	if got := testserver.Push(s.Callback, s.Secret, nil, hub.URL, s.Topic); got != http.StatusAccepted {
+		t.Fatal(got)
+	}
+	<-asked
+	slow.Store(false)
+	b.write("", source+"overlap = \"2h\"\n")
+	b.reload()
+	soon(t, "what was pushed is harvested", func() bool { return b.main().Sources[0].Last.Started.After(was) })
 }

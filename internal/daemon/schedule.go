@@ -69,8 +69,10 @@ func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Du
 		report, err = b.harvest.Run(ctx, &s.Source, o)
 		return err
 	})
-	if running.Err() == nil && ctx.Err() != nil {
+	if ctx.Err() != nil { // a reload ends it as well
 		b.pushAgain(s.ID)
+	}
+	if running.Err() == nil && ctx.Err() != nil {
 		return report, errInterrupted
 	}
 	if ctx.Err() != nil || s.Kind == harvest.SIP {

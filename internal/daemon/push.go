@@ -139,18 +139,18 @@ func (b *Bridge) subscribeRound(ctx context.Context) time.Duration {
 			row = new(*row)
 			row.Unwanted, row.Due, row.Failures = true, now, 0
 		}
-		// A clock that has gone back, and an address of ours that has changed, wait for no time
-		// of before.
-		if row.Due <= now || row.Asked > now || row.Hub == "" && row.Base != b.base {
+		// A clock that has gone back, and an address of ours or the Source's that has changed,
+		// wait for no time of before.
+		if row.Due <= now || row.Asked > now || row.Hub == "" && src != nil && (row.Base != b.base || row.Topic != src.URL) {
 			due = append(due, row)
 		} else {
 			next = min(next, row.Due.Time().Sub(now.Time()))
 		}
 	}
 	b.push.mu.Unlock()
-	for id := range wanted {
+	for id, src := range wanted {
 		if !asking[id] {
-			due = append(due, &eventlog.Subscription{Token: rand.Text(), Source: id, Base: b.base, Due: now})
+			due = append(due, &eventlog.Subscription{Token: rand.Text(), Source: id, Base: b.base, Topic: src.URL, Due: now})
 		}
 	}
 	if len(due) == 0 {
@@ -179,6 +179,10 @@ func (b *Bridge) doDue(ctx context.Context, row eventlog.Subscription, src *Sour
 		case row.Unwanted:
 			b.endSubscription(ctx, row)
 		case row.Hub == "":
+			if row.Topic != src.URL {
+				row.Failures = 0
+			}
+			row.Asked, row.Base, row.Topic = event.MicrosOf(b.now()), b.base, src.URL // also if it fails
 			b.findHubs(ctx, row, src)
 		default:
 			b.askHub(ctx, row, src)
@@ -289,8 +293,6 @@ func (b *Bridge) findHubs(ctx context.Context, row eventlog.Subscription, src *S
 	asked := src.Source
 	kind, err := b.Log.SourceKind(ctx, src.ID) // which may have been detected since serve began
 	asked.Kind = cmp.Or(asked.Kind, kind)
-	now := event.MicrosOf(b.now())
-	row.Asked, row.Base = now, b.base
 	if err == nil && asked.Kind == "" { // its first harvest will find that out
 		b.push.change.Lock()
 		defer b.push.change.Unlock()
@@ -321,6 +323,7 @@ func (b *Bridge) findHubs(ctx context.Context, row eventlog.Subscription, src *S
 		row.Due, row.Error, row.Failures = event.MicrosOf(b.now().Add(jittered(discoverEach))), "", 0
 	}
 	have := map[[2]string]bool{}
+	now := event.MicrosOf(b.now())
 	b.push.mu.Lock()
 	var changed []eventlog.Subscription
 	for _, r := range b.push.rows {
@@ -642,7 +645,7 @@ func (b *Bridge) pushStatus(ctx context.Context) (map[event.SourceID][]status.Pu
 		case row.Hub == "" && row.Error == "":
 			continue // its subscriptions say all
 		case row.Hub == "":
-			p.State = status.PushNone
+			p.State, p.Topic = status.PushNone, ""
 		case row.Until > event.MicrosOf(b.now()):
 			p.State = status.PushSubscribed
 		case row.Error != "":

@@ -557,3 +557,18 @@ func TestPushBesideReload(t *testing.T) {
 	b.reload()
 	soon(t, "what was pushed is harvested", func() bool { return b.main().Sources[0].Last.Started.After(was) })
 }
+
+// TestPushOfAnotherURL: a Source that gets another URL is asked for its hubs at once.
+func TestPushOfAnotherURL(t *testing.T) {
+	t.Parallel()
+	first, second := testserver.NewHub(t), testserver.NewHub(t)
+	was, is := feedAt(t, first, func(*http.Request) {}), feedAt(t, second, func(*http.Request) {})
+	source := "kind = \"feed\"\nname = \"news\"\nurl = %q\nevery = \"6h\"\npush = true\n"
+	b := newPushed(t, "", fmt.Sprintf(source, was.URL))
+	soon(t, "it is subscribed", func() bool { return b.push().State == status.PushSubscribed })
+	b.write("", fmt.Sprintf(source, is.URL))
+	b.reload()
+	soon(t, "it is subscribed at the other hub, and not at the first", func() bool {
+		return len(second.Subscriptions()) == 1 && len(first.Subscriptions()) == 0
+	})
+}

@@ -122,7 +122,8 @@ type Subscription struct {
 	Token  string
 	Source event.SourceID // which may be gone
 	Base   string         // our base URL, which the callback begins with
-	// Hub and Topic are "" in the row that says when the Source is asked for its hubs.
+	// Hub is "" in the row that says when the Source is asked for its hubs. Its Topic is the
+	// URL that was asked last.
 	Hub, Topic string
 	// Secret is the key of the signatures of what the hub sends.
 	Secret   string

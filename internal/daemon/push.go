@@ -412,13 +412,17 @@ func (b *Bridge) endSubscription(ctx context.Context, row eventlog.Subscription)
 	}
 }
 
-// ask sends a request to a hub. Public hubs are reached, and those at the Source's own host;
-// a Source's login goes to none.
+// ask sends a request to a hub. Public hubs are reached, and those at the Source's own host,
+// where ca_file counts; a Source's login goes to none.
 func (b *Bridge) ask(ctx context.Context, mode string, row *eventlog.Subscription, src *Source) error {
 	reach := fetch.Reach{Allowed: b.Config().AllowHosts, SafePorts: true}
 	switch {
 	case src != nil:
-		reach.Typed = []string{cmp.Or(src.settings.source.Origin, src.URL)}
+		var err error
+		reach.Origin = cmp.Or(src.settings.source.Origin, src.URL)
+		if reach.Roots, err = authorities(src.settings.source.CA); err != nil {
+			return err
+		}
 	default: // a former Source's was typed too
 		reach.Typed = b.formerURL(ctx, row.Source)
 	}

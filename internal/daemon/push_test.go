@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"bytes"
 	"context"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
@@ -571,4 +572,32 @@ func TestPushOfAnotherURL(t *testing.T) {
 	soon(t, "it is subscribed at the other hub, and not at the first", func() bool {
 		return len(second.Subscriptions()) == 1 && len(first.Subscriptions()) == 0
 	})
+}
+
+// TestHubOfOwnAuthority: a hub at the Source's own host and port is believed by what the
+// Source's ca_file has.
+func TestHubOfOwnAuthority(t *testing.T) {
+	t.Parallel()
+	hub := testserver.NewHub(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hub", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" || r.Header.Get("X-Api-Key") != "" {
+			t.Error("the hub gets what is for the Source")
+		}
+		hub.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>t</title><atom:link rel="hub" href="https://%s/hub"/></channel></rss>`, r.Host)
+	})
+	server := httptest.NewTLSServer(mux)
+	t.Cleanup(server.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := newPushed(t, "", fmt.Sprintf("kind = \"feed\"\nurl = %q\nca_file = %q\nheaders = { \"X-Api-Key\" = \"k\" }\nevery = \"6h\"\npush = true\n", server.URL, ca))
+	soon(t, "it is subscribed", func() bool { return b.push().State == status.PushSubscribed || b.push().Error != "" })
+	if p := b.push(); p.State != status.PushSubscribed {
+		t.Errorf("the subscription is %+v", p)
+	}
 }

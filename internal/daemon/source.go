@@ -143,13 +143,9 @@ func (s *Source) openClients(g *generation, c *config.Source, root string) error
 	if token := c.Token.Reveal(); token != "" {
 		reach.Header.Set("Authorization", "Bearer "+token)
 	}
-	if c.CA != nil {
-		roots, err := x509.SystemCertPool()
-		if err != nil {
-			return fmt.Errorf("set %s: the authorities of this system, beside those of ca_file: %w", s.Set, err)
-		}
-		roots.AppendCertsFromPEM(c.CA)
-		reach.Roots = roots
+	var err error
+	if reach.Roots, err = authorities(c.CA); err != nil {
+		return fmt.Errorf("set %s: %w", s.Set, err)
 	}
 	if c.PublicURL != "" {
 		reach.Typed = append(reach.Typed, c.PublicURL)
@@ -168,6 +164,19 @@ func (s *Source) openClients(g *generation, c *config.Source, root string) error
 		s.ContentClient = client()
 	}
 	return nil
+}
+
+// authorities returns those of a Source's ca_file, beside the system's; nil is the system's.
+func authorities(ca []byte) (*x509.CertPool, error) {
+	if ca == nil {
+		return nil, nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("the authorities of this system, beside those of ca_file: %w", err)
+	}
+	roots.AppendCertsFromPEM(ca)
+	return roots, nil
 }
 
 // closeClients closes the idle connections.

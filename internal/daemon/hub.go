@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -61,10 +62,17 @@ func (s *hubState) failed(err error) {
 }
 
 // refusesTopic reports whether a hub has refused what it was told, and not because of how it
-// fares itself.
-func refusesTopic(err error) bool {
+// fares itself. What it fails at counts so if it does take others.
+func refusesTopic(err error, takesOthers bool) bool {
 	var refused *websub.StatusError
-	return errors.As(err, &refused) && refused.Status/100 == 4 && refused.Status != http.StatusRequestTimeout && refused.Status != http.StatusTooManyRequests
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return false
+	}
+	return refused.Status/100 == 4 || refused.Status/100 == 5 && takesOthers
 }
 
 // hubsOf returns the hubs of a set.
@@ -215,11 +223,17 @@ func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopi
 		return wait
 	}
 	state.busy = true
+	// What it fails at comes last, so that it is not in the way of the others.
+	slices.SortStableFunc(due, func(a, b eventlog.HubTopic) int { return cmp.Compare(a.Since, b.Since) })
+	bad := map[string]bool{} // documents that it refuses while it takes others
+	for _, h := range due {
+		bad[h.Topic] = t.refused[[2]string{hub, h.Topic}].failures > 0
+	}
 	group.Go(func() {
 		var told []eventlog.HubTopic
 		var refused map[string]error
 		err := defect.Guard(func() (err error) {
-			told, refused, err = b.tell(ctx, hub, due)
+			told, refused, err = b.tell(ctx, hub, due, bad)
 			return err
 		})
 		defect.Log(b.opt.Logger, err)
@@ -247,14 +261,15 @@ func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopi
 }
 
 // tell tells a hub of documents, one after the other, up to the first failure that is not of
-// that document alone. It returns what is to be remembered, and why documents were refused, by
-// their topics.
-func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic) (told []eventlog.HubTopic, refused map[string]error, failed error) {
+// that document alone. bad are those that it has refused before. It returns what is to be
+// remembered, and why documents were refused, by their topics.
+func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic, bad map[string]bool) (told []eventlog.HubTopic, refused map[string]error, failed error) {
 	guard := b.generation.Load().guard.With(b.typed(hub))
 	defer guard.Close()
 	client := guard.Client("")
 	now := event.MicrosOf(b.now())
 	refused = map[string]error{}
+	takes := false
 	for _, h := range due {
 		ctx, cancel := context.WithTimeout(ctx, hubTime)
 		failed = websub.Publish(ctx, client, hub, h.Topic)
@@ -265,11 +280,11 @@ func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic) 
 		b.metrics.Pinged(failed == nil)
 		if failed == nil {
 			h.Told, h.Since, h.Error = now, 0, ""
-			told = append(told, h)
+			told, takes = append(told, h), true
 			continue
 		}
 		told = append(told, b.notTold(&h, now, failed))
-		if !refusesTopic(failed) {
+		if !refusesTopic(failed, takes || bad[h.Topic]) {
 			break
 		}
 		refused[h.Topic], failed = failed, nil

@@ -669,8 +669,8 @@ func (b *Bridge) hubStatus(set string, told []eventlog.HubTopic) (all []status.H
 				if last := timeOf(t.Told); last.After(h.Told.Time) {
 					h.Told = last
 				}
-				if t.Error != "" {
-					h.FailingSince, h.Error = timeOf(t.Since), t.Error
+				if since := timeOf(t.Since); t.Error != "" && (h.Error == "" || since.Before(h.FailingSince.Time)) {
+					h.FailingSince, h.Error = since, t.Error
 				}
 			}
 		}

@@ -601,3 +601,28 @@ func TestHubOfOwnAuthority(t *testing.T) {
 		t.Errorf("the subscription is %+v", p)
 	}
 }
+
+// TestHubFailsForOneDocument: a hub that always fails for one document is told of the others.
+func TestHubFailsForOneDocument(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	told := map[string]bool{}
+	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		topic := r.PostFormValue("hub.url")
+		if strings.HasSuffix(topic, "/change-notification.xml") {
+			http.Error(w, "it cannot be fetched", http.StatusBadGateway)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		told[topic] = true
+	}))
+	t.Cleanup(hub.Close)
+	server := feedAt(t, testserver.NewHub(t), func(*http.Request) {})
+	b := newPushed(t, fmt.Sprintf("hub = %q", hub.URL), fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\n", server.URL))
+	soon(t, "the hub is told of the others", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return told[b.setURL("changelist.xml")] && told[b.setURL("recent.json")]
+	})
+}

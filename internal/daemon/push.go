@@ -44,6 +44,7 @@ const (
 	kindFirst    = time.Second // until it is known what a Source is
 	kindMost     = 5 * time.Minute
 	noHub        = "it names no hub"
+	denied       = "the hub has denied the subscription"
 	denials      = 12 // a denial counts as so many failures
 	leastRenewal = 2 * time.Second
 	endTries     = 3        // to end a subscription before the lease is left to end it
@@ -487,9 +488,10 @@ func (b *Bridge) confirm(w http.ResponseWriter, r *http.Request, token string) {
 	switch {
 	case v.Mode == websub.Denied && row.Unwanted:
 		b.dropRow(r.Context(), row.Token)
+	case v.Mode == websub.Denied && row.Failures == denials && strings.HasPrefix(row.Error, denied): // it has said so since it was asked
 	case v.Mode == websub.Denied:
 		row.Until, row.Failures = 0, denials // it is asked again in a day
-		b.failRow(r.Context(), row, fmt.Errorf("the hub has denied the subscription: %s", strings.ToValidUTF8(v.Reason, "")))
+		b.failRow(r.Context(), row, fmt.Errorf(denied+": %s", strings.ToValidUTF8(v.Reason, "")))
 	case v.Mode == websub.Subscribe && asked && !row.Unwanted:
 		lease := v.Lease
 		if lease == 0 {

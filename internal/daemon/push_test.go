@@ -626,3 +626,21 @@ func TestHubFailsForOneDocument(t *testing.T) {
 		return told[b.setURL("changelist.xml")] && told[b.setURL("recent.json")]
 	})
 }
+
+// TestDenials: however often a hub denies, it is said once.
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	hub := testserver.NewHub(t)
+	server := feedAt(t, hub, func(*http.Request) {})
+	b := newPushed(t, "", fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\npush = true\n", server.URL))
+	soon(t, "it is subscribed", func() bool { return len(hub.Subscriptions()) == 1 && b.push().State == status.PushSubscribed })
+	s := hub.Subscriptions()[0]
+	for i := range 9 {
+		if got := b.status(fmt.Sprintf("%s?hub.mode=denied&hub.topic=%s&hub.reason=no-%d", s.Callback, url.QueryEscape(s.Topic), i)); got != http.StatusOK {
+			t.Errorf("a denial is answered %d", got)
+		}
+	}
+	if n := strings.Count(b.logged.String(), "has denied the subscription"); n != 1 {
+		t.Errorf("it is said %d times", n)
+	}
+}

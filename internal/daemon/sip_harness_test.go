@@ -72,11 +72,12 @@ func newSIPBridge(t *testing.T, text string) *sipBridge {
 	return h
 }
 
-// run opens the bridge and serves it.
+// run opens the bridge and serves it. The Sources know its URL when run returns.
 func (h *sipBridge) run() {
 	h.t.Helper()
 	h.open()
 	h.start(func(ctx context.Context, l net.Listener) error { return h.bridge.Serve(ctx, l, nil) })
+	h.get("/healthz") // then it has begun to
 }
 
 // sub is a subtest, in which the bridge fails the subtest.

@@ -79,12 +79,16 @@ type folderWalk struct {
 	unsettled   bool // some file was not read, and has to be looked at again
 }
 
-func (w *folderWalk) begin(context.Context, []byte) error {
+func (w *folderWalk) begin(ctx context.Context, _ []byte) error {
 	r := w.r
 	*w = folderWalk{r: r, full: r.full(), began: r.h.now()}
+	first := r.memory.Folder.Base == ""
 	w.prepare()
 	if w.full {
 		w.next.Round++
+	}
+	if first { // before any record is called so: this harvest may be interrupted
+		return r.remember(ctx)
 	}
 	return nil
 }

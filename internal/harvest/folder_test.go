@@ -3,6 +3,7 @@ package harvest_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -99,7 +100,7 @@ func (s *shelf) try(o harvest.Options) (harvest.Report, error) {
 // news returns the events since it was called last.
 func (s *shelf) news() string {
 	var out []string
-	for ev, err := range s.log.Events(context.Background(), "main", event.Range{After: s.seen, Upto: math.MaxInt64}) {
+	for ev, err := range s.log.Events(context.Background(), s.src.Set, event.Range{After: s.seen, Upto: math.MaxInt64}) {
 		s.must(err)
 		out = append(out, fmt.Sprintf("%v %s", ev.Kind, strings.TrimPrefix(ev.Record, "urn:x-bridge:folder:main:records:")))
 		s.seen = ev.Seq
@@ -111,7 +112,7 @@ func (s *shelf) news() string {
 // live returns the hashes of the records that live, by their identifiers.
 func (s *shelf) live() map[string]string {
 	out := map[string]string{}
-	for ev, err := range s.log.Live(context.Background(), "main", math.MaxInt64) {
+	for ev, err := range s.log.Live(context.Background(), s.src.Set, math.MaxInt64) {
 		s.must(err)
 		var sums []string
 		for i := range ev.Representations {
@@ -273,6 +274,38 @@ func TestFolderMoves(t *testing.T) {
 	s.is("moved", "", r, "was file://")
 	if r.Fetched != 20 {
 		t.Errorf("%d contents were read, want 20: nothing else tells that they are the same", r.Fetched)
+	}
+}
+
+// A set gets another name when its first harvest of a folder has committed some records, and
+// was interrupted: these keep their identifiers, and the others get such ones.
+func TestFolderInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, t.TempDir(), event.Mirror)
+	for i := range 20 {
+		s.put(fmt.Sprintf("%02d.xml", i), fmt.Sprintf("<r>%d</r>", i))
+	}
+	s.harvest.BatchSize = 5
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	src := s.src
+	_, err := s.harvest.Run(ctx, &src, harvest.Options{AllPending: true, Progress: func(p harvest.Progress) {
+		if p.Events > 0 {
+			end()
+		}
+	}})
+	if got := strings.Count(s.news(), "created"); !errors.Is(err, context.Canceled) || got == 0 || got == 20 {
+		t.Fatalf("the first harvest has created %d records, and says %v", got, err)
+	}
+	s.must(s.log.RenameSet(context.Background(), "main", "other", false))
+	s.src.Set = "other"
+	if r := s.run(); r.Deleted != 0 || r.Held != 0 {
+		t.Errorf("what was taken before has other identifiers: %d deleted, %d held", r.Deleted, r.Held)
+	}
+	for id := range s.live() {
+		if !strings.HasPrefix(id, "urn:x-bridge:folder:main:records:") {
+			t.Errorf("a record is called %s", id)
+		}
 	}
 }
 

@@ -262,6 +262,9 @@ func (d *folderDocument) read(b *backlog[folderFile], afterEntry func() error) (
 	case err != nil:
 		return false, w.failed(d.ctx, err)
 	}
+	if err := w.mounted(d.found.mounts); err != nil { // since the last look
+		return false, err
+	}
 	stable := d.found.names == d.before.names
 	if !stable && !d.last {
 		return false, nil

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -205,6 +206,9 @@ func (s *folderScanner) below(root, dir *os.Root, at, name string, device uint64
 func (s *folderScanner) link(root *os.Root, name string) error {
 	info, err := root.Stat(filepath.FromSlash(name))
 	switch {
+	case err != nil && !leadsNowhere(err):
+		s.unread(name, err)
+		return nil
 	case err != nil:
 		s.problem(ruleLink, fmt.Sprintf("%s is a symbolic link that leads to nothing, or out of the folder: it is not taken", shown(name)))
 		return nil
@@ -216,6 +220,13 @@ func (s *folderScanner) link(root *os.Root, name string) error {
 		return nil
 	}
 	return s.add(name, info, nil)
+}
+
+// leadsNowhere reports whether a link leads to nothing, in a circle, or out of the folder,
+// which os.Root says itself. By any other error the file may be there, and cannot be seen.
+func leadsNowhere(err error) bool {
+	var number syscall.Errno
+	return !errors.As(err, &number) || slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, number)
 }
 
 // add adds a file.

@@ -1,10 +1,13 @@
 package harvest
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
@@ -38,5 +41,33 @@ func TestUnmountedMeanwhile(t *testing.T) {
 	d := &folderDocument{w: w, ctx: t.Context(), before: before, last: true}
 	if _, err := d.read(&b, func() error { return nil }); err == nil || !strings.Contains(err.Error(), "nothing is mounted any more at "+filepath.Join(folder, "disk")) || w.taken {
 		t.Errorf("the folder is taken in (%v): %v", w.taken, err)
+	}
+}
+
+// A link that leads to nothing is no file; one that cannot be followed may be one.
+func TestLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	for name, to := range map[string]string{"out": "../..", "absolute": "/etc/passwd", "self": "self", "dead": "nothing", "file": "is/file", "long": strings.Repeat("x", 300)} {
+		if err := os.Symlink(to, filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := root.Stat(name); err == nil || !leadsNowhere(err) {
+			t.Errorf("a link to %s: %v", to, err)
+		}
+	}
+	for _, number := range []syscall.Errno{syscall.EACCES, syscall.EIO, syscall.ESTALE, syscall.EMFILE} {
+		if err := (&os.PathError{Op: "statat", Path: "x", Err: number}); leadsNowhere(err) {
+			t.Errorf("%v", err)
+		}
+	}
+	found, err := scanFolder(context.Background(), root, time.Now(), nil, func(string, string) {})
+	if err != nil || found.unread != nil {
+		t.Errorf("the links: %v, %v", found.unread, err)
 	}
 }

@@ -309,6 +309,24 @@ func TestFolderInterrupted(t *testing.T) {
 	}
 }
 
+// What cannot be looked at behind a link may be there, and is not deleted.
+func TestFolderLinkUnread(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	t.Parallel()
+	s := newShelf(t, t.TempDir(), event.Mirror)
+	for _, name := range []string{"a.xml", "b.xml", ".store/c.xml"} {
+		s.put(name, "<r/>")
+	}
+	s.must(os.Symlink(".store/c.xml", filepath.Join(s.dir, "c.xml")))
+	s.is("at first", "created a.xml, created b.xml, created c.xml", s.run(), "")
+	store := filepath.Join(s.dir, ".store")
+	s.must(os.Chmod(store, 0))
+	t.Cleanup(func() { s.must(os.Chmod(store, 0o700)) })
+	s.is("what the link leads to cannot be looked at", "", s.run(), "c.xml: ")
+}
+
 // What is missing because a disk is, or cannot be looked at, is not deleted.
 func TestFolderGone(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,8 @@ type Source struct {
 const Member = "set"
 
 // ensureSources gives the configured Sources of a set their places. A Source is
-// known by its URL, else by its name.
+// known by its URL, else by its name; but one that is a set by its URL alone, since the
+// places of events say nothing of another set, or of a server.
 func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, config *SetConfig, ended *[]FormerSource) error {
 	sources := config.Sources
 	stored, err := l.sourceConfigs(ctx, tx, set)
@@ -58,9 +59,9 @@ func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, confi
 	for rank := range sources {
 		c := &sources[rank]
 		was, ok := stored[c.URL]
-		if !ok && c.Name != "" { // by its name it is the same Source at another URL
+		if !ok && c.Name != "" && c.Kind != Member { // by its name it is the same Source at another URL
 			for url, h := range left {
-				if h.name == c.Name && h.status != forgotten {
+				if h.name == c.Name && h.kind != Member && h.status != forgotten {
 					was = h
 					delete(left, url)
 				}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -326,4 +327,70 @@ func TestSetsOfSets(t *testing.T) {
 			u.check()
 		}
 	})
+}
+
+// Under its name a Source becomes another set, or a server becomes a set: places of events
+// that were taken before say nothing of the events of that set. What it had before stays,
+// behind what there is now, until it is forgotten.
+func TestAnotherSet(t *testing.T) {
+	t.Parallel()
+	for _, was := range []eventlog.SourceConfig{{Name: "member", Kind: Set, URL: "set:a"}, {Name: "member", Kind: AtomPMH, URL: "http://h.example/"}} {
+		ctx := t.Context()
+		log, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(err)
+		sets := []eventlog.SetConfig{{Name: "a", Sources: []eventlog.SourceConfig{{Kind: "sip", URL: "/sip/a"}}}, {Name: "b", Sources: []eventlog.SourceConfig{{Kind: "sip", URL: "/sip/b"}}},
+			{Name: "all", Sources: []eventlog.SourceConfig{was}}}
+		for i := range sets {
+			sets[i].Content, sets[i].Whole = event.Reference, true
+		}
+		say := func(source event.SourceID, mode event.Mode, title string, records ...string) {
+			t.Helper()
+			b := &event.Batch{Source: source, Mode: mode, Documents: []event.Document{{URL: "http://h.example/"}}}
+			for _, id := range records {
+				it := event.Item{Observation: event.Observation{Record: id, Title: title, Representations: []event.Representation{{Href: "http://o.example/" + id, Type: "text/xml", Length: 4}}}}
+				if mode == event.ModeWalk {
+					it.Order, _ = event.StampOf(time.Unix(1_700_000_000, 0))
+				}
+				b.Items = append(b.Items, it)
+			}
+			_, err := log.Append(ctx, b)
+			must(err)
+		}
+		harvestAll := func() {
+			t.Helper()
+			set, err := log.Set(ctx, "all")
+			must(err)
+			c := sets[2].Sources[0]
+			_, err = (&Harvester{Log: log}).Run(ctx, &Source{ID: c.ID, Set: "all", Kind: Set, URL: c.URL, Content: event.Reference, Epoch: set.Feed}, Options{})
+			must(err)
+		}
+		_, err = log.Configure(ctx, sets)
+		must(err)
+		say(sets[1].Sources[0].ID, event.ModeSubmission, "of b", "urn:x:1", "urn:x:2")
+		say(sets[0].Sources[0].ID, event.ModeSubmission, "before", "urn:x:1", "urn:x:3")
+		if was.Kind == Set {
+			harvestAll()
+		} else {
+			say(sets[2].Sources[0].ID, event.ModeWalk, "before", "urn:x:1", "urn:x:3")
+		}
+		sets[2].Sources = []eventlog.SourceConfig{{Name: "member", Kind: Set, URL: "set:b"}}
+		_, err = log.Configure(ctx, sets)
+		must(err)
+		harvestAll()
+		got := map[string]string{}
+		for ev, err := range log.Live(ctx, "all", 1<<40) {
+			must(err)
+			got[ev.Record] = ev.Title
+		}
+		if want := map[string]string{"urn:x:1": "of b", "urn:x:2": "of b", "urn:x:3": "before"}; !maps.Equal(got, want) {
+			t.Errorf("after %s the set has %v, want %v", was.URL, got, want)
+		}
+		must(log.Close())
+	}
 }

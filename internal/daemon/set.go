@@ -171,7 +171,8 @@ func (b *Bridge) editConfig(ctx context.Context) (*config.Edit, error) {
 }
 
 // renamed returns the configuration with another name for a set, to be written by saveName;
-// nil when its files do not have the set, or have another one of that name.
+// nil when its files do not have the set. That they have another one of that name, which the
+// log may not know yet, is an error: the file would have two sets for one of the log.
 func (b *Bridge) renamed(ctx context.Context, name, newName string) (*config.Edit, error) {
 	if !config.IsSetName(newName) {
 		return nil, nil // which is said later
@@ -183,9 +184,13 @@ func (b *Bridge) renamed(ctx context.Context, name, newName string) (*config.Edi
 	has := func(name string) bool {
 		return slices.ContainsFunc(e.Config().Sets, func(s config.Set) bool { return s.Name == name })
 	}
-	if !has(name) || has(newName) {
+	if !has(name) {
 		e.Close()
 		return nil, nil
+	}
+	if has(newName) {
+		e.Close()
+		return nil, fmt.Errorf("%s has another set %q: choose another name", e.Config().File, newName)
 	}
 	if err = e.RenameSet(name, newName); err == nil {
 		_, err = e.Check()

@@ -113,3 +113,29 @@ func TestRenameWaits(t *testing.T) {
 	}
 	<-done
 }
+
+// TestRenameToConfigured: a name that another set has in the file is refused, also when that
+// was written since the file was read: its set would be taken for the renamed one, or refused.
+func TestRenameToConfigured(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file := filepath.Join(folder, "bridge.toml")
+	text := fmt.Sprintf("data = %q\n[[set]]\nname = \"a\"\n[[set.source]]\nurl = \"http://127.0.0.1:9/a\"\n", filepath.Join(folder, "data"))
+	b := openWritten(t, file, text)
+	text += "[[set]]\nname = \"b\"\n[[set.source]]\nurl = \"http://127.0.0.1:9/b\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := b.RenameSet(t.Context(), "a", "b", true); err == nil || !strings.Contains(err.Error(), `another set "b"`) {
+		t.Errorf("it says %q, %v", said, err)
+	}
+	if is, err := os.ReadFile(file); err != nil || string(is) != text {
+		t.Errorf("the file is now %q, %v", is, err)
+	}
+	if _, err := b.Reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if all, err := b.Log.Sets(t.Context()); err != nil || len(all) != 2 || all[0].Name != "a" {
+		t.Errorf("the sets are %+v, %v", all, err)
+	}
+}

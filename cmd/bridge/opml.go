@@ -128,7 +128,7 @@ func additionsOf(c *config.Config, feeds []opml.Feed, set string) (all []config.
 			names[key] = true
 			a.Source = append(a.Source, config.Setting{Key: "name", Value: f.Name})
 		}
-		if slices.Contains([]string{config.AtomPMH, config.ResourceSync, config.OAIPMH, config.Feed}, f.Type) {
+		if slices.Contains([]string{config.AtomPMH, config.ResourceSync, config.OAIPMH, config.Feed, config.CSV, config.Sitemap}, f.Type) {
 			a.Source = append(a.Source, config.Setting{Key: "kind", Value: f.Type})
 		}
 		all = append(all, a)

@@ -76,8 +76,12 @@ func distinctive(capabilityList string) string {
 
 // SetNameOf makes the name of a set of what people call it: its letters in lower case without
 // accents, digits, and dashes. What would lose a letter, or is too long, gets the end of a hash.
+// A name of a set stays as it is.
 func SetNameOf(words ...string) string {
 	called := strings.Join(words, "-")
+	if len(words) == 1 && setName.MatchString(called) {
+		return called
+	}
 	var b strings.Builder
 	lost := false
 	for _, r := range norm.NFKD.String(strings.ToLower(called)) {

@@ -90,6 +90,11 @@ func TestSetNameOf(t *testing.T) {
 			t.Errorf("%q becomes %q, want %q", called, name, want)
 		}
 	}
+	for _, name := range []string{"main", "a--b", "a-", "0", strings.Repeat("a-", 31) + "b"} { // as bridge source export writes them
+		if got := SetNameOf(name); got != name {
+			t.Errorf("set %s becomes %s", name, got)
+		}
+	}
 	if a, b := SetNameOf("日本"), SetNameOf("中国"); a == b {
 		t.Errorf("both become %s", a)
 	}

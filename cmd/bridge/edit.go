@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -125,7 +126,7 @@ func additionOf(c *config.Config, argument, set string, keys map[string]*string)
 		}
 	}
 	at := source.URL
-	if u, err := url.Parse(at); err == nil && u.Scheme == "file" {
+	if u, err := url.Parse(at); err == nil && u.Scheme == "file" && utf8.ValidString(u.Path) { // else TOML cannot have it
 		at = filepath.FromSlash(u.Path)
 	}
 	a.Source = []config.Setting{{Key: "url", Value: at}}

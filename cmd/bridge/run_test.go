@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -228,5 +229,29 @@ schemas = { "urn:place.xsd" = "place.xsd" }
 	status = run(t.Context(), []string{"config", "check", "--config", filepath.Join(folder, "bridge.toml")}, nil, &stdout, &stderr)
 	if status != exitDone || !strings.Contains(stdout.String(), "bridge.toml: no errors\n") {
 		t.Errorf("with it: status %d\n%s%s", status, stdout.String(), stderr.String())
+	}
+}
+
+// A path that is not in UTF-8, which TOML cannot have, is written as a URL.
+func TestAddOddPath(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "caf\xe9")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Skip(err)
+	}
+	file := filepath.Join(t.TempDir(), "bridge.toml")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	if code := run(t.Context(), []string{"source", "add", "--no-test", "--config", file, folder}, strings.NewReader(""), &said, &said); code != 0 {
+		t.Fatalf("exit status %d: %s", code, said.String())
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, err := url.Parse(c.Sets[0].Sources[0].URL); err != nil || u.Path != folder+"/" {
+		t.Errorf("it has become %s", c.Sets[0].Sources[0].URL)
 	}
 }

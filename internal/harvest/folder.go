@@ -83,7 +83,9 @@ func (w *folderWalk) begin(ctx context.Context, _ []byte) error {
 	r := w.r
 	*w = folderWalk{r: r, full: r.full(), began: r.h.now()}
 	first := r.memory.Folder.Base == ""
-	w.prepare()
+	if err := w.prepare(ctx); err != nil {
+		return err
+	}
 	if w.full {
 		w.next.Round++
 	}
@@ -94,18 +96,23 @@ func (w *folderWalk) begin(ctx context.Context, _ []byte) error {
 }
 
 // prepare sets what translation needs to know.
-func (w *folderWalk) prepare() {
+func (w *folderWalk) prepare(ctx context.Context) error {
 	w.next = w.r.memory.Folder
 	w.wants = w.r.selection()
 	w.wants.LocalURL = translate.FilesOf
 	if w.next.Base == "" {
 		src := w.r.src
-		w.next.Base = fmt.Sprintf("urn:x-bridge:folder:%s:%s:", src.Set, url.PathEscape(src.Folder.Name))
+		set, err := w.r.h.Log.Set(ctx, src.Set)
+		if err != nil {
+			return err
+		}
+		w.next.Base = fmt.Sprintf("urn:x-bridge:folder:%s:%s:", set.IdentifierName(), url.PathEscape(src.Folder.Name))
 		if public := src.Selection.PublicURL; public != "" {
 			w.next.Base = strings.TrimSuffix(public, "/") + "/"
 		}
 		w.r.memory.Folder.Base = w.next.Base
 	}
+	return nil
 }
 
 // folderPath returns where the folder of a Source is.
@@ -484,8 +491,10 @@ func (w *folderWalk) lookInside(out *translate.File, f *folderFile, body *bufio.
 func (d *folderDocument) state() ([]byte, error) { return nil, nil }
 
 // reread looks at a file again that was quarantined.
-func (w *folderWalk) reread(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
-	w.prepare()
+func (w *folderWalk) reread(ctx context.Context, q *event.Quarantined) ([]event.Observation, error) {
+	if err := w.prepare(ctx); err != nil {
+		return nil, err
+	}
 	root, err := w.r.src.openFolder()
 	if err != nil {
 		return nil, err

@@ -26,9 +26,14 @@ func TestUnmountedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
+	if err := log.EnsureSet(t.Context(), eventlog.SetConfig{Name: "main"}); err != nil {
+		t.Fatal(err)
+	}
 	r := newRun(&Harvester{Log: log}, &Source{Set: "main", URL: "file://" + folder + "/", Kind: Folder, Content: event.Mirror})
 	w := &folderWalk{r: r}
-	w.prepare()
+	if err := w.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if w.root, err = r.src.openFolder(); err != nil {
 		t.Fatal(err)
 	}

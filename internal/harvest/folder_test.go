@@ -309,6 +309,26 @@ func TestFolderInterrupted(t *testing.T) {
 	}
 }
 
+// A set that has the former name of another one, whose folder is called like that of the
+// other, gives its records other identifiers.
+func TestFolderOfFormerName(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, t.TempDir(), event.Mirror)
+	s.put("1.xml", "<r/>")
+	s.run()
+	ctx := context.Background()
+	s.must(s.log.RenameSet(ctx, "main", "old", false))
+	s.must(s.log.FreeName(ctx, "main"))
+	s.must(s.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Mirror}))
+	var err error
+	s.src.ID, err = s.log.EnsureSource(ctx, "main", harvest.Folder, s.src.URL, 0)
+	s.must(err)
+	s.run()
+	if got := slices.Collect(maps.Keys(s.live())); !slices.Equal(got, []string{"urn:x-bridge:folder:main-2:records:1.xml"}) {
+		t.Errorf("the new set has %q", got)
+	}
+}
+
 // What cannot be looked at behind a link may be there, and is not deleted.
 func TestFolderLinkUnread(t *testing.T) {
 	if os.Geteuid() == 0 {

@@ -55,6 +55,8 @@ name = "no set at all"
 [[set.source]]
 url = "http://a.example/"
 # every = "3h"
+# [[set.source]]
+# url = "http://out.example/"
 
 # From Bob,
 # who is away.

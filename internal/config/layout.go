@@ -22,7 +22,7 @@ type layout struct {
 type span struct{ from, to int }
 
 // block is a table in whole lines: from the comment that belongs to its header to its last
-// key, and the comment right below.
+// key, and the comment right below, but for a table that is commented out.
 type block struct {
 	path string // "" of the keys before the first header
 	span
@@ -100,6 +100,10 @@ func (l *layout) addInside(path string, at int, value *unstable.Node) {
 // commentedOut matches a comment that is no text for people: an empty one, a key or a header.
 var commentedOut = regexp.MustCompile(`^[ \t]*#[# \t]*(\r?\n?$|\[|["'A-Za-z0-9_.-]+[ \t]*=)`)
 
+// headerOut matches a header that is commented out: with it a table begins that somebody may
+// want back.
+var headerOut = regexp.MustCompile(`^[ \t]*#[# \t]*\[`)
+
 // addComments gives each block the comments that belong to it. Between two blocks there are
 // comments and empty lines alone.
 func (l *layout) addComments() {
@@ -119,7 +123,7 @@ func (l *layout) addComments() {
 		}
 		for b := &l.blocks[i]; b.to < end; {
 			below := l.lineEnd(b.to)
-			if !comment(l.data[b.to:below]) {
+			if line := l.data[b.to:below]; !comment(line) || headerOut.Match(line) {
 				break
 			}
 			b.to = below

@@ -96,23 +96,48 @@ func (w *folderWalk) begin(ctx context.Context, _ []byte) error {
 }
 
 // prepare sets what translation needs to know.
-func (w *folderWalk) prepare(ctx context.Context) error {
-	w.next = w.r.memory.Folder
-	w.wants = w.r.selection()
-	w.wants.LocalURL = translate.FilesOf
-	if w.next.Base == "" {
-		src := w.r.src
-		set, err := w.r.h.Log.Set(ctx, src.Set)
-		if err != nil {
+func (w *folderWalk) prepare(ctx context.Context) (err error) {
+	m := &w.r.memory.Folder
+	if m.Base == "" {
+		if m.Base, err = w.r.folderBase(ctx); err != nil {
 			return err
 		}
-		w.next.Base = fmt.Sprintf("urn:x-bridge:folder:%s:%s:", set.IdentifierName(), url.PathEscape(src.Folder.Name))
-		if public := src.Selection.PublicURL; public != "" {
-			w.next.Base = strings.TrimSuffix(public, "/") + "/"
-		}
-		w.r.memory.Folder.Base = w.next.Base
 	}
+	w.next = *m
+	w.wants = w.r.selection()
+	w.wants.LocalURL = translate.FilesOf
 	return nil
+}
+
+// folderBase makes what the identifiers of a folder begin with. Another folder of the set may
+// have begun with the same name, and have another one by now.
+func (r *run) folderBase(ctx context.Context) (string, error) {
+	if public := r.src.Selection.PublicURL; public != "" {
+		return strings.TrimSuffix(public, "/") + "/", nil
+	}
+	set, err := r.h.Log.Set(ctx, r.src.Set)
+	if err != nil {
+		return "", err
+	}
+	all, err := r.h.Log.Sources(ctx, r.src.Set)
+	if err != nil {
+		return "", err
+	}
+	taken := map[string]bool{}
+	for i := range all {
+		var m memory
+		if s := &all[i]; s.Kind == Folder && s.ID != r.src.ID && !s.Former && unmarshal(s.Memory, &m) == nil {
+			taken[m.Folder.Base] = true
+		}
+	}
+	name := url.PathEscape(r.src.Folder.Name)
+	for n := 1; ; n++ {
+		base := fmt.Sprintf("urn:x-bridge:folder:%s:%s:", set.IdentifierName(), name)
+		if !taken[base] {
+			return base, nil
+		}
+		name = fmt.Sprintf("%s-%d", url.PathEscape(r.src.Folder.Name), n+1)
+	}
 }
 
 // folderPath returns where the folder of a Source is.

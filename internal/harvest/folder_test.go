@@ -329,6 +329,46 @@ func TestFolderOfFormerName(t *testing.T) {
 	}
 }
 
+// A folder that has the former name of another one in its set gives its files other
+// identifiers. One that takes the place of a folder that is no Source any more does not.
+func TestFoldersOfOneName(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, t.TempDir(), event.Mirror)
+	ctx := context.Background()
+	for n, x := range []struct {
+		was, id string // of the first folder, and what the file of the new one is called
+	}{{"old", "records-2:1.xml"}, {"", "records:1.xml"}} {
+		name := fmt.Sprintf("main%d", n)
+		first, second := filepath.Join(s.dir, name, "1"), filepath.Join(s.dir, name, "2")
+		s.put(filepath.Join(name, "1", "1.xml"), "<r>first</r>")
+		s.put(filepath.Join(name, "2", "1.xml"), "<r>second</r>")
+		configure := func(sources ...eventlog.SourceConfig) {
+			t.Helper()
+			sets := []eventlog.SetConfig{{Name: name, Content: event.Mirror, Whole: true, Sources: sources}}
+			_, err := s.log.Configure(ctx, sets)
+			s.must(err)
+			s.src.Set, s.src.ID = name, sets[0].Sources[0].ID
+		}
+		one := eventlog.SourceConfig{Name: "records", Kind: harvest.Folder, URL: "file://" + first + "/"}
+		two := eventlog.SourceConfig{Name: "records", Kind: harvest.Folder, URL: "file://" + second + "/"}
+		configure(one)
+		s.at(first)
+		s.run()
+		if one.Name = x.was; x.was != "" {
+			configure(two, one)
+		} else {
+			one.Name = "gone"
+			configure(one)
+			configure(two)
+		}
+		s.at(second)
+		s.run()
+		if _, ok := s.live()["urn:x-bridge:folder:"+name+":"+x.id]; !ok {
+			t.Errorf("the set has %v, want %s", s.live(), x.id)
+		}
+	}
+}
+
 // What cannot be looked at behind a link may be there, and is not deleted.
 func TestFolderLinkUnread(t *testing.T) {
 	if os.Geteuid() == 0 {

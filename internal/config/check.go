@@ -76,7 +76,7 @@ func (t table) folders(c *Config) {
 			if inside, err := filepath.Rel(at, c.Data); err == nil && filepath.IsLocal(inside) {
 				t.report("", "set %q: the data folder %s lies in the folder %s, whose files would be records; write another one (data, --data), or the path of a folder with nothing but records", c.Sets[i].Name, c.Data, at)
 			}
-			base := cmp.Or(s.PublicURL, s.Name, filepath.Base(at))
+			base := cmp.Or(strings.TrimSuffix(s.PublicURL, "/"), s.Name, filepath.Base(at))
 			if other, again := named[base]; again {
 				t.report("", "set %q: the folders %s and %s would give the same identifiers to different files; write a name, or a public_url, for each", c.Sets[i].Name, other, at)
 			}

@@ -94,7 +94,7 @@ every = "1h"
 			}
 		}
 	}
-	rounds := testenv.Rounds(t, 12, 200)
+	rounds := testenv.Rounds(t, 8, 200)
 	random, between := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)), 0
 	for i := range rounds {
 		if i%4 == 0 {

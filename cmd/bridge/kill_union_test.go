@@ -46,7 +46,7 @@ url = "set:all"
 		kill, end := make(chan struct{}), make(chan struct{})
 		var posting sync.WaitGroup
 		posting.Go(func() {
-			for left := random.IntN(300); ; left-- {
+			for left := random.IntN(60); ; left-- {
 				if left == 0 {
 					close(kill)
 				}

@@ -29,6 +29,7 @@ func Laws(t *testing.T) {
 		sources := rapid.IntRange(1, 3).Draw(t, "sources")
 		h := &history{t: t, model: newModel(content == event.Reference, sources), sources: sources}
 		for i := range h.logs {
+			h.walked[i] = map[int][]*event.Batch{}
 			h.logs[i] = begin(t, set{content: content, segmentEvents: rapid.IntRange(1, 7).Draw(t, "segment events")}, names(sources)...)
 		}
 		for range rapid.IntRange(1, 6).Draw(t, "walks") {
@@ -45,6 +46,8 @@ type history struct {
 	model   *model
 	sources int
 	logs    [2]*bench
+	pieces  int                       // so many were appended
+	walked  [2]map[int][]*event.Batch // those of the walk under way of each Source
 }
 
 // id is the number that a log has given to a Source.
@@ -119,7 +122,8 @@ func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.I
 	var pieces []*event.Batch
 	for first := true; first || len(all) > 0; first = false {
 		n := min(len(all), rapid.IntRange(1, 5).Draw(h.t, "piece"))
-		pieces = append(pieces, &event.Batch{Start: first && start, Next: []byte("on"), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"), Items: slices.Clone(all[:n])})
+		h.pieces++
+		pieces = append(pieces, &event.Batch{Start: first && start, Next: fmt.Append(nil, h.pieces), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"), Items: slices.Clone(all[:n])})
 		all = all[n:]
 	}
 	for len(pieces) > 0 {
@@ -131,8 +135,28 @@ func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.I
 			if err := l.together(at, together, undone); !errors.Is(err, undone) {
 				h.t.Fatalf("a transaction that is undone: %v", err)
 			}
+			if !together[0].Start {
+				h.resume(i, source, at)
+			}
 		}
+		if together[0].Start {
+			h.walked[i][source] = nil
+		}
+		h.walked[i][source] = append(h.walked[i][source], together...)
 		l.must(l.together(at, together, nil))
+	}
+}
+
+// resume goes on from the stored cursor, as a harvest does after an error: what lazy batches
+// have left in memory is gone with a transaction that is undone.
+func (h *history) resume(i, source, at int) {
+	l := h.logs[i]
+	p, err := l.log.Progress(context.Background(), l.sources[at])
+	l.must(err)
+	walked := h.walked[i][source]
+	stored := slices.IndexFunc(walked, func(b *event.Batch) bool { return string(b.Next) == string(p.Cursor.Data) })
+	if again := walked[stored+1:]; len(again) > 0 { // all of them if nothing of the walk is stored
+		l.must(l.together(at, again, nil))
 	}
 }
 

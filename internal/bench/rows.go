@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -50,9 +51,9 @@ func openFile(file string, pragmas ...string) (*sql.DB, error) {
 // table is one table to be written, and how the rows of a batch of records are found,
 // in the order in which the log writes them. $1 < record <= $2.
 type table struct {
-	name, where string
-	columns     int
-	one, many   *sql.Stmt
+	name, from, where string
+	columns           int
+	one, many         *sql.Stmt
 }
 
 func copyRows(ctx context.Context, from, to *sql.DB) (r result, err error) {
@@ -67,8 +68,8 @@ func copyRows(ctx context.Context, from, to *sql.DB) (r result, err error) {
 	tables := []*table{
 		{name: "event", where: "id IN (SELECT id >> 32 << 40 | seq FROM record WHERE id > $1 AND id <= $2) ORDER BY id"},
 		{name: "record", where: "id > $1 AND id <= $2 ORDER BY id"},
-		{name: "record_key", where: "record > $1 AND record <= $2 ORDER BY key"},
-		{name: "loc", where: "owner > $1 AND owner <= $2 ORDER BY key"},
+		{name: "record_key", from: "any_key", where: "record > $1 AND record <= $2 ORDER BY key"},
+		{name: "loc", from: "any_loc", where: "owner > $1 AND owner <= $2 ORDER BY key"},
 	}
 	for _, t := range tables {
 		if err := t.prepare(ctx, from, conn); err != nil {
@@ -132,7 +133,7 @@ func (t *table) prepare(ctx context.Context, from *sql.DB, to *sql.Conn) error {
 
 // read returns the values of the table's rows, one after the other.
 func (t *table) read(ctx context.Context, from *sql.DB, after, upto int64) (out []any, err error) {
-	rows, err := from.QueryContext(ctx, "SELECT * FROM "+t.name+" WHERE "+t.where, after, upto)
+	rows, err := from.QueryContext(ctx, "SELECT * FROM "+cmp.Or(t.from, t.name)+" WHERE "+t.where, after, upto)
 	if err != nil {
 		return nil, err
 	}

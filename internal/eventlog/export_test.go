@@ -51,5 +51,11 @@ func (l *Log) DropCache(t testing.TB) {
 	}
 }
 
+// SetMaxRecent has keys move to the large tables from so many on.
+func SetMaxRecent(rows int64) { maxRecent = rows }
+
 // Disconnect closes the connection that writes behind the log's back.
 func (l *Log) Disconnect() error { return l.writer.Uncommitted().Close() }
+
+// KeyQueries are those that look up keys.
+var KeyQueries = []string{selectKeys, selectLogged, selectPresenceOf, selectCurrent, selectChain, selectLocs}

@@ -85,7 +85,7 @@ func (l *Log) openChain(ctx context.Context, q sqlite.Querier, set, key string, 
 		seq event.Seq
 	}
 	var found []candidate // records whose keys begin alike
-	rows, err = q.QueryContext(ctx, "SELECT r.id, r.seq FROM record_key k JOIN record r ON r.id = k.record WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32 AND r.seq <> 0", bits, c.set)
+	rows, err = q.QueryContext(ctx, selectChain, bits, c.set)
 	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var of candidate
 		err := rows.Scan(&of.id, &of.seq)

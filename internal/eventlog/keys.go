@@ -3,14 +3,16 @@ package eventlog
 import (
 	"cmp"
 	"context"
+	"database/sql"
+	"math"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// lateKeys are what the batches of one transaction add to the two tables whose keys are
-// hashes: record_key and loc. It is written when the transaction ends. Each batch of a
-// harvest would touch nearly every page of both tables, and all of its batches together
+// lateKeys are what the batches of one transaction add to the tables whose keys are
+// hashes: those of records and of URIs. It is written when the transaction ends. Each batch
+// of a harvest would touch nearly every page of the tables, and all of its batches together
 // touch hardly more.
 //
 // They belong to the work of one caller, so they are undone with it, and nobody else
@@ -22,10 +24,11 @@ type lateKeys struct {
 
 type recordKey struct{ key, record int64 }
 
-// locUse is a new row of table loc; of one without an owner there is none any more.
+// locUse is a new row of a URI; of one without an owner there is none any more.
 type locUse struct {
-	key   int64
-	batch int
+	key      int64
+	batch    int
+	replaces bool // an older row
 	use
 }
 
@@ -85,9 +88,11 @@ func (l *lateKeys) usesOf(keys []int64, found func(key int64, u use)) {
 	}
 }
 
-// save writes them all in the order of the keys, which is that of the tables.
-func (l *lateKeys) save(ctx context.Context, tx *sqlite.Tx) error {
-	records := slices.Concat(l.records...)
+// saveKeys writes them all in the order of the keys, which is that of the tables.
+func (tx *Tx) saveKeys(ctx context.Context) error {
+	late := tx.late
+	tx.late = lateKeys{}
+	records := slices.Concat(late.records...)
 	slices.SortFunc(records, compareRecordKeys)
 	rows := tx.Bulk(ctx, insertKeys, 2)
 	for _, r := range records {
@@ -98,22 +103,91 @@ func (l *lateKeys) save(ctx context.Context, tx *sqlite.Tx) error {
 	if err := rows.Flush(); err != nil {
 		return err
 	}
-	locs := slices.Concat(l.locs...)
+	if err := tx.l.newKeys.added(ctx, tx.Tx, len(records)); err != nil {
+		return err
+	}
+	locs := slices.Concat(late.locs...)
 	slices.SortFunc(locs, compareLocUses)
-	rows = tx.Bulk(ctx, replaceLocs, 3)
+	rows = tx.Bulk(ctx, insertLocs, 3)
+	added, replaces := 0, false
 	for i := range locs {
-		switch u := &locs[i]; {
-		case i+1 < len(locs) && locs[i+1].key == u.key: // a later batch has another one
-		case u.owner != 0:
-			if err := rows.Add(u.key, u.owner, u.others); err != nil {
-				return err
-			}
-		default:
-			if err := tx.Exec(ctx, "DELETE FROM loc WHERE key = $1", u.key); err != nil {
-				return err
+		u := &locs[i]
+		replaces = replaces || u.replaces
+		if i+1 < len(locs) && locs[i+1].key == u.key {
+			continue // a later batch has another one
+		}
+		if replaces {
+			for _, text := range []string{"DELETE FROM recent_loc WHERE key = $1", "DELETE FROM loc WHERE key = $1"} {
+				if err := tx.Exec(ctx, text, u.key); err != nil {
+					return err
+				}
 			}
 		}
+		replaces = false
+		if u.owner == 0 {
+			continue
+		}
+		added++
+		if err := rows.Add(u.key, u.owner, u.others); err != nil {
+			return err
+		}
 	}
-	*l = lateKeys{}
-	return rows.Flush()
+	if err := rows.Flush(); err != nil {
+		return err
+	}
+	return tx.l.newLocs.added(ctx, tx.Tx, added)
+}
+
+// maxRecent is how many rows recent_key and recent_loc have before rows move on to
+// record_key and loc.
+var maxRecent int64 = 1 << 20
+
+// recentRows is a table of new rows, whose keys are hashes. From some size on, whoever adds
+// rows to it moves as many to the large table: those with the next keys, in turn. So each
+// transaction touches a few neighbouring pages of the large table, however large that is,
+// and none has to move very many. It belongs to whoever has the writer's turn.
+type recentRows struct {
+	table, large string
+	counted      bool
+	rows         int64 // about as many as it has
+	moved        int64 // the last key that has moved
+}
+
+// added moves rows on after n were added.
+func (r *recentRows) added(ctx context.Context, tx *sqlite.Tx, n int) error {
+	if n == 0 {
+		return nil
+	}
+	next := *r
+	if next.rows += int64(n); !r.counted {
+		next.counted, next.moved = true, math.MinInt64
+		if err := tx.Each(ctx, "SELECT count(*) FROM "+r.table, nil, func(rows *sql.Rows) error { return rows.Scan(&next.rows) }); err != nil {
+			return err
+		}
+	}
+	if next.rows > maxRecent {
+		if err := next.move(ctx, tx, n); err != nil {
+			return err
+		}
+	}
+	tx.OnCommit(func() { *r = next })
+	return nil
+}
+
+// move moves the next n rows, in the order of their keys. At the last key the next turn
+// begins, and the rows are counted again.
+func (r *recentRows) move(ctx context.Context, tx *sqlite.Tx, n int) error {
+	after, upto := r.moved, int64(math.MaxInt64)
+	r.rows, r.moved, r.counted = r.rows-int64(n), math.MinInt64, false
+	if err := tx.Each(ctx, "SELECT key FROM "+r.table+" WHERE key > $1 ORDER BY key LIMIT 1 OFFSET $2", []any{after, n - 1}, func(rows *sql.Rows) error {
+		err := rows.Scan(&upto)
+		r.moved, r.counted = upto, true
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := tx.Exec(ctx, "INSERT OR FAIL INTO "+r.large+" SELECT * FROM "+r.table+" WHERE key > $1 AND key <= $2 ORDER BY key", after, upto); err != nil {
+		return err
+	}
+	return tx.Exec(ctx, "DELETE FROM "+r.table+" WHERE key > $1 AND key <= $2", after, upto)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // locs knows which live record of a set in mode reference owns a URI, and how many
@@ -36,7 +35,7 @@ func (l *locs) key(uri string) int64 { return locKey(l.set, uri) }
 func locKey(set int64, uri string) int64 { return event.KeyBits(uri) ^ set*0x1e3779b97f4a7c15 }
 
 func (l *locs) load(ctx context.Context, q preparer, keys []int64, late *lateKeys) error {
-	err := each(ctx, q, "SELECT key, owner, others FROM loc WHERE key IN ("+sqlite.Params(lookup)+")", keys, func(rows *sql.Rows) error {
+	err := each(ctx, q, selectLocs, keys, func(rows *sql.Rows) error {
 		var key int64
 		var u use
 		if err := rows.Scan(&key, &u.owner, &u.others); err != nil {
@@ -53,7 +52,7 @@ func (l *locs) load(ctx context.Context, q preparer, keys []int64, late *lateKey
 func (l *locs) changed() (out []locUse) {
 	for k, u := range l.uses {
 		if u != l.was[k] {
-			out = append(out, locUse{key: k, use: u})
+			out = append(out, locUse{key: k, use: u, replaces: l.was[k].owner != 0})
 		}
 	}
 	return out

@@ -91,6 +91,8 @@ type Log struct {
 	filters  map[int64]*keyFilter     // by set, of the writer's goroutine
 	services map[servedBy]int64       // the documents that submissions came from
 	appended bool                     // the transaction under way has events
+	newKeys  recentRows               // recent_key
+	newLocs  recentRows               // recent_loc
 
 	mu     sync.Mutex // guards what follows
 	guard  clockGuard // of the clock
@@ -133,7 +135,8 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	if opt.Clock == nil {
 		opt.Clock = systemClock
 	}
-	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
+	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
+		newKeys: recentRows{table: "recent_key", large: "record_key"}, newLocs: recentRows{table: "recent_loc", large: "loc"}, changed: make(chan struct{}),
 		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -366,6 +366,9 @@ func (l *Log) Event(ctx context.Context, seq event.Seq) (*event.Event, error) {
 	return nil, fmt.Errorf("event %d: %w", seq, fs.ErrNotExist)
 }
 
+const selectCurrent = `SELECT e.id, e.record, e.kind, e.observed, e.body FROM any_key k JOIN record r ON r.id = k.record JOIN event e ON e.id = $2 << 40 | r.seq
+WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32`
+
 // Record returns the last event of the record of a set whose key it is (see
 // event.Key); fs.ErrNotExist when the set has never had it.
 func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, err error) {
@@ -379,8 +382,7 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 			return err
 		}
 		id := s.idOf(set)
-		rows, err := q.QueryContext(ctx, `SELECT e.id, e.record, e.kind, e.observed, e.body FROM record_key k JOIN record r ON r.id = k.record JOIN event e ON e.id = $2 << 40 | r.seq
-WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32`, bits, id)
+		rows, err := q.QueryContext(ctx, selectCurrent, bits, id)
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil && event.IsKeyOf(key, ev.Record) {
@@ -396,7 +398,7 @@ WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32`, bits, id)
 	return found, err
 }
 
-var selectLogged = "SELECT r.identifier FROM record_key k JOIN record r ON r.id = k.record WHERE r.seq <> 0 AND k.key IN (" + sqlite.Params(lookup) + ") AND k.record > ? AND k.record < ?"
+var selectLogged = "SELECT r.identifier FROM any_key k JOIN record r ON r.id = k.record WHERE r.seq <> 0 AND k.key IN (" + sqlite.Params(lookup) + ") AND k.record > ? AND k.record < ?"
 
 // Logged returns which of these identifiers are of records that a set has events of.
 func (l *Log) Logged(ctx context.Context, set string, identifiers []string) (map[string]bool, error) {
@@ -467,7 +469,7 @@ func (l *Log) LastSeq(ctx context.Context) (seq event.Seq, err error) {
 }
 
 const selectPresenceOf = `SELECT r.id, r.identifier, r.source_state, p.source_state, p.suppressed, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
-FROM source src JOIN record_key k ON k.key = $1 AND k.record > src.set_id << 32 AND k.record < (src.set_id + 1) << 32
+FROM source src JOIN any_key k ON k.key = $1 AND k.record > src.set_id << 32 AND k.record < (src.set_id + 1) << 32
 JOIN record r ON r.id = k.record
 LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
 
@@ -479,7 +481,7 @@ func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier st
 
 // Presence is that of the Log, with what the transaction has changed.
 func (tx *Tx) Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error) {
-	if err := tx.late.save(ctx, tx.Tx); err != nil {
+	if err := tx.saveKeys(ctx); err != nil {
 		return 0, err
 	}
 	return presenceOf(ctx, tx.Tx, source, identifier)

@@ -243,7 +243,9 @@ func (r reading) Each(ctx context.Context, text string, args []any, scan func(*s
 }
 
 var (
-	selectKeys      = "SELECT key, record FROM record_key WHERE key IN (" + sqlite.Params(lookup) + ") AND record > ? AND record < ?"
+	selectKeys      = "SELECT key, record FROM any_key WHERE key IN (" + sqlite.Params(lookup) + ") AND record > ? AND record < ?"
+	selectChain     = "SELECT r.id, r.seq FROM any_key k JOIN record r ON r.id = k.record WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32 AND r.seq <> 0"
+	selectLocs      = "SELECT key, owner, others FROM any_loc WHERE key IN (" + sqlite.Params(lookup) + ")"
 	selectRecords   = "SELECT id, identifier, seq, digest, source_state FROM record WHERE id IN (" + sqlite.Params(lookup) + ")"
 	selectPresence  = `SELECT record, source, source_state, suppressed FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
 	selectPending   = "SELECT " + pendingColumns + " FROM pending WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
@@ -464,8 +466,8 @@ func stampArg(s event.Stamp) any {
 const (
 	insertRecords  = "INSERT OR FAIL INTO record (id, identifier, seq, digest, source_state) VALUES "
 	replaceRecords = "INSERT OR REPLACE INTO record (id, identifier, seq, digest, source_state) VALUES "
-	insertKeys     = "INSERT OR FAIL INTO record_key (key, record) VALUES "
+	insertKeys     = "INSERT OR FAIL INTO recent_key (key, record) VALUES "
 	insertEvents   = "INSERT OR FAIL INTO event (id, record, kind, observed, body) VALUES "
 	replacePresent = "INSERT OR REPLACE INTO presence (record, source, source_state, suppressed) VALUES "
-	replaceLocs    = "INSERT OR REPLACE INTO loc (key, owner, others) VALUES "
+	insertLocs     = "INSERT OR FAIL INTO recent_loc (key, owner, others) VALUES "
 )

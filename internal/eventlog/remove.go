@@ -170,7 +170,8 @@ func (l *Log) finishRemoval(ctx context.Context, r *RemovedSet) error {
 		table, key, second string
 		mine               func(int64) bool
 	}{
-		{"loc", "key", "owner", ofSet}, {"loc_other", "key", "record", ofSet}, {"link", "key", "record", ofSet},
+		{"recent_loc", "key", "owner", ofSet}, {"loc", "key", "owner", ofSet}, // in the order in which rows move
+		{"loc_other", "key", "record", ofSet}, {"link", "key", "record", ofSet},
 		{"document", "id", "source", func(source int64) bool { return of[source] }},
 	} {
 		if err := l.removeScanned(ctx, scan.table, scan.key, scan.second, scan.mine); err != nil {
@@ -303,8 +304,10 @@ func (l *Log) removeRecords(ctx context.Context, from, to int64) (removed int, e
 			return err
 		}
 		for _, k := range keys {
-			if err := tx.Exec(ctx, "DELETE FROM record_key WHERE key = $1 AND record = $2", k.key, k.record); err != nil {
-				return err
+			for _, text := range []string{"DELETE FROM recent_key WHERE key = $1 AND record = $2", "DELETE FROM record_key WHERE key = $1 AND record = $2"} {
+				if err := tx.Exec(ctx, text, k.key, k.record); err != nil {
+					return err
+				}
 			}
 		}
 		removed = len(keys)
@@ -317,7 +320,7 @@ func (l *Log) removeRecords(ctx context.Context, from, to int64) (removed int, e
 // It reads the table in the order of its key, in pages, and holds no transaction meanwhile.
 func (l *Log) removeScanned(ctx context.Context, table, key, second string, mine func(int64) bool) error {
 	text := fmt.Sprintf("SELECT %[1]s, %[2]s FROM %[3]s WHERE (%[1]s, %[2]s) > ($1, $2) ORDER BY %[1]s, %[2]s LIMIT %[4]d", key, second, table, scannedAtOnce)
-	if table == "loc" || table == "document" { // of which the first column is the key
+	if table == "recent_loc" || table == "loc" || table == "document" { // of which the first column is the key
 		text = fmt.Sprintf("SELECT %[1]s, %[2]s FROM %[3]s WHERE %[1]s > $1 AND $2 IS NOT NULL ORDER BY %[1]s LIMIT %[4]d", key, second, table, scannedAtOnce)
 	}
 	remove := fmt.Sprintf("DELETE FROM %s WHERE %s = $1 AND %s = $2", table, key, second)

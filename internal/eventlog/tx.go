@@ -63,7 +63,7 @@ func (l *Log) join(ctx context.Context, write func(context.Context, func(context
 		if err := work(ctx, joined); err != nil {
 			return err
 		}
-		return joined.late.save(ctx, tx)
+		return joined.saveKeys(ctx)
 	})
 	if err == nil && joined.appended {
 		l.announce()

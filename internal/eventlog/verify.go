@@ -352,7 +352,7 @@ func (v *verifier) readRecords() error {
 // readKeys checks that each record is found under its key.
 func (v *verifier) readKeys() error {
 	named := map[*replay]int64{}
-	err := v.each("SELECT key, record FROM record_key", func(rows *sql.Rows) error {
+	err := v.each("SELECT key, record FROM any_key", func(rows *sql.Rows) error {
 		var key, id int64
 		if err := rows.Scan(&key, &id); err != nil {
 			return err
@@ -528,7 +528,7 @@ func (v *verifier) readLocs() error {
 	}); err != nil {
 		return err
 	}
-	if err := v.each("SELECT key, owner, others FROM loc", func(rows *sql.Rows) error {
+	if err := v.each("SELECT key, owner, others FROM any_loc", func(rows *sql.Rows) error {
 		var key, owner, n int64
 		err := rows.Scan(&key, &owner, &n)
 		if err == nil {

@@ -113,9 +113,11 @@ func (b *pushed) push() status.Push {
 // soon waits until something holds.
 func soon(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
+	for late := time.After(patience); !holds(); {
+		select {
+		case <-late:
 			t.Fatalf("not in time: %s", what)
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,15 +142,24 @@ func planned(p *sourcePage) string {
 	return "It is asked every " + every + "."
 }
 
-// advice says what to do about an error of a harvest.
+var (
+	addressInText = regexp.MustCompile(`\S+://\S+`)
+	statusInText  = regexp.MustCompile(`http status \d+`)
+)
+
+// advice says what to do about an error of a harvest. An address in it says nothing: a
+// number of a status may be one of its ports.
 func advice(text string) string {
-	text = strings.ToLower(text)
+	text = addressInText.ReplaceAllString(strings.ToLower(text), "")
+	if status := statusInText.FindString(text); status != "" {
+		text = status
+	}
 	for _, one := range []struct{ words, say string }{
-		{"401", "It wants a login, or another one: write user and password_file, or token_file, of this Source in the configuration."},
-		{"403", "It does not let this machine in: ask its operators, and tell them the contact that is configured here."},
-		{"404|410", "There is nothing at its address: look whether it has moved, and correct url in the configuration."},
-		{"429|retry-after|503", "Its server asks for patience. bridge waits as long as it says; nothing is to be done unless this goes on for days."},
-		{"500|502|504", "Its server fails. If this goes on, tell its operators; bridge tries again by itself."},
+		{"status 401", "It wants a login, or another one: write user and password_file, or token_file, of this Source in the configuration."},
+		{"status 403", "It does not let this machine in: ask its operators, and tell them the contact that is configured here."},
+		{"status 404|status 410", "There is nothing at its address: look whether it has moved, and correct url in the configuration."},
+		{"status 429|retry-after|status 503", "Its server asks for patience. bridge waits as long as it says; nothing is to be done unless this goes on for days."},
+		{"status 500|status 502|status 504", "Its server fails. If this goes on, tell its operators; bridge tries again by itself."},
 		{"certificate|x509|tls", "Its certificate is not accepted: its operators must renew or correct it."},
 		{"no such host|lookup", "Its name is not known: look whether url is written correctly, and whether this machine's name server works."},
 		{"refused", "Nothing answers at its address: its server may be down. bridge tries again by itself."},

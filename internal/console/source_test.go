@@ -1,0 +1,26 @@
+package console
+
+import (
+	"strings"
+	"testing"
+)
+
+// The advice follows from what the error says, and from no number of an address.
+func TestAdvice(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"http://127.0.0.1:43401/feed.atom: HTTP status 404 Not Found: check the URL", "whether it has moved"},
+		{"https://a.example/list?n=404: HTTP status 401 Unauthorized: check the credentials", "wants a login"},
+		{"https://a.example/503: HTTP status 403 Forbidden", "ask its operators"},
+		{"https://a.example/: HTTP status 500 Internal Server Error: try again later", "Its server fails"},
+		{"https://a.example/: HTTP status 429 Too Many Requests", "patience"},
+		{"tried 4 times: dial tcp 127.0.0.1:40401: connect: connection refused", "Nothing answers"},
+		{`Get "https://xml.example/timeout": tls: failed to verify certificate: x509: certificate signed by unknown authority`, "certificate is not accepted"},
+		{"https://a.example/refused: the server did not begin to answer in time (header_timeout); try again later: deadline exceeded", "too slowly"},
+		{"7:1: <channel> is closed by </rss>: XML is not well-formed", "cannot be read"},
+		{"something else at http://127.0.0.1:50401/", "tries again by itself. If this goes on"},
+	} {
+		if got := advice(c.text); !strings.Contains(got, c.want) {
+			t.Errorf("%s:\n%s\nwant %q", c.text, got, c.want)
+		}
+	}
+}

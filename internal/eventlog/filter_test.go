@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestKeyFilter: what was added is there, what was not mostly is not, and what there is
 // no room for is refused.
 func TestKeyFilter(t *testing.T) {
+	testenv.Heavy(t)
 	f := new(keyFilter)
 	key := func(i int) int64 { return event.KeyBits(fmt.Sprintf("urn:example:%d", i)) }
 	const n = 300_000

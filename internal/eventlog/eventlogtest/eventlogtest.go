@@ -67,8 +67,8 @@ func Test(t *testing.T, light bool) {
 		{"Live", testLive}, {"Record", testRecord}, {"Versions", testVersions}, {"HistoryOnAndOff", testHistoryOnAndOff}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			if light && part.name == "SegmentEntries" {
-				t.Skip("it takes 100,000 records")
+			if light && slices.Contains([]string{"SegmentEntries", "Versions", "ManyAtOneURI"}, part.name) {
+				t.Skip("it takes many records")
 			}
 			part.run(t)
 		})

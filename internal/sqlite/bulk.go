@@ -44,31 +44,44 @@ func (b *Bulk) Add(values ...any) error {
 	if len(b.args) < b.width*rowsAtOnce {
 		return nil
 	}
-	err := b.exec(b.tx.w.manyRows(b.one, b.width), b.args)
+	err := b.exec(b.tx.w.insertOf(rowsAtOnce, b.one, b.width), b.args)
 	b.args = b.args[:0]
 	return err
 }
 
-// manyRows returns the INSERT of rowsAtOnce rows.
-func (w *Writer) manyRows(one string, width int) string {
-	many := w.many[one]
-	if many == "" {
-		many = one + strings.Repeat(", ("+Params(width)+")", rowsAtOnce-1)
-		w.many[one] = many
-	}
-	return many
+// insertText names an INSERT of some rows by that of one.
+type insertText struct {
+	rows int
+	one  string
 }
 
-// Flush writes what is left, a row at a time.
+// insertOf returns the INSERT of so many rows.
+func (w *Writer) insertOf(rows int, one string, width int) string {
+	name := insertText{rows, one}
+	text := w.inserts[name]
+	if text == "" {
+		text = one + strings.Repeat(", ("+Params(width)+")", rows-1)
+		w.inserts[name] = text
+	}
+	return text
+}
+
+// Flush writes what is left: 32 rows, 16, 8 and so on, so that few statements serve any
+// number.
 func (b *Bulk) Flush() error {
-	for rest := b.args; len(rest) > 0; rest = rest[b.width:] {
-		row := rest[:b.width]
-		for i := range row {
-			row[i].Ordinal = i + 1
+	for rest, rows := b.args, 32; len(rest) > 0; rows /= 2 {
+		n := rows * b.width
+		if len(rest) < n {
+			continue
 		}
-		if err := b.exec(b.one, row); err != nil {
+		some := rest[:n]
+		for i := range some {
+			some[i].Ordinal = i + 1
+		}
+		if err := b.exec(b.tx.w.insertOf(rows, b.one, b.width), some); err != nil {
 			return err
 		}
+		rest = rest[n:]
 	}
 	b.args = b.args[:0]
 	return nil

@@ -47,7 +47,7 @@ const (
 	// walBytes is how long the write-ahead log may be before a commit checkpoints it,
 	// and what is left of it on the disk. A commit of more than manyRows lets it become
 	// walBytesOfMany: the commits of a harvest write many pages again and again.
-	walBytes       = 4 << 20
+	walBytes       = 7 << 20
 	walBytesOfMany = 64 << 20
 	manyRows       = 10_000
 	// IdleTime is how long nothing is written before a checkpoint.

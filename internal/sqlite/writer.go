@@ -45,16 +45,16 @@ type Writer struct {
 	waiting atomic.Int64  // callers that wait for their first turn
 
 	// What follows belongs to whoever has the turn.
-	db     *sql.DB // nil together with conn
-	conn   *sql.Conn
-	stmts  map[string]*sql.Stmt
-	raws   map[string]rawStmt
-	many   map[string]string // INSERTs of many rows, by those of one
-	walMax int               // bytes of the write-ahead log after which a commit checkpoints it
-	group  *group            // has work that is not committed yet; nil when there is none
-	failed error             // why nothing can be written any more
-	idle   *time.Timer       // runs while no transaction is under way and something is to be checkpointed; nil in a dry run
-	due    bool              // it has to run after the transaction
+	db      *sql.DB // nil together with conn
+	conn    *sql.Conn
+	stmts   map[string]*sql.Stmt
+	raws    map[string]rawStmt
+	inserts map[insertText]string // INSERTs of many rows
+	walMax  int                   // bytes of the write-ahead log after which a commit checkpoints it
+	group   *group                // has work that is not committed yet; nil when there is none
+	failed  error                 // why nothing can be written any more
+	idle    *time.Timer           // runs while no transaction is under way and something is to be checkpointed; nil in a dry run
+	due     bool                  // it has to run after the transaction
 }
 
 // WriterOptions say how a Writer works. The zero value is ready to use.
@@ -105,7 +105,7 @@ const savepoint, savepointUndo, savepointRelease = "SAVEPOINT caller", "ROLLBACK
 // OpenWriter opens the connection that writes, of which there is one, and brings
 // the database up to date. Its file exists; "" is a new database in memory.
 func (k *Kind) OpenWriter(ctx context.Context, path string, opt WriterOptions) (*Writer, error) {
-	w := &Writer{kind: k, path: path, opt: opt, turn: make(chan struct{}, 1), many: map[string]string{}}
+	w := &Writer{kind: k, path: path, opt: opt, turn: make(chan struct{}, 1), inserts: map[insertText]string{}}
 	if err := w.connect(ctx); err != nil {
 		return nil, errors.Join(err, w.disconnect())
 	}

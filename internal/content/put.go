@@ -156,18 +156,22 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
 		// Nearly always all are new, or hardly one is, and the first ones show which. So the
 		// others are looked up only where not all of these are new, or they may be large;
-		// insert passes over small ones that are known.
-		first := min(len(sums), lookups)
-		missing, err := missingFrom(inside, tx.Each, sums[:first])
-		if err == nil && (len(missing) < first || anyLarge) {
-			var more []Sum
-			more, err = missingFrom(inside, tx.Each, sums[first:])
-			missing = append(missing, more...)
-		} else {
-			missing = append(missing, sums[first:]...)
-		}
-		if err != nil || len(missing) == 0 {
-			return err
+		// insert passes over small ones that are known. A few are not worth a look.
+		missing := sums
+		if len(sums) > few || anyLarge {
+			first := min(len(sums), lookups)
+			var err error
+			missing, err = missingFrom(inside, tx.Each, sums[:first])
+			if err == nil && (len(missing) < first || anyLarge) {
+				var more []Sum
+				more, err = missingFrom(inside, tx.Each, sums[first:])
+				missing = append(missing, more...)
+			} else {
+				missing = append(missing, sums[first:]...)
+			}
+			if err != nil || len(missing) == 0 {
+				return err
+			}
 		}
 		var small, large []*Draft
 		for _, sum := range missing {
@@ -277,6 +281,9 @@ func insert(ctx, inside context.Context, tx *sqlite.Tx, small, large []*Draft) e
 			return err
 		}
 		count, length = count+1, length+d.size
+	}
+	if count == 0 {
+		return nil
 	}
 	return tx.Exec(inside, "UPDATE total SET count = count + $1, length = length + $2", count, length)
 }

@@ -272,7 +272,9 @@ func marks(head []byte) (label string, length int) {
 // declaration that could be read as ASCII is not in UTF-16, whatever it says.
 func named(head []byte, contentType string) (label, note string) {
 	declared := ""
-	if m := declaredEncoding.FindSubmatch(head); m != nil && !bytes.HasPrefix(bytes.ToLower(m[1]), []byte("utf-16")) {
+	if bytes.HasPrefix(head, []byte(usualDeclaration)) {
+		declared = "UTF-8"
+	} else if m := declaredEncoding.FindSubmatch(head); m != nil && !bytes.HasPrefix(bytes.ToLower(m[1]), []byte("utf-16")) {
 		declared = string(m[1])
 	}
 	if _, params, err := mime.ParseMediaType(contentType); err == nil && params["charset"] != "" {

@@ -20,10 +20,16 @@ const (
 	// headroom is how much a larger heap may grow between two collections, besides two
 	// fifths of what is in use.
 	headroom = 16 << 20
+	// leastGrowth is how much the heap grows at least between two collections. A server
+	// with little in use would be collected some ten times a second under load, and each
+	// collection wakes all cores: with 32 submitters that took a third of their time.
+	leastGrowth = 40 << 20
+	// most and least percent of growth, as Go's GOGC.
+	leastPercent, mostPercent = 100, 1000
 )
 
-// LimitMemory keeps this process small: by default the heap grows to twice what is in
-// use before it is collected. The limit follows what is in use, since the collector
+// LimitMemory keeps this process small: the heap grows to twice what is in use, and by 40
+// MiB at least, before it is collected. The limit follows what is in use, since the collector
 // would run all the time at a fixed limit that is reached; it is at most three quarters
 // of the memory of the machine or the control group. Above that the collector works
 // harder, and nothing fails. GOGC or GOMEMLIMIT in the environment win. A command calls
@@ -34,11 +40,12 @@ func LimitMemory() {
 	}
 	most := max(memoryGoal, memoryOf("/")/4*3)
 	debug.SetMemoryLimit(memoryGoal)
-	afterCollection(&memoryGoalFollower{set: memoryGoal, most: most})
+	debug.SetGCPercent(mostPercent)
+	afterCollection(&memoryGoalFollower{set: memoryGoal, percent: mostPercent, most: most})
 }
 
-// memoryGoalFollower adapts the memory limit after a collection.
-type memoryGoalFollower struct{ set, most int64 }
+// memoryGoalFollower adapts the memory limit and the growth after a collection.
+type memoryGoalFollower struct{ set, percent, most int64 }
 
 // afterCollection calls f.follow after each collection, by a finalizer of garbage that
 // it makes.
@@ -52,11 +59,24 @@ func afterCollection(f *memoryGoalFollower) {
 func (f *memoryGoalFollower) follow() {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
-	// To set the limit stops all goroutines, which a change below a tenth is not worth.
-	if goal := goalFor(int64(samples[0].Value.Uint64()), int64(samples[1].Value.Uint64()), f.most); goal > f.set+f.set/10 || goal < f.set-f.set/10 {
+	live, stacks := int64(samples[0].Value.Uint64()), int64(samples[1].Value.Uint64())
+	// To set one of them stops all goroutines, which a change below a tenth is not worth.
+	if goal := goalFor(live, stacks, f.most); differs(goal, f.set) {
 		f.set = goal
 		debug.SetMemoryLimit(goal)
 	}
+	if percent := percentFor(live); differs(percent, f.percent) {
+		f.percent = percent
+		debug.SetGCPercent(int(percent))
+	}
+}
+
+// differs reports whether two figures differ by more than a tenth.
+func differs(a, b int64) bool { return a > b+b/10 || a < b-b/10 }
+
+// percentFor returns by how much of what is in use the heap grows before it is collected.
+func percentFor(live int64) int64 {
+	return min(max(leastPercent, leastGrowth/max(1, live/100)), mostPercent)
 }
 
 // goalFor returns the memory limit for the bytes of heap and stacks in use.

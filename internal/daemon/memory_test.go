@@ -24,6 +24,16 @@ func TestGoalFollowsWhatIsInUse(t *testing.T) {
 	}
 }
 
+// A small heap grows by 40 MiB, a large one to twice its size.
+func TestHeapGrowsByALeastAmount(t *testing.T) {
+	const mib = 1 << 20
+	for live, want := range map[int64]int64{0: 1000, 1 * mib: 1000, 10 * mib: 400, 20 * mib: 200, 40 * mib: 100, 1000 * mib: 100} {
+		if got := percentFor(live); got < want-1 || got > want+1 {
+			t.Errorf("%d MiB in use: %d %%, want %d", live/mib, got, want)
+		}
+	}
+}
+
 // D66: what there is comes from the machine, or from a control group that has less.
 func TestMemoryOf(t *testing.T) {
 	const machine, group0, own = "proc/meminfo", "proc/self/cgroup", "sys/fs/cgroup/system.slice/bridge.service/memory.max"

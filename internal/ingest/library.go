@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
@@ -113,33 +114,49 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 	}
 }
 
-// concludeAll commits the contents of a group, and then what names them.
+// concludeAll commits the contents of a group and what names them, both in one go: the
+// contents are written while the log decides and writes its rows, and it waits for them
+// before its COMMIT.
 func (d *Server) concludeAll(ctx context.Context, group []*conclusion) {
-	err := defect.Guard(func() error {
-		var records [][]byte
-		for _, c := range group {
-			if c.reason == "" {
-				records = append(records, c.request.Record.XML)
-			}
-		}
-		if len(records) > 0 {
-			if err := d.Keep(ctx, records...); err != nil {
-				return fmt.Errorf("store %d submitted records: %w", len(records), err)
-			}
-		}
-		return d.logConclusions(ctx, group)
-	})
+	kept := make(chan error, 1)
+	go func() { kept <- defect.Guard(func() error { return d.keepRecords(ctx, group) }) }()
+	err := defect.Guard(func() error { return d.logConclusions(ctx, group, sync.OnceValue(func() error { return <-kept })) })
 	for _, c := range group {
 		c.err = cmp.Or(c.err, err)
 		close(c.done)
 	}
 }
 
-// logConclusions commits what names the contents of a group. Where that fails, each
-// request is tried alone: one that meets a damaged row must not fail the others, again
-// with each repeat.
-func (d *Server) logConclusions(ctx context.Context, group []*conclusion) error {
-	err := d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error { return d.writeConclusions(ctx, tx, group) })
+// keepRecords commits the contents of those of a group that are accepted.
+func (d *Server) keepRecords(ctx context.Context, group []*conclusion) error {
+	var records [][]byte
+	for _, c := range group {
+		if c.reason == "" {
+			records = append(records, c.request.Record.XML)
+		}
+	}
+	if len(records) == 0 {
+		return nil
+	}
+	if err := d.Keep(ctx, records...); err != nil {
+		return fmt.Errorf("store %d submitted records: %w", len(records), err)
+	}
+	return nil
+}
+
+// logConclusions commits what names the contents of a group, when kept says that these are
+// durable. Where the log fails, each request is tried alone: one that meets a damaged row
+// must not fail the others, again with each repeat.
+func (d *Server) logConclusions(ctx context.Context, group []*conclusion, kept func() error) error {
+	err := d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
+		if err := d.writeConclusions(ctx, tx, group); err != nil {
+			return err
+		}
+		return kept()
+	})
+	if lost := kept(); lost != nil {
+		return lost
+	}
 	if err == nil {
 		return nil
 	}
@@ -148,7 +165,7 @@ func (d *Server) logConclusions(ctx context.Context, group []*conclusion) error 
 		return err
 	}
 	for i := range group {
-		group[i].err = d.logConclusions(ctx, group[i:i+1])
+		group[i].err = d.logConclusions(ctx, group[i:i+1], kept)
 	}
 	return nil
 }

@@ -315,6 +315,36 @@ func TestLibraryGroups(t *testing.T) {
 	})
 }
 
+// The contents of a group are written while the log writes the rows that name them,
+// but nobody sees an event, or is answered, before they are durable.
+func TestLibraryCommitsContentsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := &heldContents{hold: make(chan bool)}
+		h := newHarness(t, Library, func(_ *harness, d *Server) { held.put, d.Keep = d.Keep, held.Put })
+		for _, well := range []bool{false, true} {
+			answer := make(chan error, 1)
+			go func() {
+				_, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "a"))
+				answer <- err
+			}()
+			synctest.Wait()
+			h.wantEvents()
+			select {
+			case err := <-answer:
+				t.Fatalf("answered before the content is durable: %v", err)
+			default:
+			}
+			held.hold <- well
+			if err := <-answer; well != (err == nil) {
+				t.Errorf("contents kept %v: %v", well, err)
+			}
+			if got := len(h.events()); well != (got == 1) {
+				t.Errorf("contents kept %v: %d events", well, got)
+			}
+		}
+	})
+}
+
 // Of versions of a record in one group the last is in force; repeats in it are answered
 // like the first, as if each had come alone.
 func TestLibraryVersionsInOneGroup(t *testing.T) {

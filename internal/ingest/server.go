@@ -7,8 +7,8 @@
 //   - [Server.Admit] (access.go) lets the caller in, before the message is read.
 //   - [Server.Ingest] (server.go) checks access and quota, and chooses by mode.
 //   - Library (library.go): ingestLibrary checks the record. conclude gathers requests
-//     that arrive together, and concludeAll commits their contents, and in one
-//     transaction what writeConclusions makes of them.
+//     that arrive together, and concludeAll commits their contents, and then, in one
+//     transaction, what writeConclusions makes of them.
 //   - Gateway (gateway.go): ingestGateway lets only one of equal requests go on, with
 //     forward. recoverNewest (recover.go) and repeatOf look for an earlier one, begin
 //     commits the submission, send sends it, and recordReply (recover.go) commits the

@@ -183,6 +183,7 @@ func TestFlat(t *testing.T) {
 
 // What stands where nothing belongs is not kept, however much of it there is.
 func TestHeldIsBounded(t *testing.T) {
+	testenv.Heavy(t)
 	for name, answers := range map[Verb]string{
 		ListRecords: answerTo(strings.Repeat("<x/>", 100_000) + "<ListRecords>" + record(1) + "</ListRecords>"),
 		Identify:    answerTo("<Identify>" + numbered(4<<20, "<x%d/>") + "</Identify>"),

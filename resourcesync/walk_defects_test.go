@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestChangeListIndexes: in whatever way an index shows its lists, they are read
@@ -99,6 +101,7 @@ func zipped(doc string) []byte {
 
 // TestGzipFiles: sitemaps are often stored packed, and no header field says so.
 func TestGzipFiles(t *testing.T) {
+	testenv.Heavy(t)
 	list := func(s *site) string { return strings.ReplaceAll(resources(5, res("a"), res("b")), "{}", s.URL) }
 	noise := make([]byte, 20_000)
 	random := rand.New(rand.NewPCG(1, 2))

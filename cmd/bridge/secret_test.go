@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // secret is in every secret of the test.
@@ -124,6 +126,7 @@ func (o *transcript) page(url string) {
 // nowhere.
 func TestSecretsOfURLsStayHidden(t *testing.T) {
 	t.Parallel()
+	testenv.Heavy(t)
 	far := newPeers(t)
 	feed, recipient := far.URL+"/feed.atom?key="+secret+"-of-the-source", far.URL+"/sip/told/"+secret+"-of-the-submitter"
 	archive := far.URL + "/sip/archive/" + secret + "-of-the-archive"

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // edit changes a configuration and returns its text.
@@ -341,6 +343,7 @@ func TestEditConcurrent(t *testing.T) {
 // configuration what it is for, and nothing else.
 func TestEditLaw(t *testing.T) {
 	t.Parallel()
+	testenv.Heavy(t)
 	folder := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		newline := rapid.SampledFrom([]string{"\n", "\r\n"}).Draw(t, "newline")

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 const (
@@ -84,6 +86,7 @@ func TestTemplate(t *testing.T) {
 // Every key stands in the template, with its default when it has one, and is called as
 // its field is.
 func TestKeys(t *testing.T) {
+	testenv.Heavy(t)
 	otherwise := map[string]string{
 		"TrustedProxies": "trusted_proxies", "AllowHosts": "allow_hosts", "Prefixes": "prefix", "CA": "ca_file", "Sets": "set", "Sources": "source", "Alerts": "alert",
 		"Access.Kind": "access", "Access.Token": "access_token", "Access.User": "access_user", "Access.Password": "access_password", "Access.Addresses": "access_addresses",

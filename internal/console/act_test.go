@@ -12,6 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // sourceOf returns the number of the only Source of a set, as paths have it.
@@ -165,6 +166,7 @@ func TestActOnQuarantine(t *testing.T) {
 // Many submissions are decided at once, each as a command would decide it.
 func TestActOnReviews(t *testing.T) {
 	t.Parallel()
+	testenv.Heavy(t)
 	s := newSite(t)
 	const many = 500
 	form := []string{"do", "accept", "to", "reviews"}

@@ -21,6 +21,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // auditedSource is a ResourceSync Source that states whatever a test wants of its
@@ -314,6 +315,7 @@ func seededNames() []string {
 // An audit finds each kind of difference, beside the process that writes, and a repair
 // mends it, with one event or none. Another audit finds nothing.
 func TestAuditFindsAndRepairs(t *testing.T) {
+	testenv.Heavy(t)
 	for _, s := range seeds {
 		t.Run(string(s.kind), func(t *testing.T) {
 			name := string(s.kind)

@@ -13,6 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // modelSource is what a naive reader of all reports would know of a Source.
@@ -72,6 +73,7 @@ func (m *modelSource) add(r *harvest.Report, failed bool) {
 // of all reports makes of them; old rows are removed, a hundred always stay.
 func TestHistoryIsThatOfTheReports(t *testing.T) {
 	t.Parallel()
+	testenv.Heavy(t)
 	for seed := range uint64(3) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		folder := t.TempDir()

@@ -249,6 +249,7 @@ func (r *readBy) wantRead(t *testing.T, url string, want []readLine) {
 // with us finds in the documents with the events of the log.
 func TestIndependentReaderReadsTheLog(t *testing.T) {
 	t.Parallel()
+	testenv.Heavy(t)
 	testenv.Need(t, "python3", "python3")
 	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		args := []string{"--window", o.base + "/.well-known/resourcesync"}

@@ -7,7 +7,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-func TestConform(t *testing.T) { eventlogtest.Test(t, raced) }
+func TestConform(t *testing.T) {
+	testenv.Heavy(t)
+	eventlogtest.Test(t)
+}
 
 func TestLaws(t *testing.T) {
 	testenv.Heavy(t)

@@ -23,12 +23,12 @@ import (
 // off: once it is left alone, and its headers were read, the set has what the repository
 // has. Another harvest logs nothing.
 //
-// 100 histories, the same each time; others and more with -rapid.checks.
+// 50 histories, the same each time; others and more with -rapid.checks.
 func TestRepositoryLaw(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many histories")
 	}
-	testenv.Checks(t, 100)
+	testenv.Checks(t, 50)
 	rapid.Check(t, func(t *rapid.T) {
 		mode := rapid.SampledFrom([]event.Content{event.Mirror, event.Mirror, event.Redirect, event.Reference}).Draw(t, "mode")
 		a := newArchive(t, mode)

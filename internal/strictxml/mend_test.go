@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // With Options.Mend a document that is not well-formed is, in what the Scanner tells and
@@ -71,6 +73,7 @@ func TestMend(t *testing.T) {
 
 // What cannot be mended is refused as ever.
 func TestMendRefuses(t *testing.T) {
+	testenv.Heavy(t)
 	for name, doc := range map[string]string{
 		"cut off":                    "<a>x",
 		"crossed tags":               "<a><b></a></b>",

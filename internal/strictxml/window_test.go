@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestPieces: what a document is cut into while it arrives makes no difference.
@@ -48,6 +50,7 @@ func TestWindowMoves(t *testing.T) {
 
 // TestWindowStays: memory does not grow with the document, but with what is kept.
 func TestWindowStays(t *testing.T) {
+	testenv.Heavy(t)
 	doc := string(list(20_000))
 	s := New(strings.NewReader(doc), Options{})
 	if _, err := traced(s); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/sip"
@@ -56,6 +57,7 @@ func allRules() map[string]bool {
 
 // Every rule has a document that keeps it and one that breaks it, and only rules have.
 func TestCorpus(t *testing.T) {
+	testenv.Heavy(t)
 	files, err := filepath.Glob("testdata/corpus/*.txtar")
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -361,6 +362,7 @@ func TestManyRecipients(t *testing.T) {
 
 // Mails that are made to cost. Each is refused in its place, and the server goes on.
 func TestHostileMails(t *testing.T) {
+	testenv.Heavy(t)
 	part := "Content-Type: text/xml\r\n\r\n" + string(message(accepted()))
 	nested := func(depth int) []byte {
 		var b strings.Builder

@@ -49,9 +49,8 @@ func (s set) ensure(l *eventlog.Log, sources ...string) (out []event.SourceID, e
 	return out, nil
 }
 
-// Test runs the whole suite, each part on logs of its own; when it is to be light,
-// as under the race detector, without the parts that take many records.
-func Test(t *testing.T, light bool) {
+// Test runs the whole suite, each part on logs of its own.
+func Test(t *testing.T) {
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T)
@@ -66,12 +65,7 @@ func Test(t *testing.T, light bool) {
 		{"Observed", testObserved}, {"ClockJump", testClockJump}, {"ClockAtStart", testClockAtStart},
 		{"Live", testLive}, {"Record", testRecord}, {"Versions", testVersions}, {"HistoryOnAndOff", testHistoryOnAndOff}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {
-		t.Run(part.name, func(t *testing.T) {
-			if light && slices.Contains([]string{"SegmentEntries", "Versions", "ManyAtOneURI"}, part.name) {
-				t.Skip("it takes many records")
-			}
-			part.run(t)
-		})
+		t.Run(part.name, part.run)
 	}
 }
 

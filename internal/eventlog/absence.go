@@ -13,10 +13,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Table source_records holds which records each Source has: a bitmap over the ordinals of the
-// set's records, in pages. What a complete enumeration did not have is the
-// difference to what it had, and costs what the Source has, however large the set
-// is.
+// Table source_records holds which records each Source has: a bitmap over the ordinals of
+// the set's records, in pages. The absent records are those of the bitmap that a complete
+// enumeration did not have. Finding them takes time in proportion to the Source's
+// records, however large the set is.
 
 // hasPage is the number of a page of one Source.
 type hasPage struct {
@@ -24,7 +24,7 @@ type hasPage struct {
 	n      int64
 }
 
-// holds keeps whether a Source has a record, if that has changed.
+// holds stores whether a Source has a record, if that has changed.
 func (b *batch) holds(ctx context.Context, s *sourceState, record int64) error {
 	if s.alive == s.wasAlive {
 		return nil
@@ -68,7 +68,7 @@ func (b *batch) saveHas(ctx context.Context) error {
 	return nil
 }
 
-// The checksum of a page covers its place.
+// The checksum of a page covers its Source and its number.
 func (at hasPage) columns() columns { return columns{set: int64(at.source), record: at.n} }
 
 func (p *page) seal(at hasPage) []byte { return seal(at.columns(), slices.Clone(p[:])) }
@@ -82,11 +82,11 @@ func (p *page) unseal(at hasPage, sealed []byte) error {
 	return nil
 }
 
-// CountAbsent returns how many records the Source has, and how many of them the
-// enumeration of the walk under way did not have. What the Source changed later
-// than at does not count as absent; when at is unknown, nor does anything that a
-// list of changes mentioned last. parts are those that the Source has, if it ever
-// had several.
+// CountAbsent returns how many records the Source has, and how many of them are absent:
+// the enumeration of the walk under way did not have them. A record that the Source
+// changed later than at is not absent; if at is unknown, neither is a record that a list
+// of changes mentioned last. parts are the parts that the Source has now, if it ever had
+// several.
 func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...int) (absent, have int64, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		a, err := l.absence(ctx, q, source, at, parts)
@@ -104,8 +104,8 @@ func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.S
 	return absent, have, err
 }
 
-// Has returns how many records a Source has, by what it last said. However many these
-// are, it reads a bit for each.
+// Has returns how many records a Source has, by its last reports. It reads one bit for
+// each record.
 func (l *Log) Has(ctx context.Context, source event.SourceID) (n int64, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		has, err := readHas(ctx, q, source)
@@ -124,16 +124,16 @@ func countBits(pages map[int64]*page) (n int64) {
 	return n
 }
 
-// Absent returns identifiers of records that the Source has, or is to deliver
-// the content of, and that count as absent: at most limit, after a record
-// number, with the number to go on from.
+// Absent returns the identifiers of absent records (see CountAbsent), including records
+// whose content is pending: at most limit of them, with record numbers above after. next
+// is the record number to pass as after in the next call.
 func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error) {
 	next, err = l.pick(ctx, source, at, after, limit, parts, func(gone bool, _ []int) bool { return gone }, func(id string, _ []int) { ids = append(ids, id) })
 	return ids, next, err
 }
 
-// Left returns records that do not count as absent, since a part of the Source has
-// them, with each part that has them no more: of at most limit records, as Absent.
+// Left returns records that are not absent, because a part of the Source has them, once
+// for each part that no longer has them. limit, after and next are as in Absent.
 func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (out []event.Left, next int64, err error) {
 	next, err = l.pick(ctx, source, at, after, limit, parts, func(_ bool, left []int) bool { return len(left) > 0 }, func(id string, left []int) {
 		for _, part := range left {
@@ -143,8 +143,8 @@ func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, a
 	return out, next, err
 }
 
-// pick calls add for the records that are wanted of those that an absence has, as
-// Absent and Left.
+// pick calls add for each record of an absence that wanted selects. limit, after and next
+// are as in Absent.
 func (l *Log) pick(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts []int,
 	wanted func(gone bool, left []int) bool, add func(id string, left []int)) (next int64, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
@@ -175,18 +175,18 @@ func (l *Log) pick(ctx context.Context, source event.SourceID, at event.Stamp, a
 	return next, err
 }
 
-// absence is what a Source has or is to deliver, beside what the walk has come
-// across.
+// absence is what Absent and Left compare: the records that a Source has or whose content
+// is pending, and the records that the walk has seen.
 type absence struct {
 	source   event.SourceID
 	set      int64
 	at       event.Stamp
-	parts    []int // that were enumerated, where there is more than one; others the Source has no more
+	parts    []int // that were enumerated, if the Source ever had several; it no longer has the others
 	ordering ordering
 	has      map[int64]*page
 	walk     *walk
-	// changedLater are records of which the walk has seen a change later than the
-	// enumeration that was bad, or not selected: what became of them is not known.
+	// changedLater are records of which the walk has seen a change that is later than the
+	// enumeration, and that was bad or not selected: their state is unknown.
 	changedLater map[int64]bool
 }
 
@@ -219,7 +219,7 @@ func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.Source
 	})
 }
 
-// readHas reads which records a Source has, by what it last said.
+// readHas reads which records a Source has, by its last reports.
 func readHas(ctx context.Context, q sqlite.Querier, source event.SourceID) (map[int64]*page, error) {
 	has := map[int64]*page{}
 	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM source_records WHERE source = $1", int64(source))
@@ -234,10 +234,10 @@ func readHas(ctx context.Context, q sqlite.Querier, source event.SourceID) (map[
 	})
 }
 
-// each calls do for the records that count as absent, or that some parts of the
-// Source have left, after a record number, in the order of their numbers, until it
-// says that it is enough. Only of those that the enumeration did not have it looks
-// up what was said of them; where the Source has several parts, of all.
+// each calls do for the records that are absent, or that some parts of the Source have
+// left, with numbers above after and in the order of their numbers, until do returns
+// false. It looks up the stored states only of records that the enumeration did not have,
+// but of all records if the Source has several parts.
 func (a *absence) each(ctx context.Context, q sqlite.Querier, after int64, do func(record int64, gone bool, left []int) bool) error {
 	piece := make([]int64, 0, lookup)
 	flush := func() (more bool, err error) {
@@ -281,10 +281,10 @@ func (a *absence) each(ctx context.Context, q sqlite.Querier, after int64, do fu
 	return err
 }
 
-// left reports whether the enumeration did not have a record in any part of the
-// Source that had it, and which parts have left it while others may not have. A
-// part that mentioned it last without a time may have done so later: it has not
-// left the record, but absence asks where no part has it.
+// left decides on a record by the last reports of the Source's parts. gone: no part has
+// it any more. left are the parts that no longer have it, though others may. A part that
+// last mentioned the record without a time may have done so after the enumeration: it is
+// not in left, and does not keep the record from being gone.
 func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 	has, untold := false, false
 	for i := range parts {
@@ -313,8 +313,8 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 	return !a.walk.wasPresent(record), nil
 }
 
-// later reports which of some records the Source says it has changed after the
-// moment of the enumeration, and returns what its parts say of the others.
+// later reports which of some records the Source has changed after the moment of the
+// enumeration, and returns the states of the parts for the others.
 func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
 	later, parts := map[int64]bool{}, map[int64][]part{}
 	note := func(record int64, w lastSaid) {
@@ -382,8 +382,8 @@ func changedLaterThan(ctx context.Context, q sqlite.Querier, source event.Source
 	})
 }
 
-// laterThan reports whether what was said changed the record after the moment of
-// an enumeration.
+// laterThan reports whether the Source changed the record after at, the moment of an
+// enumeration; if at is unknown, whether a list of changes mentioned the record last.
 func (w *lastSaid) laterThan(at event.Stamp) bool {
 	if !at.Known() {
 		return w.place.Position > 0

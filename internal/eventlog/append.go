@@ -22,7 +22,7 @@ type batch struct {
 	in            *event.Batch
 	now           event.Micros
 	set           setRow
-	storedSet     setRow // as it was
+	storedSet     setRow // as it was before the batch
 	changesBefore int64  // rows that the connection had changed before the batch
 	deferred      bool   // only the cursor has changed: it stays in memory for now
 	source        sourceRow
@@ -32,13 +32,13 @@ type batch struct {
 	records   []*record                // of the items, then those that inherited a URI
 	byID      map[int64]*record        // made when it is first needed
 	hashes    []hashes                 // of the items
-	bytes     []byte                   // room for the blobs of rows
+	bytes     []byte                   // memory for the blobs of rows
 	touched   []*record                // in the order of their first change
 	seq       event.Seq                // the last one given out in the whole log
-	docs      map[event.Document]int64 // ids of those that were needed so far
-	feeds     map[string]*event.Feed   // theirs, by their bytes
-	weights   map[int64]int64          // of what documents give as atom:source
-	has       map[hasPage]*page        // that it has changed
+	docs      map[event.Document]int64 // ids in table document of those that were needed so far
+	feeds     map[string]*event.Feed   // of these documents, by their encoded bytes
+	weights   map[int64]int64          // of the atom:source that each document gives its entries
+	has       map[hasPage]*page        // pages that the batch has changed
 	locs      *locs
 	late      *lateKeys // of the transaction; nil where nothing is written
 	targets   targets
@@ -61,12 +61,12 @@ type sourceRow struct {
 	pending   bool                     // the Source has pending observations
 	regressed bool                     // or regressed ones
 	held      bool                     // or held deletions
-	orders    bool                     // or the order of what was seen and applies not
+	orders    bool                     // or rows in seen_order
 
 	ordering ordering
 }
 
-// check refuses what no caller should send.
+// check returns an error if a batch breaks the rules for callers.
 func check(in *event.Batch) error {
 	if in.Next != nil && len(in.Next) == 0 {
 		return errors.New("an empty cursor: nil ends a walk")
@@ -88,8 +88,8 @@ func check(in *event.Batch) error {
 	return nil
 }
 
-// run loads what is stored, decides on each item and then on each rejection, and writes
-// what follows.
+// run loads the stored state, decides on each item, logs each rejection, and writes the
+// result.
 func (b *batch) run(ctx context.Context) error {
 	q := b.tx
 	var err error
@@ -189,13 +189,14 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 	return nil
 }
 
-// behind is the error of a log that has later events than it has noted: their Seqs would
-// be given out again.
+// behind returns the error of a log that has an event after the one that is noted as the
+// last: new events would get Seqs that are in use.
 func behind(noted, last event.Seq) error {
 	return fmt.Errorf("the log has noted event %d as the last, and has event %d: %w: run bridge verify", noted, last, errDamaged)
 }
 
-// beginWalk compares the cursor, and loads the walk under way.
+// beginWalk compares the batch's cursor with the stored one, and loads the walk under
+// way.
 func (b *batch) beginWalk(ctx context.Context) (err error) {
 	if b.source.stored.Cursor.Version != b.in.Cursor {
 		return event.ErrConflict
@@ -221,8 +222,8 @@ func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
 	return b.recordsOf(ctx, q, b.in.Items)
 }
 
-// normalize fills in what a document leaves to the set: the claim, and the URI of
-// a record in mode reference.
+// normalize fills in what a document may leave out: the claim, and the URI of a record in
+// mode reference.
 func (b *batch) normalize(it *event.Item) {
 	if it.Claim == 0 {
 		it.Claim = it.ClaimOf()
@@ -234,7 +235,7 @@ func (b *batch) normalize(it *event.Item) {
 	}
 }
 
-// denormalize undoes that for an observation that is kept: its claim is the one of
+// denormalize undoes normalize for an observation that is kept: its claim is the one of
 // the document.
 func denormalize(obs event.Observation) event.Observation {
 	if obs.Preferred < len(obs.Representations) && obs.Loc == obs.Representations[obs.Preferred].Href {
@@ -243,7 +244,7 @@ func denormalize(obs event.Observation) event.Observation {
 	return obs
 }
 
-// onAllCores does something for each item, in no order. The error is a panic in it.
+// onAllCores calls do for each item, in no order. It returns a panic of do as an error.
 func (b *batch) onAllCores(do func(i int)) error {
 	n := len(b.in.Items)
 	size := max(1000, n/runtime.GOMAXPROCS(0)+1)
@@ -315,8 +316,7 @@ type hashes struct {
 	key    int64 // of the identifier
 	loc    int64 // of the URI in mode reference
 	digest int64 // of the state; 0 of a deletion
-	// same: it says what its Source has said before, so that nothing but the
-	// key was needed.
+	// same: the item repeats the last report of its Source, so only the key was computed.
 	same bool
 }
 
@@ -354,7 +354,7 @@ func (b *batch) loadLast(ctx context.Context, q preparer) error {
 	return b.loadBodies(ctx, q, need)
 }
 
-// decider returns what decisions need to know of the batch.
+// decider returns the data that all decisions of the batch share.
 func (b *batch) decider() *decider {
 	return &decider{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.Content, rank: b.source.rank,
 		others: b.source.others, members: b.source.members, targets: b.targets, parts: b.in.Parts}
@@ -423,8 +423,8 @@ func (b *batch) touch(r *record) {
 	}
 }
 
-// logChange logs the event of a decision. In a set in mode reference it also logs that
-// of the record that has the URI from then on.
+// logChange logs the event of a decision. In a set in mode reference it also logs an
+// event of the record that owns the former URI from then on.
 func (b *batch) logChange(ctx context.Context, r *record, d *decision) error {
 	var left int64
 	if b.locs != nil {
@@ -461,8 +461,8 @@ func (b *batch) resolveDocument(ctx context.Context, v *body) (err error) {
 	return err
 }
 
-// appendEvent gives the event its place in the log. before is the body of the event
-// before of the same record.
+// appendEvent gives the event its place in the log. before is the body of the previous
+// event of the same record.
 func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind event.Kind, v *body) error {
 	source, err := b.sourceWeight(ctx, v.document)
 	if err != nil {
@@ -509,7 +509,7 @@ func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind e
 	return b.events.Add(c.id(), c.record, c.kind, c.observed, sealed)
 }
 
-// blob returns what fill appends to nothing, in memory that rows share.
+// blob returns the bytes that fill appends to an empty slice. Rows share the memory.
 func (b *batch) blob(fill func(b []byte) []byte) []byte {
 	if cap(b.bytes)-len(b.bytes) < 1<<10 {
 		b.bytes = make([]byte, 0, min(1<<16, 2<<10*(len(b.in.Items)+1)))
@@ -519,8 +519,8 @@ func (b *batch) blob(fill func(b []byte) []byte) []byte {
 	return b.bytes[from:len(b.bytes):len(b.bytes)]
 }
 
-// reject logs an event of kind rejected. It is of no record: a record that has that
-// identifier is what it was.
+// reject logs an event of kind rejected. The event belongs to no record: a record with
+// the same identifier does not change.
 func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
 	var from event.Document
 	if len(b.in.Documents) > 0 {
@@ -534,7 +534,7 @@ func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
 		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
 }
 
-// save writes what the items have made, then the bookkeeping of the walk.
+// save writes the rows that follow from the items, then the state of the walk.
 func (b *batch) save(ctx context.Context) error {
 	if err := b.events.Flush(); err != nil {
 		return err
@@ -580,8 +580,8 @@ func (b *batch) save(ctx context.Context) error {
 	return b.saveProgress(ctx)
 }
 
-// saveTouched writes what has changed of records: what their Sources have and say, and
-// the rows of those that have one.
+// saveTouched writes the changes of records: which Sources have them, what these have
+// reported, and the rows in table record that exist already.
 func (b *batch) saveTouched(ctx context.Context) error {
 	replaced := b.tx.Bulk(ctx, replaceRecords, 5)
 	present := b.tx.Bulk(ctx, replacePresent, 4)
@@ -679,14 +679,14 @@ func (b *batch) saveProgress(ctx context.Context) error {
 		return err
 	}
 	if b.in.Progress == nil {
-		return nil // the memory may be large
+		return nil // Memory may be large, and has not changed
 	}
 	return b.tx.Exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
 }
 
-// mayDefer reports whether the batch has changed nothing but how far the walk has come.
-// The end of a walk of which something is stored does not wait, nor does a
-// walk for long.
+// mayDefer reports whether the batch has changed nothing but the cursor, so that it may
+// stay in memory. The end of a walk with a stored cursor is never deferred, and no cursor
+// is deferred for longer than maxUnsaved.
 func (b *batch) mayDefer(ctx context.Context, p *event.Progress, since event.Micros) (bool, error) {
 	was := &b.source.stored
 	if !b.in.Lazy || p.Mark != was.Mark || p.Gap != was.Gap || !bytes.Equal(p.Memory, was.Memory) {
@@ -699,11 +699,11 @@ func (b *batch) mayDefer(ctx context.Context, p *event.Progress, since event.Mic
 	return changes == b.changesBefore, err
 }
 
-// NeedsContent reports of each item of a batch that is to be appended whether
-// its content is needed, or its URL has to be asked; in a set that keeps no
-// contents, whether it applies. It writes nothing. The answer is Append's own, by the same decision, as long as a record stands in
-// the batch once and nobody else appends meanwhile; where it has become another
-// one, Append keeps the item as pending.
+// NeedsContent reports, for each item of a batch that is to be appended, whether its
+// content is needed or its URL has to be asked; in a set that keeps no contents, whether
+// the item applies. It writes nothing. It decides as Append does, so its answer holds as
+// long as each record is in the batch only once and nobody else appends meanwhile. If the
+// answer has changed by then, Append keeps the item as pending.
 func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error) {
 	var out []bool
 	err := l.use(ctx, func(ctx context.Context, tx *sqlite.Tx) (err error) {
@@ -747,8 +747,9 @@ func (l *Log) needsContent(ctx context.Context, tx *sqlite.Tx, in *event.Batch) 
 		if err != nil {
 			return nil, err
 		}
-		// In another set than a mirror what applies needs what HTTP says of it.
-		// What came with an item that is set aside is not at hand when its turn comes.
+		// In a set that is no mirror, an item that applies needs the answer of its URL.
+		// The log does not keep inline content, so a regressed item has none when it is
+		// applied later.
 		out[i] = d.outcome == event.NeedsContent || d.outcome == event.Regressed && it.Inline != nil || b.set.Content != event.Mirror && !it.Deleted && (d.outcome == event.Logged || d.outcome == event.Suppressed)
 	}
 	return out, nil

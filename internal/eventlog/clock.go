@@ -13,27 +13,28 @@ import (
 )
 
 const (
-	// jump is how far the clock may run ahead of the one that never jumps (I3).
+	// maxJump is how far the clock may run ahead of the one that never jumps (I3).
 	maxJump = 24 * time.Hour
-	// rest is how long a log may have rested before its clock is doubted: nothing
-	// else tells a long rest from a clock that is years ahead.
+	// maxIdle is how long a log may have been unused before its clock is doubted: such a
+	// pause looks like a clock that is years ahead.
 	maxIdle = 366 * 24 * time.Hour
 )
 
-// plausible is before any clock that is set: a machine that has lost its clock
-// starts in 1970, or when its firmware was made.
+// plausible is earlier than any correct time: a machine that has lost its clock starts in
+// 1970, or when its firmware was made.
 var plausible = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// clockGuard decides whether the clock can be believed: times in the log never go back,
-// so one that is taken from a wrong clock stays for ever.
+// clockGuard decides whether the clock can be trusted. Times in the log never go back, so
+// a time from a wrong clock would stay for ever.
 //
-// It is armed by the first plausible time: one that is not long after what the log
-// has seen last, nor before it. From then on the clock may not jump ahead of the
-// one that never does. Until then, and after a jump, each time is looked at anew,
-// so that a clock that was put right is believed without a restart.
+// The first plausible time arms it: one that is not long after the last time that the log
+// has seen, nor before it. From then on the clock may not run ahead of the one that never
+// jumps. Until then, and after a jump, each time is checked anew, so a clock that was set
+// right is trusted without a restart.
 type clockGuard struct {
 	clock func() (wall time.Time, running time.Duration)
-	// accept: whatever the clock says was confirmed.
+	// accept: the operator has confirmed the clock, whatever it shows
+	// (Options.AcceptClock).
 	accept bool
 	seen   time.Time // the last time that the log has seen; zero of a new one
 
@@ -50,8 +51,7 @@ func systemClock() (time.Time, time.Duration) {
 	return time.Now().Round(0), time.Duration(t.Nano())
 }
 
-// now returns the clock's time, or an event.ErrClock when it is not to be
-// believed.
+// now returns the clock's time, or an event.ErrClock if the clock cannot be trusted.
 func (g *clockGuard) now() (time.Time, error) {
 	wall, running := g.clock()
 	if g.accept {
@@ -80,8 +80,8 @@ func clockError(wall time.Time, why string, at time.Time) error {
 	return fmt.Errorf("%w (it says %s, and "+why+")", event.ErrClock, wall.UTC().Format(time.RFC3339), at.UTC().Format(time.RFC3339))
 }
 
-// Clock returns why the clock is not believed, and so nothing is logged; nil when
-// it is.
+// Clock returns why the clock is not trusted, so that nothing is logged; nil when it is
+// trusted.
 func (l *Log) Clock() error {
 	_, err := l.now()
 	return err
@@ -95,7 +95,7 @@ func (l *Log) now() (event.Micros, error) {
 	return event.MicrosOf(wall), err
 }
 
-// observing is which times events may still get.
+// observing tracks which times new events may still get.
 type observing struct {
 	mu sync.Mutex
 	// settled is what Settled has returned last: no event gets an earlier time any more.
@@ -103,9 +103,9 @@ type observing struct {
 	begun   map[event.Micros]int // of transactions that are not committed yet, how many at each time
 }
 
-// beginObserving returns the time of a transaction whose events are to be observed, as
-// now does, and no earlier than what is settled. observing.end must follow, when they can
-// be read.
+// beginObserving returns the time of a transaction whose events are to be observed: that
+// of now, but not before what is settled. The caller must call observing.end when the
+// events can be read.
 func (l *Log) beginObserving() (event.Micros, error) {
 	o := &l.observing
 	o.mu.Lock()
@@ -122,7 +122,8 @@ func (l *Log) beginObserving() (event.Micros, error) {
 	return now, nil
 }
 
-// end takes note that a transaction is committed, or has failed; 0 is none.
+// end records that the transaction that began at a time is committed or has failed; 0 is
+// no transaction.
 func (o *observing) end(began event.Micros) {
 	if began == 0 {
 		return
@@ -134,11 +135,12 @@ func (o *observing) end(began event.Micros) {
 	}
 }
 
-// Settled returns a time that is over for the log: every event that was observed before
-// it can be read, and no later one will be observed before it, whatever becomes of the
-// clock while this process runs. It is now, or when the oldest transaction under way
-// began. A log that another process writes knows of no such time, and returns 0; there,
-// what is newer than the newest event of a set is not settled.
+// Settled returns a time before which the log is complete: every event that was observed
+// before it can be read, and no later event will be observed before it, whatever the
+// clock does while this process runs. It is the present, or the time at which the oldest
+// transaction under way began. It is 0 if another process writes the log, since this
+// process has no such time: then everything after the newest event of a set is
+// unsettled.
 func (l *Log) Settled() event.Micros {
 	if l.writer == nil {
 		return 0
@@ -147,7 +149,7 @@ func (l *Log) Settled() event.Micros {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, err := l.now()
-	if err != nil { // the clock is not believed
+	if err != nil { // the clock is not trusted
 		return o.settled
 	}
 	for began := range o.begun {

@@ -45,8 +45,8 @@ const (
 	// The flags of nearly every event are above: these cost a byte.
 	flagCopy       // when the copy was modified
 	flagVariants   // some representation has a language, profile or encoding
-	flagCategories // it is in categories
-	flagDetails    // what is passed on and does not count
+	flagCategories // the record has categories
+	flagDetails    // Details, which are no part of the state
 	flagBefore     // the record had an event before
 	flagPri        // some representation or link has a priority
 	flagMore       // more details
@@ -58,10 +58,10 @@ const (
 type body struct {
 	obs      event.Observation
 	document int64 // id in table document
-	back     int64 // of an event: how far back the set's event before is; 0 for the first
-	before   int64 // how far back the record's event before is; 0 for its first
-	version  int64 // of an event with an event before: it is the record's version of that number, from 2
-	anchor   int64 // and how much further back than that the anchor below it is; see history.go
+	back     int64 // of an event: the distance to the set's previous event; 0 for the first
+	before   int64 // the distance to the record's previous event; 0 for its first
+	version  int64 // of an event with a previous one: the number of the record's version, from 2
+	anchor   int64 // the distance from that previous event to the anchor below; see history.go
 	history  bool  // lists name it as a memento
 	gone     string
 	unlisted bool
@@ -96,7 +96,8 @@ func appendLink(b []byte, l event.Link) []byte {
 	return appendStamp(b, l.Modified)
 }
 
-// flag is one bit of the flags in front of a body, or of what a Source said.
+// flag returns bit if on is set, else 0: one of the flags in front of a body or a source
+// state.
 func flag(bit uint64, on bool) uint64 {
 	if on {
 		return bit
@@ -256,8 +257,7 @@ func appendMore(b []byte, d *event.Details) []byte {
 	return appendText(b, d.Comment)
 }
 
-// appendFeed appends what a feed says of itself; table document has it in the
-// same form.
+// appendFeed appends the metadata of a feed; table document has it in the same form.
 func appendFeed(b []byte, f *event.Feed) []byte {
 	b = appendString(b, f.ID)
 	b = appendText(b, f.Title)
@@ -285,7 +285,7 @@ func appendPlace(b []byte, p event.Place) []byte {
 	return b
 }
 
-// What follows the position of a place.
+// Flags that follow the position of a place.
 const (
 	placePart = 1 << iota
 	placeFrom

@@ -15,14 +15,14 @@ type decider struct {
 	content  event.Content
 	rank     map[event.SourceID]int64 // of all Sources of the set
 	others   bool                     // the set has other Sources
-	members  map[event.SourceID]bool  // those that are sets of the log: no bridge stands between
+	members  map[event.SourceID]bool  // those that are sets of this log: no other bridge is between
 	targets  targets
 	parts    []int  // event.Batch.Parts
-	bodies   []body // room for those of events
+	bodies   []body // memory for those of events
 }
 
-// newBody returns a body with what an item says. Bodies of a batch share memory: there
-// is one for nearly every item, and each is half a kilobyte.
+// newBody returns a body with the observation of an item. Bodies of a batch share memory:
+// there is one for nearly every item, and each is half a kilobyte.
 func (a *decider) newBody(it *event.Item, h *hashes) *body {
 	if len(a.bodies) == cap(a.bodies) {
 		a.bodies = make([]body, 0, min(max(1, 2*cap(a.bodies)), 64))
@@ -31,7 +31,7 @@ func (a *decider) newBody(it *event.Item, h *hashes) *body {
 	return &a.bodies[len(a.bodies)-1]
 }
 
-// change is what becomes of a row that waits with a record.
+// change is what a decision does with a row that waits with the record.
 type change uint8
 
 const (
@@ -48,13 +48,13 @@ type decision struct {
 	// seen: nothing older of the walk applies. present: it stood in the
 	// enumeration. Neither follows from the other.
 	seen, present   bool
-	old             bool // it is nothing new to the Source, whatever it is to its part
+	old             bool // the Source has reported the same before, even if this part of it has not
 	pending         change
 	reason          string // why it waits
 	late            bool   // its stamp lay in the future when it was seen
 	held, regressed change
-	order           change // of what was seen, where nothing else keeps it
-	changed         bool   // what the Sources say is to be stored
+	order           change // the row of seen_order
+	changed         bool   // source states have to be stored
 	// kind of the event that is to be logged, 0 for none; body of that event,
 	// and of the record's event before.
 	kind         event.Kind
@@ -121,7 +121,7 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 		d.outcome, d.regressed = event.Regressed, put
 		return d, nil
 	case doubt:
-		if it.Answer == event.Confirmed || !it.Deleted && a.content == event.Mirror { // the content of a mirror answers
+		if it.Answer == event.Confirmed || !it.Deleted && a.content == event.Mirror { // in a mirror, fetching the content answers it
 			break
 		}
 		d.outcome, d.pending, d.reason = event.NeedsContent, put, unasked
@@ -150,8 +150,8 @@ func (a *decider) markSeen(it *event.Item, v comparison, stateless bool, d *deci
 	switch {
 	case it.Deleted, it.Unselected:
 	case a.ordering == byPlace:
-		// A Resource List enumerates what is there; a change says what was, when it
-		// happened.
+		// A Resource List enumerates the records that exist; a change describes a past
+		// moment.
 		d.present = it.Baseline
 	default:
 		d.present = v != historical
@@ -172,23 +172,24 @@ func (a *decider) markSeen(it *event.Item, v comparison, stateless bool, d *deci
 	}
 }
 
-// unchanged: the item changes nothing that the Source says.
+// unchanged: the item changes nothing in the Source's report.
 func (a *decider) unchanged(r *record, it *event.Item, d *decision) {
 	d.outcome = event.Unchanged
 	switch a.mode {
 	case event.ModeAbsent, event.ModeHold:
 		d.held = remove // it is gone already
 	case event.ModeWalk, event.ModeReplay:
-		// What is pending and not this the Source has taken back; a place in a list
-		// was compared with what is pending.
+		// A pending observation that differs from the item is out of date: the Source has
+		// taken it back. A place in a list was compared with the pending observation
+		// already.
 		if p := r.pending; p != nil && a.ordering != byPlace && !p.is(it) {
 			d.pending = remove
 		}
 	}
 }
 
-// apply takes an observation as what the Source now says, and decides on an
-// event when that changes the record's state (I5).
+// apply makes an observation the Source's current state of the record, and decides on an
+// event when that changes the state of the record (I5).
 func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error {
 	if s := r.of(a.source); it.Deleted && s != nil && a.inLists() && s.inOther(it.Place.Part) {
 		a.notePart(r, it, d)
@@ -210,7 +211,7 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 	default:
 		d.pending = remove
 	}
-	if a.mode != event.ModeSettle || it.Deleted { // content that can be had at last is no presence in the feed
+	if a.mode != event.ModeSettle || it.Deleted { // content that is fetched late does not show that the feed has the record
 		d.held = remove
 	}
 	s := r.of(a.source)
@@ -225,7 +226,7 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 		return err
 	}
 	if a.inLists() || a.mode == event.ModeRepair && a.ordering == byPlace && !it.Deleted {
-		s.setPart(it, d.late) // beside what it has said so far
+		s.setPart(it, d.late) // beside the state so far
 	}
 	s.alive, s.dirty = !it.Deleted, true
 	if a.mode == event.ModeAbsent || a.mode == event.ModeRepair && it.Deleted { // no part has it
@@ -257,7 +258,7 @@ func (a *decider) wasLate(r *record, it *event.Item) bool {
 	return it.Late
 }
 
-// set stores what an item says, to compare later items with it. An item without a place
+// set stores the report of an item, to compare later items with it. An item without a place
 // in a list and without a datetime is an absence or a replay: it does not replace the
 // entry that the lists still have.
 func (s *sourceState) set(it *event.Item, late bool, o ordering) {
@@ -294,7 +295,7 @@ func (a *decider) publishState(r *record, s *sourceState, it *event.Item, h *has
 	}
 	v := a.newBody(it, h)
 	v.obs.Claim, v.obs.Order, v.obs.Place = 0, event.Stamp{}, event.Place{}
-	if !it.Modified.Known() && r.live && r.last != nil && r.last.obs.Modified.Known() { // a list that does not say when says nothing new
+	if !it.Modified.Known() && r.live && r.last != nil && r.last.obs.Modified.Known() { // a list without a time gives the record no newer one
 		v.obs.Modified, v.digest = r.last.obs.Modified, 0
 	}
 	if !mine {
@@ -308,8 +309,8 @@ func (a *decider) publishState(r *record, s *sourceState, it *event.Item, h *has
 	return nil
 }
 
-// documentOf stands for the document of an item until that has a number: below
-// zero, since numbers are above.
+// documentOf returns a placeholder for the id of an item's document until it has one: a
+// negative number, since ids are positive.
 func documentOf(it *event.Item) int64 { return ^int64(it.Document) }
 
 // promote makes the highest-ranked Source that has the record its authority, unless it
@@ -332,14 +333,14 @@ func (a *decider) promote(r *record, d *decision) error {
 	if err := r.setAuthority(first); err != nil {
 		return err
 	}
-	// Targets of its links may have come or gone since it was said.
+	// Targets of its links may have been created or deleted since it was reported.
 	v.obs.Links, v.digest = a.targets.resolve(v.obs.Links), 0
 	a.logState(r, v, d)
 	return nil
 }
 
-// setAuthority makes sources[next] the authority. The state of the authority before is kept:
-// it is published again when the new one drops the record.
+// setAuthority makes sources[next] the authority. The state by the previous authority is
+// kept: it is published again when the new one drops the record.
 func (r *record) setAuthority(next int) error {
 	if next == r.authority {
 		return nil
@@ -390,8 +391,8 @@ func (a *decider) logState(r *record, v *body, d *decision) {
 	r.last = v
 }
 
-// logDeletion decides on deleted: with the last title, the categories and the via of the
-// state that has gone. Who harvests one category alone has to be told of the deletion.
+// logDeletion decides on an event of kind deleted, with the last title, categories and
+// via of the record. A consumer that harvests one category alone must see the deletion.
 func (a *decider) logDeletion(r *record, it *event.Item, d *decision) error {
 	last := r.last
 	if last == nil {

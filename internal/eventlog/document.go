@@ -34,7 +34,7 @@ func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error)
 			return b.docs[d], nil
 		}
 	}
-	if b.in.Mode == event.ModeSubmission { // a service is one document for ever
+	if b.in.Mode == event.ModeSubmission { // all submissions to a SIP service have the same document
 		if id, err := b.service(ctx, d); id != 0 || err != nil {
 			return id, err
 		}
@@ -118,7 +118,7 @@ func (b *batch) service(ctx context.Context, d event.Document) (id int64, err er
 	return id, err
 }
 
-// servedBy is a Source and what its documents say of themselves.
+// servedBy is a Source and the metadata of its document.
 type servedBy struct {
 	source   event.SourceID
 	document event.Document

@@ -10,23 +10,23 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Epoch is a part of the log's life: a new one begins when the log is found to
-// have lost events that were published. Destinations keep what we have forgotten,
-// so nothing of the epoch before may be continued: the sets get a new creation and
-// new feed ids, their Change Lists begin anew, and no number of a Seq or a
-// segment that may have been published is given out again.
+// Epoch is a period of the log. A new one begins when the log has lost events that were
+// published. Destinations still have the lost events, so no document of the previous
+// epoch may be continued: the sets get a new creation and new feed ids, their Change
+// Lists begin anew, and no number of a Seq or a segment that may have been published is
+// given out again.
 type Epoch struct {
 	N       int64
 	Started event.Micros
-	// After is the last event of the epoch before; up to Upto no Seq is given out.
+	// After is the last event of the previous epoch; up to Upto no Seq is given out.
 	After, Upto event.Seq
 	Reason      string
 }
 
 func (e *Epoch) sum() int64 { return sumOf(e.N, e.Started, int64(e.After), int64(e.Upto), e.Reason) }
 
-// unknownLoss is how many events, at most, a log is thought to have lost when
-// nothing tells.
+// unknownLoss is how many events, at most, a log is assumed to have lost when their
+// number is unknown.
 const unknownLoss = 1_000_000
 
 const selectEpochs = "SELECT n, started, after_seq, upto_seq, reason, sum FROM epoch ORDER BY n"
@@ -43,7 +43,8 @@ func scanEpoch(rows *sql.Rows) (e Epoch, err error) {
 // epochs are those that began after a loss, in order.
 type epochs []Epoch
 
-// before returns the Seq that an event follows.
+// before returns the previous Seq in the log, without those that were lost between
+// epochs.
 func (all epochs) before(seq event.Seq) event.Seq {
 	for _, e := range all {
 		if seq == e.Upto+1 {
@@ -77,8 +78,8 @@ func (l *Log) Epochs(ctx context.Context) (out []Epoch, err error) {
 	return out, err
 }
 
-// Forgotten reports whether a Seq is none of this log: it may have been given out for an
-// event that has been lost, or is later than the last one.
+// Forgotten reports whether a Seq does not belong to this log: a lost event may have had
+// it, or it is later than the last event.
 func (l *Log) Forgotten(ctx context.Context, seq event.Seq) (bool, error) {
 	all, err := l.Epochs(ctx)
 	if err != nil {
@@ -93,7 +94,7 @@ func (l *Log) Forgotten(ctx context.Context, seq event.Seq) (bool, error) {
 	return seq > last, err
 }
 
-// beginEpoch goes on after a loss.
+// beginEpoch begins a new epoch after a loss.
 func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		lost := max(loss.Lost-loss.Last, 1)
@@ -131,10 +132,10 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 	})
 }
 
-// renewSet begins the new epoch of a set. Its events stay, and what they have come
-// to. Its segments get other numbers than any that was published: as each closed
-// one has an event of its own, no more of them were lost than events. The open one
-// is closed, so that the Change Lists of the epoch begin with it.
+// renewSet begins the new epoch of a set. Its events and their state stay. Its segments
+// get numbers that were never published: each closed segment has at least one event, so
+// no more segments than events were lost. The open segment is closed, so that the Change
+// Lists of the epoch begin with the next one.
 func (l *Log) renewSet(ctx context.Context, tx *sqlite.Tx, id int64, s *setRow, e *Epoch) error {
 	at, lost := e.Started, int(e.Upto-e.After)
 	var open segmentRow

@@ -2,8 +2,8 @@ package eventlog
 
 import "github.com/pmh-bridge/bridge/event"
 
-// keyFilter is a Bloom filter over the keys of all records of a set, and of the URIs
-// they are listed under. What it does not have is new, and need not be looked up: in the
+// keyFilter is a Bloom filter over the keys of all records of a set, and of the URIs they
+// are listed under. A key that it does not have is new, and need not be looked up: in the
 // first harvest of a set that is nearly every record, and the two look-ups took a tenth
 // of the time.
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// The history of a Source: rows of its newest harvests, and what they add up to each
-// day. Nothing depends on it but what people are shown.
+// The history of a Source: rows of its newest harvests, and their sums for each day. It
+// is only displayed; nothing else depends on it.
 const (
 	// harvestsFor is how long a row is kept, harvestsLeast how many are whatever their
 	// age, and harvestsMost how many at most.
@@ -50,7 +50,7 @@ func writeHarvest(ctx context.Context, tx *sqlite.Tx, source event.SourceID, h *
 	return tx.Exec(ctx, "DELETE FROM harvest_day WHERE source = $1 AND day < $2", int64(source), dayOf(cutoff))
 }
 
-// countDay adds a row to what its day adds up to.
+// countDay adds a row to the sums of its day in UTC.
 func countDay(ctx context.Context, tx *sqlite.Tx, source event.SourceID, h *event.Harvest) error {
 	d := dayRow{source: source, day: dayOf(h.Ended)}
 	if err := tx.Each(ctx, "SELECT "+dayColumns+" FROM harvest_day WHERE source = $1 AND day = $2", []any{int64(source), d.day}, func(rows *sql.Rows) error {
@@ -71,8 +71,8 @@ func countDay(ctx context.Context, tx *sqlite.Tx, source event.SourceID, h *even
 		int64(d.source), d.day, d.Harvests, d.Failed, d.Created, d.Updated, d.Deleted, d.sum())
 }
 
-// dropDamaged removes the rows of a Source's history, and its pause, that are not what was
-// stored, and returns the number of the newest that is left.
+// dropDamaged removes the damaged rows of a Source's history, and a damaged pause, and
+// returns the number of the newest row that is left.
 func dropDamaged(ctx context.Context, tx *sqlite.Tx, source event.SourceID) (last int64, err error) {
 	var gone []int64
 	if err := tx.Each(ctx, "SELECT "+harvestColumns+" FROM harvest WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
@@ -143,8 +143,8 @@ func (l *Log) Harvests(ctx context.Context, source event.SourceID, before int64,
 	return out, err
 }
 
-// HarvestDays returns what the harvests of each Source add up to, the days since a
-// moment, in their order. Days without a harvest that has a row are left out.
+// HarvestDays returns the daily sums of the harvests of each Source since a moment, in
+// the order of the days (UTC). Days without a harvest that has a row are left out.
 func (l *Log) HarvestDays(ctx context.Context, since event.Micros) (map[event.SourceID][]event.Day, error) {
 	out := map[event.SourceID][]event.Day{}
 	return out, l.prepared(ctx, "SELECT "+dayColumns+" FROM harvest_day WHERE day >= $1 ORDER BY source, day", []any{dayOf(since)}, func(rows *sql.Rows) error {

@@ -21,14 +21,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// HeadName is the name of a small file in the data folder that says how far the
-// log has come, so that a log that has lost its end is noticed: SQLite takes the
-// first damaged frame of a write-ahead log for its end, and an older copy of a
-// database is as whole as a newer one.
+// HeadName is the name of a small file in the data folder that records how far the log
+// has come, so that a log that has lost its end is noticed. SQLite takes the first
+// damaged frame of a write-ahead log for its end, and an older copy of a database is as
+// whole as a newer one.
 //
-// It is written after each commit and before anybody learns of it, so the log
-// never ends before it unless something was lost. It has two places that are
-// written in turn, so that one is whole whatever happens.
+// It is written after each commit and before any caller returns, so the log never ends
+// before it unless something was lost. It has two places that are written in turn, so
+// that one of them is always whole.
 const HeadName = "head"
 
 const headPlace = 512
@@ -39,13 +39,13 @@ type head struct {
 	Seq      event.Seq    // of the last event, 0 when there was none
 	Hash     string       // of that event
 	Observed event.Micros // of that event
-	// Seen is when that was, or a later moment at which the process still ran.
+	// Seen is the time of that commit, or a later moment at which the process still ran.
 	Seen event.Micros
 }
 
 const headFormat = "bridge head 1: commits %d seq %d hash %s observed %d seen %d"
 
-// line is the head as it is written, with its checksum.
+// line returns the head as it is written, with its checksum.
 func (h *head) line() []byte {
 	hash := h.Hash
 	if hash == "" {
@@ -108,7 +108,7 @@ func openHead(folder string, place int, now head) (*headFile, error) {
 		return nil, sqlite.Explain(path, err)
 	}
 	h := &headFile{f: f, place: place, now: now}
-	// Both places, so that the file has its room on the disk from now on.
+	// Write both places, so that the file has its disk space from now on.
 	if err := errors.Join(h.write(), h.write(), f.Sync(), sqlite.SyncDir(folder)); err != nil {
 		return nil, errors.Join(sqlite.Explain(path, err), f.Close())
 	}
@@ -124,15 +124,15 @@ func (h *headFile) write() error {
 
 func (h *headFile) close() error { return errors.Join(h.f.Sync(), h.f.Close()) }
 
-// seen records that the process runs now, if the clock can be believed.
+// seen records that the process runs now, if the clock can be trusted.
 func (h *headFile) seen(g *clockGuard) {
 	if wall, err := g.now(); err == nil {
 		h.now.Seen = max(h.now.Seen, event.MicrosOf(wall))
 	}
 }
 
-// advance records the last event. One that cannot be read now is left to
-// verify: the head stays where it was, and is right.
+// advance records the last event. If that cannot be read now, verify will report it: the
+// head stays as it was, and is still correct.
 func (h *headFile) advance(ctx context.Context, tx *sqlite.Tx) {
 	_ = tx.Each(ctx, "SELECT "+eventColumns+" FROM event WHERE id = (SELECT last_event FROM log)", nil, h.now.scan)
 }
@@ -178,17 +178,17 @@ func (h *head) scan(rows *sql.Rows) error {
 	}
 	hash := sha256.New()
 	for _, n := range []int64{c.seq, c.set, c.record, c.kind, c.observed} {
-		_ = binary.Write(hash, binary.BigEndian, n) // a hash takes everything
+		_ = binary.Write(hash, binary.BigEndian, n) // writing to a hash never fails
 	}
 	hash.Write(body)
 	h.Seq, h.Observed, h.Hash = event.Seq(c.seq), event.Micros(c.observed), hex.EncodeToString(hash.Sum(nil)[:16])
 	return nil
 }
 
-// Loss is what a log has lost since it was last written: it ends before the head,
-// or nobody knows, because the head is missing.
+// Loss is what a log has lost since it was last written: it ends before the head, or the
+// loss is unknown because the head is missing.
 type Loss struct {
-	// Unknown says why the head does not tell; "" when it does.
+	// Unknown is why the head does not show the loss; "" when it does.
 	Unknown string
 	// Backup: the head is missing, as it is in a copy of the databases alone.
 	Backup bool
@@ -202,7 +202,7 @@ type Loss struct {
 	At event.Micros
 }
 
-// String says what was lost.
+// String describes the loss.
 func (l *Loss) String() string {
 	switch {
 	case l.Unknown != "":
@@ -247,15 +247,15 @@ func lossSince(ctx context.Context, q sqlite.Querier, h head, headErr error) (*L
 	return loss, nil
 }
 
-// Loss returns what the log had lost when it was opened, nil when nothing; a log
-// that was opened for writing goes on in a new epoch since.
+// Loss returns what the log had lost when it was opened, nil when nothing. A log that was
+// opened for writing has begun a new epoch since.
 func (l *Log) Loss() *Loss { return l.loss }
 
 // Seen returns when the log was last seen to be in use.
 func (l *Log) Seen() time.Time { return l.guard.seen }
 
-// Beat records that the process still runs, so that a later start can tell a
-// rest from a clock that is wrong, and a status from a clock that has jumped.
+// Beat records that the process still runs, so that a later start or a status command can
+// distinguish a pause from a clock that has jumped.
 func (l *Log) Beat() error {
 	if err := l.writable(); err != nil {
 		return err
@@ -265,6 +265,6 @@ func (l *Log) Beat() error {
 	if l.head == nil {
 		return nil
 	}
-	l.head.seen(&l.guard) // the clock's error is for those who write
+	l.head.seen(&l.guard) // callers that append get the clock's error
 	return l.head.write()
 }

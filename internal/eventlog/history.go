@@ -12,7 +12,7 @@ import (
 )
 
 // The events of a record are its versions, numbered from 1. They are chained: each but
-// the first says how far back the one before is, its own number, and how far back the
+// the first states how far back the one before is, its own number, and how far back the
 // anchor below it is. Anchors are the versions 1, 65, 129 and so on. So a version of any
 // age is found from the last event of the record, which table record names, in few
 // steps and without an index: along the anchors, then from one version to the next.
@@ -21,7 +21,7 @@ import (
 const anchorStride = 64
 
 // follow gives the body of an event at seq its place in the chain of its record. before
-// is the body of the record's event before, at r.seq; a record without one begins a
+// is the body of the record's previous event, at r.seq; a record without one begins a
 // chain.
 func (v *body) follow(seq int64, r *record, before *body) error {
 	v.before, v.version, v.anchor = 0, 0, 0

@@ -15,8 +15,8 @@ import (
 // of a harvest would touch nearly every page of the tables, and all of its batches together
 // touch hardly more.
 //
-// They belong to the work of one caller, so they are undone with it, and nobody else
-// finds a table without them.
+// They belong to the work of one caller, so they are undone with it, and no other caller
+// reads the tables without them.
 type lateKeys struct {
 	records [][]recordKey // of each batch, in their order
 	locs    [][]locUse
@@ -24,7 +24,7 @@ type lateKeys struct {
 
 type recordKey struct{ key, record int64 }
 
-// locUse is a new row of a URI; of one without an owner there is none any more.
+// locUse is the new row of a URI; a URI without an owner loses its row.
 type locUse struct {
 	key      int64
 	batch    int
@@ -142,10 +142,11 @@ func (tx *Tx) saveKeys(ctx context.Context) error {
 // record_key and loc.
 var maxRecent int64 = 1 << 20
 
-// recentRows is a table of new rows, whose keys are hashes. From some size on, whoever adds
-// rows to it moves as many to the large table: those with the next keys, in turn. So each
-// transaction touches a few neighbouring pages of the large table, however large that is,
-// and none has to move very many. It belongs to whoever has the writer's turn.
+// recentRows is a table of new rows, whose keys are hashes. Once it is large, each
+// transaction that adds rows to it moves as many to the large table: those with the next
+// keys, in turn. So each transaction touches a few neighbouring pages of the large table,
+// however large that is, and none has to move very many. Only the holder of the writer's
+// turn uses it.
 type recentRows struct {
 	table, large string
 	counted      bool
@@ -153,7 +154,7 @@ type recentRows struct {
 	moved        int64 // the last key that has moved
 }
 
-// added moves rows on after n were added.
+// added moves older rows to the large table after n rows were added.
 func (r *recentRows) added(ctx context.Context, tx *sqlite.Tx, n int) error {
 	if n == 0 {
 		return nil
@@ -174,8 +175,8 @@ func (r *recentRows) added(ctx context.Context, tx *sqlite.Tx, n int) error {
 	return nil
 }
 
-// move moves the next n rows, in the order of their keys. At the last key the next turn
-// begins, and the rows are counted again.
+// move moves the next n rows, in the order of their keys. After the last key it begins
+// again at the first, and counts the rows anew.
 func (r *recentRows) move(ctx context.Context, tx *sqlite.Tx, n int) error {
 	after, upto := r.moved, int64(math.MaxInt64)
 	r.rows, r.moved, r.counted = r.rows-int64(n), math.MinInt64, false

@@ -14,7 +14,7 @@ import (
 
 // Links between records of a set (describedby, describes) are part of the state
 // of the record that has them, and are published as long as the set has their
-// target. Table link knows which live records link to an identifier, whether or
+// target. Table link has which live records link to an identifier, whether or
 // not the set has it, so that those whose target came or went get an event in the
 // same transaction, however the records were spread over batches.
 
@@ -29,15 +29,15 @@ func linkKey(set int64, identifier string) int64 {
 
 // targets are the records of the set that the items name besides their own.
 type targets struct {
-	linked map[string]bool // those that links lead to: whether the set will have them after the batch, as far as its items tell
-	// ownIDs has the records that are called here as an item is at its Source,
-	// where that differs from what the item is called here (A15): a bridge that
-	// gives back what it has from us calls it as we do.
+	linked map[string]bool // those that links lead to: whether the set will have them after the batch, by the stored state and its items
+	// ownIDs has the records of the set whose identifier is the one that an item has at
+	// its Source, where the item gets another one here (A15): another bridge returns our
+	// records under our identifiers.
 	ownIDs map[string]*record
 }
 
-// loadTargets looks them up. What the batch itself says of a record that a link
-// leads to counts, wherever it stands.
+// loadTargets looks them up. If the batch has an item of a record that a link leads to,
+// that item counts, wherever it stands in the batch.
 func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 	if err := b.loadOwnIDs(ctx, q); err != nil {
 		return err
@@ -81,8 +81,8 @@ func addTargets(to map[string]bool, links []event.Link) {
 	}
 }
 
-// living says of identifiers whether the set has a record of that name, by what
-// is stored.
+// living sets for each identifier whether the set has a live record with it, by the
+// stored state.
 func (b *batch) living(ctx context.Context, q preparer, identifiers map[string]bool) error {
 	keys := make([]int64, 0, len(identifiers))
 	for id := range identifiers {
@@ -96,8 +96,7 @@ func (b *batch) living(ctx context.Context, q preparer, identifiers map[string]b
 	})
 }
 
-// resolve returns links that say which of the records that they may lead to the
-// set has.
+// resolve returns the links with InSet as it is now: whether the set has their target.
 func (t targets) resolve(links []event.Link) []event.Link {
 	return resolve(links, func(id string) bool { return t.linked[id] })
 }
@@ -120,9 +119,9 @@ func resolve(links []event.Link, has func(identifier string) bool) []event.Link 
 // relations are what a batch changes in table link, and the records that may
 // need another event for it.
 type relations struct {
-	rows    map[linkRow]bool // true: to be there
+	rows    map[linkRow]bool // whether the row is to exist
 	linking []*record        // logged with links to records
-	turned  []*record        // that came or went
+	turned  []*record        // that were created or deleted
 }
 
 // relate notes what an event changes.
@@ -151,8 +150,9 @@ func (b *batch) setRows(r *record, links []event.Link, there bool) (any bool) {
 	return any
 }
 
-// relink logs an event of each record that links to one that came or went with
-// this batch, or that what the items told of in advance has not become of.
+// relink logs an event of each record whose links lead to a record that this batch has
+// created or deleted, or to one that has not become what the items of the batch
+// announced.
 func (b *batch) relink(ctx context.Context, q preparer) error {
 	describers, err := b.describers(ctx, q)
 	if err != nil || len(describers)+len(b.relations.linking) == 0 {
@@ -194,8 +194,8 @@ func (b *batch) relink(ctx context.Context, q preparer) error {
 
 const relinkedAtOnce = 1000
 
-// describers are the records that linked, before the batch, to one that came or
-// went with it.
+// describers are the records that linked, before the batch, to a record that it has
+// created or deleted.
 func (b *batch) describers(ctx context.Context, q preparer) (ids []int64, err error) {
 	if len(b.relations.turned) == 0 {
 		return nil, nil

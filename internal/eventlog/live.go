@@ -60,10 +60,10 @@ type state struct {
 	last   seqs
 }
 
-// Live returns the last event of each record that is live at a position, in the
-// order of these events. It starts from the current state, and takes back what
-// has happened since the position. An event is good until the next one is
-// asked for. One of the log's few connections is in use until the sequence ends.
+// Live returns the last event of each record that is live at a position, in the order of
+// these events. It starts from the current state, and undoes the events since the
+// position. An event is good until the next one is asked for. One of the log's few
+// connections is in use until the sequence ends.
 func (l *Log) Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
 	return l.liveEvents(ctx, set, at, false)
 }
@@ -135,9 +135,9 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 	return st, now.Last, nil
 }
 
-// rewind makes the state that of the position before a range of events. Of a
-// record that they change the first one shows whether it was there, and with which
-// event.
+// rewind turns the state into that of the position before a range of events. The first
+// event of a record in the range shows whether the record existed before it, and which
+// event was its last one then.
 func (st *state) rewind(ctx context.Context, q sqlite.Querier, since event.Range) error {
 	var told seqs // records, by their ordinals
 	var v body
@@ -160,8 +160,8 @@ func (st *state) rewind(ctx context.Context, q sqlite.Querier, since event.Range
 	})
 }
 
-// list yields the events of the state in the order of the log, or those that lists
-// have. Events never change, so no transaction is needed any more.
+// list yields the events of the state in the order of the log; with listed, only those of
+// records that lists name. Events never change, so no transaction is needed any more.
 func (st *state) list(ctx context.Context, q sqlite.Querier, at event.Seq, listed bool, yield func(*event.Event, error) bool) error {
 	s, err := newScanner(ctx, q)
 	if err != nil {

@@ -21,7 +21,7 @@ const LockName = "lock"
 // LockedError: another process writes the log.
 type LockedError struct {
 	Folder string
-	Holder string // what that process said of itself
+	Holder string // how that process describes itself
 }
 
 func (e *LockedError) Error() string {
@@ -86,8 +86,8 @@ func Held(folder string) bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// present returns an error when the data folder is not the one any more that was
-// opened: what is written now would be written to files that nobody finds again.
+// present returns an error when the data folder is no longer the one that was opened:
+// what is written now would go to files that have lost their names.
 func (l *Log) present() error {
 	if l.lock == nil {
 		return nil // a dry run without a folder
@@ -128,8 +128,8 @@ func (l *Log) Check(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrStopped, err)
 }
 
-// A reserve lets the log be opened when the disk is full: SQLite needs room for
-// its files even to read what may be written.
+// A reserve is a file that is removed when the disk is full, so that the log can still be
+// opened: SQLite needs room for its files even to read a database that may be written.
 const (
 	reserveName  = "reserve"
 	reserveBytes = 2 << 20
@@ -150,7 +150,7 @@ func (l *Log) keepReserve() {
 	}
 }
 
-// useReserve gives the reserve away; it reports whether there was one.
+// useReserve removes the reserve and reports whether there was one.
 func (l *Log) useReserve() bool { return os.Remove(filepath.Join(l.folder, reserveName)) == nil }
 
 func writeAt(f *os.File, s string) error {

@@ -8,9 +8,9 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// locs knows which live record of a set in mode reference owns a URI, and how many
-// others share it. Which these are is asked for only when the owner leaves,
-// so that one more of many costs no more than the second.
+// locs holds which live record of a set in mode reference owns each URI, and how many
+// others share it. The others are looked up only when the owner leaves, so that one more
+// of many costs no more than the second.
 type locs struct {
 	set  int64
 	uses map[int64]use // by the key of the URI
@@ -86,8 +86,8 @@ func (b *batch) locate(ctx context.Context, r *record, d *decision) (left int64,
 	return left, err
 }
 
-// claimURI puts a record at its URI and reports whether another one owns that. A record
-// without a URI is nowhere.
+// claimURI registers a record at its URI and reports whether another record owns the URI.
+// It does nothing for a record without a URI.
 func (b *batch) claimURI(ctx context.Context, r *record, v *body) (other bool, err error) {
 	if v.obs.Loc == "" {
 		return false, nil
@@ -107,7 +107,7 @@ func (b *batch) claimURI(ctx context.Context, r *record, v *body) (other bool, e
 	return true, b.tx.Exec(ctx, "INSERT INTO loc_other (key, record) VALUES ($1, $2)", k, r.id)
 }
 
-// releaseURI takes a record away from a URI and reports whether another one owns that.
+// releaseURI removes a record from a URI and reports whether another record owns the URI.
 // If none does, and others share it, left is its key.
 func (b *batch) releaseURI(ctx context.Context, r *record, uri string) (other bool, left int64, err error) {
 	if uri == "" {
@@ -129,9 +129,9 @@ func (b *batch) releaseURI(ctx context.Context, r *record, uri string) (other bo
 }
 
 // inheritURI gives a URI that its owner has left to another record that shares it, and
-// logs an event of that: to a Destination it is new. The record that was numbered
-// last comes first. Where many go one after another, mostly in the order of their
-// numbers, the URI changes hands once, not with each of them.
+// logs an event of that record: to a Destination it is new. The record with the highest
+// number comes first. When many leave one after another, mostly in the order of their
+// numbers, the URI gets a new owner only once.
 func (b *batch) inheritURI(ctx context.Context, key int64) error {
 	if key == 0 {
 		return nil

@@ -13,8 +13,9 @@
 //     of the walk, if the stored cursor is the one that the batch names.
 //
 // All other methods that write change harvest state alone, and never add, change or
-// remove an event; but RemoveSet removes a set with all of its events (remove.go). Package publish reads the events with [Log.Events], a range of one set
-// at a time.
+// remove an event, except RemoveSet, which removes a set with all of its events
+// (remove.go). Package publish reads the events with [Log.Events], a range of one set at
+// a time.
 package eventlog
 
 import (
@@ -40,14 +41,14 @@ const FileName = "log.db"
 // ErrFull: the disk is full. Nothing was written; reading goes on.
 var ErrFull = sqlite.ErrFull
 
-// ErrStopped: after a failure it is not known what the database holds. The log
-// writes nothing any more and has to be opened anew.
+// ErrStopped: a failure has left the state of the database unknown. The log writes
+// nothing any more and has to be opened anew.
 var ErrStopped = errors.New("the log has stopped writing after a failure, and has to be opened anew")
 
-// Options say how a log is opened. The zero value opens it for reading and
+// Options are how a log is opened. The zero value opens it for reading and
 // writing with the system's clock.
 type Options struct {
-	// ReadOnly opens an existing log beside whoever writes it. It takes no
+	// ReadOnly opens an existing log beside the process that writes it. It takes no
 	// lock.
 	ReadOnly bool
 	// DryRun makes everything happen in one transaction that Close undoes. Where
@@ -59,15 +60,15 @@ type Options struct {
 	// clock that never jumps, nor stops while the machine is suspended. Nil is the
 	// system's.
 	Clock func() (wall time.Time, running time.Duration)
-	// Committed, if not nil, is told how long each commit of a change took.
+	// Committed, if not nil, is called with the duration of each COMMIT of a change.
 	Committed func(took time.Duration)
-	// Holder describes this process to whoever finds the log locked.
+	// Holder describes this process to others that find the log locked.
 	Holder string
-	// Restored is the moment of the backup that was put into the folder just now: the log
-	// goes on in a new epoch, because of that.
+	// Restored is the time of the backup that was just restored into the folder; the log
+	// then begins a new epoch. The zero time is no backup.
 	Restored time.Time
-	// Moved: the log was put into the folder just now, and nobody has written it anywhere
-	// else since: it is whole, although there is no head.
+	// Moved: the log was just moved into the folder, and nobody has written it anywhere
+	// else since. So it is complete, although it has no head.
 	Moved bool
 }
 
@@ -86,7 +87,7 @@ type Log struct {
 	writer  *sqlite.Writer  // nil when opened for reading
 	dry     *sql.Conn       // of a dry run: the connection that writes, which reads too
 
-	// What follows belongs to whoever has the writer's turn.
+	// The next fields belong to the holder of the writer's turn.
 	walks    map[event.SourceID]*walk // as stored, or as a batch under way has made them
 	filters  map[int64]*keyFilter     // by set, of the writer's goroutine
 	services map[servedBy]int64       // the documents that submissions came from
@@ -112,7 +113,7 @@ type Log struct {
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// kind is the sort of database that a log is ("brLg").
+// kind returns the kind of database that a log is ("brLg").
 func kind() *sqlite.Kind {
 	steps, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -127,10 +128,10 @@ func Exists(folder string) bool {
 	return err == nil
 }
 
-// Open opens the log in the data folder, and makes both when they are missing
-// (unless ReadOnly); but no log where a folder has had one. A log that another
-// process writes is an error of type *LockedError. One that has lost events since
-// it was written last goes on in a new epoch: see Loss.
+// Open opens the log in the data folder. It makes both if they are missing, unless
+// ReadOnly is set, but no new log where the folder has had one. The error is a
+// *LockedError if another process writes the log. A log that has lost events since it was
+// last written begins a new epoch: see Loss.
 func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	if opt.Clock == nil {
 		opt.Clock = systemClock
@@ -225,8 +226,7 @@ func (l *Log) create(ctx context.Context) error {
 	return kind().Create(ctx, l.path)
 }
 
-// openEpoch compares the log with its head, and goes on in a new epoch if it has
-// to.
+// openEpoch compares the log with its head, and begins a new epoch if events were lost.
 func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) error {
 	if err := l.look(ctx, h, headErr); err != nil {
 		return err
@@ -304,11 +304,10 @@ func (l *Log) openForReading(ctx context.Context) error {
 }
 
 // openWriter opens the one connection that writes. A cache takes half as much memory
-// again as is asked for, because the driver's pieces of memory are powers of two and
-// a page with its header is a little more than one. Larger ones were no faster:
-// batches write in the order of the keys, and the system has a cache too. What a
-// transaction changes grows with the log, and fills any cache in the end: a small one is
-// full from the first batches on.
+// again as is asked for, because the driver allocates powers of two and a page with its
+// header is a little more than one. Larger caches were no faster: batches write in the
+// order of the keys, and the system has a cache too. A transaction of a large log changes
+// more pages than any cache holds: a small cache is full from the first batches on.
 func (l *Log) openWriter(ctx context.Context) error {
 	w, err := kind().OpenWriter(ctx, l.path, sqlite.WriterOptions{
 		Pragmas: []string{"cache_size(-4096)", "foreign_keys(0)", "temp_store(memory)"},
@@ -333,7 +332,7 @@ func (l *Log) openWriter(ctx context.Context) error {
 	if l.opt.DryRun {
 		l.dry = w.Uncommitted()
 	}
-	l.mu.Lock() // the Writer looks after itself already, and asks writable
+	l.mu.Lock() // the Writer's checkpoints run already, and call writable
 	defer l.mu.Unlock()
 	l.writer = w
 	return nil
@@ -393,7 +392,7 @@ func (l *Log) read(ctx context.Context, do func(q sqlite.Querier) error) error {
 	return l.unread(l.readers.Read(ctx, do))
 }
 
-// prepared runs a query of which there are few, and that comes again and again. It
+// prepared runs one of the few queries that are repeated often; it is prepared once. It
 // scans every row.
 func (l *Log) prepared(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
 	if l.readers == nil {
@@ -402,9 +401,9 @@ func (l *Log) prepared(ctx context.Context, text string, args []any, scan func(*
 	return l.unread(l.readers.Each(ctx, text, args, scan))
 }
 
-// unread says of an error in reading what it means to a process that writes too: when
-// the disk fails, the database is damaged or its folder has gone, writing must not go
-// on. A connection that cannot be opened for another reason is no such case.
+// unread makes an error of reading an ErrStopped where a process that also writes must
+// stop writing: when the disk fails, the database is damaged or its folder has gone. A
+// connection that cannot be opened for another reason is no such case.
 func (l *Log) unread(err error) error {
 	if err == nil || l.writer == nil || errors.Is(err, ErrStopped) {
 		return err
@@ -433,9 +432,9 @@ func (l *Log) writable() error {
 	return l.failed
 }
 
-// write runs do inside a transaction, which others may share: see sqlite.Writer. When
-// do or the commit fails nothing has happened. When the disk fails, or the database is
-// damaged, it is not known what that holds: the log refuses to write until it is
+// write runs do inside a transaction, which others may share: see sqlite.Writer. When do
+// or the commit fails nothing has happened. When the disk fails, or the database is
+// damaged, the state of the database is unknown: the log refuses to write until it is
 // opened anew.
 func (l *Log) write(ctx context.Context, do func(ctx context.Context, tx *sqlite.Tx) error) error {
 	if l.writer == nil {
@@ -452,8 +451,8 @@ func (l *Log) writeFirst(ctx context.Context, do func(ctx context.Context, tx *s
 	return l.explain(l.writer.DoFirst(ctx, do))
 }
 
-// use runs do on the connection that writes, when everything before is committed. do
-// must not write. It may read and change what belongs to whoever has the turn.
+// use runs do on the connection that writes, after everything before is committed. do
+// must not write. It may use the fields that belong to the holder of the writer's turn.
 func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *sqlite.Tx) error) error {
 	if l.writer == nil {
 		return errClosed
@@ -461,8 +460,7 @@ func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *sqlite.T
 	return l.explain(l.writer.Use(ctx, do))
 }
 
-// committed runs after each commit that has changed a row, before anybody learns of
-// it.
+// committed runs after each commit that has changed a row, before any caller returns.
 func (l *Log) committed(ctx context.Context, tx *sqlite.Tx) error {
 	appended := l.appended
 	l.appended = false
@@ -484,7 +482,7 @@ func (l *Log) committed(ctx context.Context, tx *sqlite.Tx) error {
 	return nil
 }
 
-// explain turns what the driver says into what a caller decides by.
+// explain turns an error of the driver into one of those that callers test for.
 func (l *Log) explain(err error) error {
 	err = l.stopAt(err)
 	switch {
@@ -496,8 +494,7 @@ func (l *Log) explain(err error) error {
 	return err
 }
 
-// stopAt stops the log at an error after which it is not known what the database
-// holds.
+// stopAt stops the log at an error that leaves the state of the database unknown.
 func (l *Log) stopAt(err error) error {
 	err = l.unread(sqlite.Explain(l.path, err))
 	if errors.Is(err, ErrStopped) {

@@ -8,9 +8,9 @@ import (
 )
 
 // isLoopback reports whether an item comes from a bridge that has the record from this
-// set, or from a Source of this set: its via is the original that the set has, or
-// had, from another Source. If that counted as a presence, a record deleted at its
-// origin would live on in a ring of bridges.
+// set, or from a Source of this set: its via is the original that the set has, or had,
+// from another Source. If that counted as a presence, a record deleted at its origin
+// would live on in a cycle of bridges.
 func (a *decider) isLoopback(r *record, it *event.Item) (bool, error) {
 	if it.Via.Href == "" || it.Deleted || !a.others || a.members[a.source] {
 		return false, nil
@@ -23,8 +23,8 @@ func (a *decider) isLoopback(r *record, it *event.Item) (bool, error) {
 	return r.hasOriginal(it.Via.Href, a.source)
 }
 
-// hasOriginal reports whether a Source other than except says that via is the original
-// of the record, or was the last to say so.
+// hasOriginal reports whether a Source other than except reports via as the original of
+// the record, or was the last to do so.
 func (r *record) hasOriginal(via string, except event.SourceID) (bool, error) {
 	for i := range r.sources {
 		if r.sources[i].source == except {
@@ -44,12 +44,12 @@ func (r *record) hasOriginal(via string, except event.SourceID) (bool, error) {
 // sameOriginal reports whether two URLs are of one original, in whatever format.
 func sameOriginal(a, b string) bool { return a == b || event.Original(a) == event.Original(b) }
 
-// hadVia reports whether the Source has said before that via is the original.
+// hadVia reports whether the Source has reported via as the original before.
 func (s *sourceState) hadVia(via string) bool {
 	return len(s.vias) > 0 && slices.Contains(s.vias, event.KeyBits(event.Original(via)))
 }
 
-// rememberVia keeps where the original was, when an item says that it is elsewhere.
+// rememberVia stores the previous URL of the original when an item reports another one.
 func (r *record) rememberVia(s *sourceState, it *event.Item) error {
 	if it.Deleted || r.last == nil && s == &r.sources[r.authority] { // nothing that counts has changed
 		return nil
@@ -64,8 +64,8 @@ func (r *record) rememberVia(s *sourceState, it *event.Item) error {
 	return nil
 }
 
-// dropLoopback removes the presence of bridges that gave the record before its original
-// came from a Source of the set itself.
+// dropLoopback removes the presence of bridges that returned the record before a Source
+// of the set itself reported the original.
 func (a *decider) dropLoopback(r *record, it *event.Item) error {
 	if it.Via.Href != "" || !a.others || a.members[a.source] {
 		return nil
@@ -87,7 +87,7 @@ func (a *decider) dropLoopback(r *record, it *event.Item) error {
 	return nil
 }
 
-// observation returns what sources[i] last said, as far as it is known. The observation
+// observation returns what sources[i] last reported, as far as it is known. The observation
 // of the authority is in the log, alive or deleted.
 func (r *record) observation(i int) (*event.Observation, error) {
 	switch v, err := r.sources[i].suppressedBody(r); {
@@ -101,8 +101,8 @@ func (r *record) observation(i int) (*event.Observation, error) {
 	return &r.last.obs, nil
 }
 
-// modified returns when the record was modified, by what a Source last said; unknown
-// when the Source does not say.
+// modified returns when the record was modified, by the last report of a Source; unknown
+// when the report does not state it.
 func (r *record) modified(source event.SourceID) event.Stamp {
 	i := slices.IndexFunc(r.sources, func(s sourceState) bool { return s.source == source })
 	if p := r.pending; p != nil && !p.partial {
@@ -118,8 +118,8 @@ func (r *record) modified(source event.SourceID) event.Stamp {
 	return obs.Modified
 }
 
-// applyLoopback stores what the bridge said, so that it need not be looked at again,
-// and removes its presence if it had one.
+// applyLoopback stores the bridge's report, so that the same report need not be checked
+// again, and removes its presence if it had one.
 func (a *decider) applyLoopback(r *record, it *event.Item, h *hashes, d *decision) error {
 	s := r.of(a.source)
 	if s == nil {

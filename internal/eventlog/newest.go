@@ -20,11 +20,11 @@ WHERE e.id > $1 AND e.id <= $2 ORDER BY e.id LIMIT $3`, int64(maxSeq))
 const firstPage = 128
 
 // Newest calls do for the events of a set in a range that are the last ones of their
-// records, in the order of the log, until do returns false. It looks at so many events
-// at most, and returns the Seq of the last one that it has looked at: r.Upto when these
-// were all. What it costs depends on how many it looks at, and not on where they are.
-// An event is good until do returns. One of the log's few connections is in use until
-// Newest returns.
+// records, in the order of the log, until do returns false. It looks at no more events
+// than most, and returns the Seq of the last event that it has looked at: r.Upto when
+// these were all. Its cost depends on how many events it looks at, and not on where they
+// are. An event is good until do returns. One of the log's few connections is in use
+// until Newest returns.
 func (l *Log) Newest(ctx context.Context, set string, r event.Range, most int, do func(*event.Event) bool) (looked event.Seq, err error) {
 	r.After, r.Upto = max(r.After, 0), min(r.Upto, maxSeq)
 	err = l.read(ctx, func(q sqlite.Querier) error {
@@ -75,8 +75,8 @@ var selectBack = "SELECT " + eventColumns + " FROM event WHERE id > $1 AND id < 
 
 // Back calls do for the events of a set before a Seq, the newest first, until do returns
 // false; before 0 is from the newest one. It returns the Seq of the last event that it
-// has called do with, and 0 when there is none before that. What it costs depends on how
-// many events it reads, and not on where they are. An event is good until do returns.
+// has called do with, and 0 when there is none before that. Its cost depends on how many
+// events it reads, and not on where they are. An event is good until do returns.
 func (l *Log) Back(ctx context.Context, set string, before event.Seq, do func(*event.Event) bool) (last event.Seq, err error) {
 	if last = before; before <= 0 || before > maxSeq {
 		last = maxSeq
@@ -135,7 +135,7 @@ func (l *Log) FirstAt(ctx context.Context, set string, at event.Micros) (event.S
 			return err
 		})
 		switch {
-		case seq == 0: // none is behind middle
+		case seq == 0: // none is after middle
 			high = middle
 		case observed < at:
 			low = seq

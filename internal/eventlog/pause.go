@@ -10,7 +10,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Pause is why a Source is not asked for anything.
+// Pause stops the requests to a Source, until a time or until it is resumed.
 type Pause struct {
 	Since  event.Micros
 	Until  event.Micros // 0: until it is resumed

@@ -15,7 +15,7 @@ type HubTopic struct {
 	Hub, Topic string
 	Tag        string       // of the document that it was last told of, "" none
 	Told       event.Micros // when, 0 never
-	Since      event.Micros // since when telling it fails, 0: it does not
+	Since      event.Micros // since when pings to it have failed, 0: they do not
 	Error      string
 }
 
@@ -32,8 +32,8 @@ func (h *HubTopic) scan(rows *sql.Rows) error {
 	return err
 }
 
-// HubTopics returns what hubs were told. Of a damaged row nothing is known: the hub is
-// told once more.
+// HubTopics returns what hubs were told. It leaves out damaged rows: their hubs are told
+// once more.
 func (l *Log) HubTopics(ctx context.Context) (all []HubTopic, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, selectHubTopics)
@@ -52,8 +52,8 @@ func (l *Log) HubTopics(ctx context.Context) (all []HubTopic, err error) {
 	return all, err
 }
 
-// DropDamagedPush drops the rows of both tables that are not what was stored. Nothing is lost
-// but a ping more, and a subscription that is made anew.
+// DropDamagedPush drops the damaged rows of both tables. The only cost is one more ping,
+// or a subscription that is made anew.
 func (l *Log) DropDamagedPush(ctx context.Context) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		var topics []HubTopic
@@ -116,14 +116,14 @@ func (l *Log) SaveHubTopics(ctx context.Context, told, gone []HubTopic) error {
 	})
 }
 
-// Subscription is one of ours to a Source at a WebSub hub.
+// Subscription is a subscription of ours to a Source at a WebSub hub.
 type Subscription struct {
 	// Token is the last part of its callback, which only the hub is told.
 	Token  string
 	Source event.SourceID // which may be gone
 	Base   string         // our base URL, which the callback begins with
-	// Hub is "" in the row that says when the Source is asked for its hubs. Its Topic is the
-	// URL that was asked last.
+	// Hub is "" in the row that schedules asking the Source for its hubs. Its Topic is
+	// the URL that was asked last.
 	Hub, Topic string
 	// Secret is the key of the signatures of what the hub sends.
 	Secret   string
@@ -151,8 +151,8 @@ func (s *Subscription) scan(rows *sql.Rows) error {
 	return err
 }
 
-// Subscriptions returns all of them. A damaged row is none: another takes its place, and
-// the hub ends it with the lease.
+// Subscriptions returns all of them. It leaves out damaged rows: each is replaced by a
+// new subscription, and the hub ends the old one with its lease.
 func (l *Log) Subscriptions(ctx context.Context) (all []Subscription, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, selectSubscriptions+" ORDER BY source, hub, topic, token")

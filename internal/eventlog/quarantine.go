@@ -12,9 +12,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// quarantine keeps the bad input of the batch whole, the same input once (I8). Of more
-// than there is room for only the last is written: it would take the place of the rest
-// at once.
+// quarantine keeps the bad input of the batch whole, the same input once (I8). If the
+// batch has more than there is room for, only its last inputs are written: they would
+// displace the others at once.
 func (b *batch) quarantine(ctx context.Context) error {
 	type input struct {
 		digest    [32]byte
@@ -69,8 +69,8 @@ func (b *batch) quarantined(ctx context.Context) (map[[32]byte]bool, error) {
 	})
 }
 
-// quarantineInput keeps an input that was met so many times. One that a replay has
-// taken in, and that is bad again, counts again.
+// quarantineInput keeps an input that was seen that many times. If a replay has taken the
+// input in before, and it is bad again, it waits again.
 func (b *batch) quarantineInput(ctx context.Context, in *event.Quarantined, digest [32]byte, times int) error {
 	q := *in
 	q.Source, q.First, q.Last, q.Times, q.Replayed = b.source.id, b.now, b.now, times, 0
@@ -105,10 +105,10 @@ const (
 	quarantineBytes  = 256 << 20
 )
 
-// trimQuarantine removes what is too much of the Source: first what was taken in
-// after all, then what was met last the longest time ago, until there is room for a
-// while. What was never taken in is counted, so that nothing is dropped silently
-// (I8).
+// trimQuarantine removes bad input of the Source when it has too much: first input that a
+// replay has taken in, then the input that was last seen the longest time ago, until
+// there is room for some more. Input that was never taken in is counted, so that nothing
+// is dropped silently (I8).
 func (b *batch) trimQuarantine(ctx context.Context) error {
 	w := b.tx
 	source := int64(b.source.id)

@@ -243,9 +243,9 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 	return nil
 }
 
-// viaOf names the original: the inherited via, else the preferred
-// representation at the Source. In OAI-PMH that is inside of what its URL answers, so
-// hash and length are not of that.
+// viaOf returns the link to the original: the inherited via, else the preferred
+// representation at the Source. In OAI-PMH the URL answers a document that contains the
+// record, so the record's hash and length are not those of the answer.
 func viaOf(o *event.Observation, protocol string) event.Link {
 	if o.Via.Href != "" || o.Preferred < 0 || o.Preferred >= len(o.Representations) {
 		return o.Via
@@ -299,9 +299,9 @@ func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*
 	}
 }
 
-// before returns the position that nothing may be missing after, up to the event
-// that was just read: that of the event before in its set, or in the log. An
-// event that an index does not lead to any more is not passed over silently.
+// before returns the position of the previous event of the set, or of the log, by the
+// event that was just read. No event may be missing between them, so an event that an
+// index no longer leads to is not passed over silently.
 func (s *scanner) before(set string) event.Seq {
 	switch {
 	case set == "":

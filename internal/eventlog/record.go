@@ -15,20 +15,20 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// sourceState is what one Source last said of a record.
+// sourceState is the last report of one Source about a record.
 type sourceState struct {
 	source event.SourceID
 	alive  bool
 	future bool        // its stamp lay in the future when it was stored (A1)
 	plain  bool        // its stamp is also its Modified
-	stamp  event.Stamp // the order of what it said
+	stamp  event.Stamp // the order of that report
 	place  event.Place
 	claim  int64
-	// vias are hashes of where it said before that the original is, the latest
-	// last. They tell what a bridge gives back.
+	// vias are hashes of the URLs that it reported as the original before, the latest
+	// last. They identify a record that another bridge returns.
 	vias []int64
-	// parts are what the parts of the Source say, where others than the first have
-	// said anything.
+	// parts are the last reports of the Source's parts, if others than the first have
+	// reported anything.
 	parts []part
 	// suppressed is the observation of a Source that is not the authority of the
 	// record, as it is stored; unsaved is one that is not stored yet. That of the
@@ -74,7 +74,7 @@ func (s *sourceState) setFlags(f byte) {
 	s.alive, s.future, s.plain = f&stateAlive != 0, f&stateFuture != 0, f&statePlain != 0
 }
 
-// appendSourceState appends what a Source said of a record, with a CRC-32C over the
+// appendSourceState appends the report of a Source about a record, with a CRC-32C over the
 // record, that, and the suppressed observation that is stored beside it.
 func appendSourceState(b []byte, record int64, s *sourceState) []byte {
 	start := len(b)
@@ -153,7 +153,7 @@ type record struct {
 	seq    event.Seq
 	live   bool
 	digest int64
-	// sources holds what each Source last said. authority is the index of the one
+	// sources holds the last report of each Source. authority is the index of the one
 	// whose state the log has, alive or deleted; its own is kept in table record.
 	sources   []sourceState
 	authority int
@@ -181,15 +181,15 @@ func (r *record) of(source event.SourceID) *sourceState {
 	return nil
 }
 
-// addSource adds a Source that has said nothing yet.
+// addSource adds a Source that has reported nothing yet.
 func (r *record) addSource(source event.SourceID) *sourceState {
 	r.sources = append(r.sources, sourceState{source: source})
 	return &r.sources[len(r.sources)-1]
 }
 
 // topRanked returns the index of the Source that is to be the authority: of those that
-// have the record the first in the order of the configuration (A15); -1 when none has
-// it. Which Source said something first does not count.
+// have the record the first in the order of the configuration (A15); -1 when none has it.
+// Which Source reported something first does not count.
 func (r *record) topRanked(rank map[event.SourceID]int64) int {
 	best := -1
 	for i := range r.sources {
@@ -200,8 +200,8 @@ func (r *record) topRanked(rank map[event.SourceID]int64) int {
 	return best
 }
 
-// A query looks up so many keys, or a few where there are no more: those who wait
-// for a submission to be committed are few, and would pay for all places.
+// A query looks up as many keys as lookup, or as few when there are no more: a commit of
+// a few submissions should not pay for binding all parameters.
 const lookup, few = 500, 32
 
 // each runs a query with "IN (…)" over all values, sorted, a few hundred at a
@@ -266,7 +266,7 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 	}
 	slices.SortFunc(order, func(x, y int) int {
 		if c := cmp.Compare(keys[x], keys[y]); c != 0 {
-			return c // nearly always, and the rest is far away in memory
+			return c // nearly always; the identifiers are far away in memory
 		}
 		return cmp.Or(cmp.Compare(items[x].Record, items[y].Record), cmp.Compare(x, y))
 	})
@@ -404,7 +404,8 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 	return nil
 }
 
-// found gives a record what a row has of it. err is that of the row.
+// found calls set with the record that a row belongs to. err is the error of reading the
+// row.
 func found(r *record, what string, err error, set func(r *record)) error {
 	if r == nil || err != nil && !errors.Is(err, errDamaged) {
 		return err

@@ -14,9 +14,9 @@ import (
 )
 
 // A set is removed as a whole, or not at all: one transaction takes it out of the log and
-// notes that, and it is there for nobody any more. Its rows then go in short transactions,
-// which can be interrupted, and go on when the log is opened for writing again. What stays
-// is the note: which Seqs are missing since, and when.
+// adds a note, and from then on nobody sees the set. Its rows then go in short
+// transactions, which can be interrupted, and go on when the log is opened for writing
+// again. Only the note stays: which Seqs are missing, and since when.
 
 // RemovedSet is a set that was removed.
 type RemovedSet struct {
@@ -232,7 +232,7 @@ func (l *Log) removeRows(ctx context.Context, r *RemovedSet, table, key, body, w
 				return nil
 			}
 			found, err := contentsOfRow(table, rows)
-			if errors.Is(err, errDamaged) { // it names what nobody knows, which stays
+			if errors.Is(err, errDamaged) { // the contents that it names are unknown, and stay
 				return nil
 			}
 			sums = append(sums, found...)

@@ -28,9 +28,10 @@ func (e *FormerNameError) Error() string {
 	return fmt.Sprintf("set %q is called %q since %v, and the addresses of %[1]q lead there: choose another name, or end that with: bridge set free %[1]s", e.Name, e.Now, e.Since)
 }
 
-// RenameSet gives a set another name. A name that was another set's is a *FormerNameError,
-// unless take is set: then its addresses lead to that set no more. A set that has the new
-// name is an error, as is a set that was derived from a template.
+// RenameSet gives a set another name. A name that was another set's is a
+// *FormerNameError, unless take is set: then addresses under that name no longer lead to
+// the other set. If a set has the new name now, or the set was derived from a template,
+// that is an error.
 func (l *Log) RenameSet(ctx context.Context, name, newName string, take bool) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		set, err := l.findSet(ctx, tx, name)
@@ -117,7 +118,7 @@ func freeName(ctx context.Context, tx *sqlite.Tx, name string, set int64, take b
 	return tx.Exec(ctx, "DELETE FROM former_name WHERE name = $1", name)
 }
 
-// FreeName ends that the addresses of a former name lead to the set that had it.
+// FreeName frees a former name: its addresses no longer lead to the set that had it.
 func (l *Log) FreeName(ctx context.Context, name string) error {
 	all, err := l.FormerNames(ctx)
 	if err != nil {
@@ -129,8 +130,8 @@ func (l *Log) FreeName(ctx context.Context, name string) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error { return freeName(ctx, tx, name, 0, true) })
 }
 
-// identifierName returns what identifiers have for the name of a new set: its name, unless
-// those of another set have that, which was called so before.
+// identifierName returns what identifiers of a new set have for its name: "" for the name
+// itself, or the name with a number if the identifiers of a renamed set have the name.
 func identifierName(ctx context.Context, tx *sqlite.Tx, name string) (string, error) {
 	for n := 1; ; n++ {
 		named := name

@@ -8,8 +8,8 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// replay is what the events of one set come to, for Verify to compare with what
-// is stored. Slices are by ordinal less one.
+// replay is the state that follows from the events of one set, for Verify to compare with
+// the stored state. Slices are by ordinal less one.
 type replay struct {
 	set setRow // as stored
 
@@ -30,11 +30,11 @@ type replay struct {
 
 	segments []segmentRow
 	at       int        // the segment that the next event is in
-	sum      segmentRow // what its events have come to
+	sum      segmentRow // computed from its events
 }
 
-// know takes in the key of the next record, and makes room for what the events will
-// come to; the key of missing records is 0.
+// know adds the key of the next record, and makes room for its state; the key of missing
+// records is 0.
 func (r *replay) know(ordinal, key int64) {
 	for int64(len(r.keys)) < ordinal {
 		r.keys, r.last, r.digests = append(r.keys, 0), append(r.last, 0), append(r.digests, 0)
@@ -85,7 +85,7 @@ func (v *verifier) readSegments() error {
 	})
 }
 
-// findEnd finds the last event of the moment.
+// findEnd finds the last event that the log has now.
 func (v *verifier) findEnd() error {
 	last, err := lastUpto(v.ctx, v.q, maxSeq)
 	if v.upto = int64(seqOf(last)); err != nil {
@@ -110,7 +110,7 @@ SELECT n FROM found WHERE n NOT IN (SELECT id FROM sets)`, seqBits), func(rows *
 	})
 }
 
-// replay goes through the events that it has not taken in yet.
+// replay reads the events that it has not read yet.
 func (v *verifier) replay() error {
 	var b body
 	return eachRow(v.ctx, v.q, 0, event.Range{After: event.Seq(v.last), Upto: event.Seq(v.upto)}, nil, func(c columns, sealed []byte) error {
@@ -144,7 +144,7 @@ func (v *verifier) replay() error {
 	})
 }
 
-// endSegments compares the open segments too: all events have been taken in.
+// endSegments compares the open segments too: all events have been read.
 func (v *verifier) endSegments() error {
 	for _, r := range v.order {
 		sum := r.sum
@@ -159,7 +159,7 @@ func (v *verifier) endSegments() error {
 	return nil
 }
 
-// event takes in one event.
+// event adds one event to the state.
 func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 	o, kind, observed := ordinal(c.record)-1, event.Kind(c.kind), event.Micros(c.observed)
 	if event.KeyBits(b.obs.Record) != r.keys[o] {
@@ -203,7 +203,7 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 	}
 }
 
-// relate takes in what a record links to after an event.
+// relate sets the links of a record after an event.
 func (r *replay) relate(o int64, kind event.Kind, links []event.Link) {
 	delete(r.links, o)
 	if kind == event.Deleted {
@@ -268,7 +268,7 @@ func (v *verifier) inSegment(r *replay, seq event.Seq, kind event.Kind, observed
 	s.feed += w.feed
 }
 
-// endSegment compares a segment with what its events have come to.
+// endSegment compares a segment with the one computed from its events.
 func (v *verifier) endSegment(r *replay) {
 	if r.at >= len(r.segments) {
 		return
@@ -288,7 +288,7 @@ func words(s *segmentRow) string {
 	return fmt.Sprintf("%d to %d, %d events, %d entries, weights %d and %d, from %v to %v, first at %v", s.First, s.Last, s.Events, s.Entries, s.Weight, s.feed, s.From, s.Until, s.start)
 }
 
-// compareSets compares the sets' counters with what the events have come to.
+// compareSets compares the sets' counters with those computed from the events.
 func (v *verifier) compareSets() error {
 	if missing := v.missingSeqs + v.upto - v.last; missing != v.removedEvents && len(v.removed) > 0 {
 		v.found("", "%d events are missing, and the sets that were removed had %d", missing, v.removedEvents)

@@ -7,11 +7,11 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// ordering is what puts in order what a Source says of one record.
+// ordering is how the reports of a Source about one record are ordered.
 type ordering uint8
 
 const (
-	// unordered: nothing does. Feeds, folders and SIP: what differs applies.
+	// unordered: they have no order. Feeds, folders and SIP: any difference applies.
 	unordered ordering = iota
 	// byStamp: the stamp of an entry (Atom-PMH, OAI-PMH), or the place of an event in the
 	// log (sets of this log).
@@ -21,8 +21,8 @@ const (
 	byPlace
 )
 
-// orderingOfKind returns the ordering of a kind of Source. What was said under another
-// ordering cannot be compared: the kind of a Source may change.
+// orderingOfKind returns the ordering of a kind of Source. Reports under another ordering
+// cannot be compared: the kind of a Source may change.
 func orderingOfKind(kind string) ordering {
 	switch kind {
 	case "atompmh", "oaipmh", Member:
@@ -33,7 +33,7 @@ func orderingOfKind(kind string) ordering {
 	return unordered
 }
 
-// orderedBy returns the ordering under which something was said.
+// orderedBy returns the ordering under which something was reported.
 func orderedBy(stamp event.Stamp, place event.Place) ordering {
 	switch {
 	case !place.IsZero():
@@ -44,28 +44,28 @@ func orderedBy(stamp event.Stamp, place event.Place) ordering {
 	return unordered
 }
 
-// comparison is what the order of an item makes of it.
+// comparison is the result of comparing the order of an item with what is stored.
 type comparison uint8
 
 const (
 	apply     comparison = iota + 1
-	unchanged            // the stored claim, or nothing to say
+	unchanged            // the stored claim, or nothing to report
 	historical
 	regressed
 	superseded // pending content that a newer entry has replaced
 	doubt      // nothing shows whether it or what is stored is newer: its URL has to be asked
 )
 
-// lastSaid is what a Source last said of a record, as far as later items are compared
-// with it.
+// lastSaid is the last report of a Source about a record, as far as later items are
+// compared with it.
 type lastSaid struct {
-	known  bool // it said something
+	known  bool // it has reported something
 	alive  bool
 	stamp  event.Stamp
 	place  event.Place
 	future bool // its stamp lay in the future when it was stored
-	same   bool // it is what the item says
-	again  bool // the Source said exactly this, whatever absence has made of it since
+	same   bool // the item reports the same
+	again  bool // the Source has reported exactly this, even if the record has been absent since
 }
 
 // lastSaid returns what the item is compared with. A pending observation is newer than
@@ -82,8 +82,8 @@ func (a *decider) lastSaid(r *record, it *event.Item) (w lastSaid) {
 	return w
 }
 
-// comparableBy forgets an order that is none under another ordering. What was said then
-// has to be said again.
+// comparableBy clears an order of another ordering. The Source has to report the record
+// again.
 func (w *lastSaid) comparableBy(o ordering) {
 	if w.known && o != unordered && orderedBy(w.stamp, w.place) != o {
 		*w = lastSaid{known: true, alive: w.alive}
@@ -171,7 +171,7 @@ func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v compa
 	dated := it.Order.Known() && !it.Late
 	if a.mode == event.ModeWalk && r.seen {
 		seen, trusted := r.seenOrder(w)
-		ofChange := r.order != nil || w.place.Position > 0 // that the Resource List knew
+		ofChange := r.order != nil || w.place.Position > 0 // a Resource List of that time has it
 		later := it.Order.After(seen) || it.Baseline && ofChange && it.Order == seen
 		if !dated || !trusted || !seen.Known() || !later {
 			return historical, false
@@ -192,7 +192,7 @@ func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v compa
 	case dated && (it.Baseline || c > 0):
 		return apply, broken
 	case it.Place.List == w.place.List && it.Place.Position > 0 && w.place.Position > 0:
-		// At the same place something else stands when the entry was corrected.
+		// At the same place, another entry: it was corrected.
 		if it.Place.Position > w.place.Position || it.Place.Position == w.place.Position && !w.again {
 			return apply, broken
 		}
@@ -210,10 +210,10 @@ func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v compa
 	return doubt, broken
 }
 
-// part is what one part of a Source last said of a record: one of its sets of
-// resources (ResourceSync 9). A record that stands in several is gone when none
-// has it. What the record is, is what the Source said last, in whichever
-// part; whether it is there, each part says for itself.
+// part is the last report of one part of a Source about a record: one of its sets of
+// resources (ResourceSync 9). A record in several parts is gone when no part has it. Its
+// state is the one that the Source reported last, in whichever part; whether it exists,
+// each part reports for itself.
 type part struct {
 	number        int
 	alive, future bool
@@ -245,7 +245,7 @@ func (r *reader) part() part {
 	return p
 }
 
-// part returns what a part of the Source says; nil when it has said nothing.
+// part returns the last report of a part of the Source; nil when it has reported nothing.
 func (s *sourceState) part(number int) *part {
 	for i := range s.parts {
 		if s.parts[i].number == number {
@@ -255,7 +255,7 @@ func (s *sourceState) part(number int) *part {
 	return nil
 }
 
-// asPart returns what the Source says as that of the only part that has said anything.
+// asPart returns the Source's report as that of the only part that has reported anything.
 func (s *sourceState) asPart() part {
 	return part{number: s.place.Part, alive: s.alive, future: s.future, stamp: s.stamp, place: s.place, claim: s.claim}
 }
@@ -270,8 +270,8 @@ func (s *sourceState) inOther(number int) bool {
 	return len(s.parts) == 0 && s.alive && !s.place.IsZero() && s.place.Part != number
 }
 
-// setPart stores what an item says for its part. Where only the first part has said
-// anything, that is what the Source says.
+// setPart stores the report of an item for its part. Where only the first part has
+// reported anything, that is the report of the Source.
 func (s *sourceState) setPart(it *event.Item, late bool) {
 	number := it.Place.Part
 	if len(s.parts) == 0 {
@@ -295,7 +295,7 @@ func (a *decider) inLists() bool {
 	return a.ordering == byPlace && (a.mode == event.ModeWalk || a.mode == event.ModeSettle)
 }
 
-// notePart stores what an item says for its part, and nothing else of it.
+// notePart stores the report of an item for its part, and nothing else of it.
 func (a *decider) notePart(r *record, it *event.Item, d *decision) {
 	s := r.of(a.source)
 	if s == nil {
@@ -305,9 +305,9 @@ func (a *decider) notePart(r *record, it *event.Item, d *decision) {
 	s.dirty, d.changed, d.old, d.outcome = true, true, true, event.Unchanged
 }
 
-// decidePart decides for a Source with several parts. v is the comparison with what the
-// Source last said. Whether the record exists the item says for its own part only, so it
-// is compared with what that part has said. noted: nothing else follows.
+// decidePart decides for a Source with several parts. v is the comparison with the last
+// report of the Source. An item reports only for its own part whether the record exists,
+// so it is compared with the last report of that part. noted: nothing else follows.
 func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decision) (_ comparison, noted bool) {
 	s := r.of(a.source)
 	if it.Place.Part == 0 && (s == nil || len(s.parts) == 0) && (s == nil || s.place.Part == 0) {
@@ -318,7 +318,7 @@ func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decisio
 	case own != apply && own != doubt:
 		d.old = true
 		return own, false
-	case it.Deleted && s != nil && s.inOther(it.Place.Part): // whatever the URL says
+	case it.Deleted && s != nil && s.inOther(it.Place.Part): // whatever the URL answers
 		return apply, false
 	case it.Deleted:
 		return own, false
@@ -327,7 +327,7 @@ func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decisio
 			return apply, false
 		}
 	case r.order == nil:
-		return own, false // it was gone, and is there
+		return own, false // the part did not have it, and has it now
 	}
 	a.notePart(r, it, d)
 	return v, true

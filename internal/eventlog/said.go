@@ -9,23 +9,23 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Said is what one Source last said of a record, and what the log has of that record.
+// Said is the last report of one Source about a record, and the state of that record in the log.
 type Said struct {
-	// Number is the record's, for going on after it; 0 of one that the log does not know.
+	// Number is the record's, for going on after it; 0 if the log does not have it.
 	Number int64
 	Record string
 	// Seq is that of the record's last event, 0 when it has none. Live: the record exists
 	// after it, whichever Source has it.
 	Seq  event.Seq
 	Live bool
-	// Known: the Source has said something that applies. Alive: by that it has the record.
+	// Known: the Source has reported something that applies. Alive: by that it has the record.
 	Known, Alive bool
-	// Authority: the record is published as this Source says (A15).
+	// Authority: the record is published as this Source reports it (A15).
 	Authority bool
-	// Observation is what the Source said, with its order, place and claim. It has
+	// Observation is the report, with its order, place and claim. It has
 	// nothing else when the record is not alive, or when only states were asked for.
 	Observation event.Observation
-	// Pending is why something newer that the Source said waits for its content, "" when
+	// Pending is why a newer report of the Source waits for its content, "" when
 	// nothing does. PendingSince is how long.
 	Pending      string
 	PendingSince event.Micros
@@ -35,9 +35,9 @@ type Said struct {
 
 const selectSaid = "SELECT id, identifier, seq, digest, source_state FROM record WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
 
-// Said returns what a Source last said of the records of its set, and what the log has
-// of them: of at most limit records after a record number, in the order of their numbers.
-// Records that the Source has said nothing of are among them. With statesOnly it leaves
+// Said returns the last reports of a Source about the records of its set, and the state of
+// these in the log: of at most limit records after a record number, in the order of their numbers.
+// Records that the Source has never reported are among them. With statesOnly it leaves
 // the observations out, which need the events.
 func (l *Log) Said(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) (out []Said, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
@@ -113,7 +113,7 @@ func saidBatch(ctx context.Context, q sqlite.Querier, source event.SourceID) (*b
 	return b, err
 }
 
-// said returns what the Source of the batch last said of records.
+// said returns the last reports of the batch's Source about records.
 func (b *batch) said(ctx context.Context, q sqlite.Querier, all []*record, statesOnly bool) ([]Said, error) {
 	if !statesOnly {
 		var published []*record

@@ -83,8 +83,8 @@ func (l *Log) FlushSchedules(ctx context.Context) error {
 	}
 	var writing map[event.SourceID]freshSchedule
 	err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
-		// What is fresh now, and not when this began to wait: it may have been written
-		// meanwhile, and newer than it was, or the Source was forgotten.
+		// Take what is fresh now, and not when this began to wait: meanwhile it may have
+		// been written or replaced, or the Source was forgotten.
 		l.schedules.mu.Lock()
 		writing = maps.Clone(l.schedules.fresh)
 		l.schedules.mu.Unlock()

@@ -37,10 +37,10 @@ func (b *batch) loadOpenSegment(ctx context.Context, q preparer) error {
 	return err
 }
 
-// place puts an event into the open segment. A segment closes before an event
-// that comes segment_hours after its first, or for which its documents have no
-// room, and with the event that makes it long or heavy enough: a function of the
-// log, never of a timer. It is never empty when it closes.
+// place puts an event into the open segment. A segment closes before an event that comes
+// segment_hours after its first, or that would make its documents too large, and after
+// the event with which it has enough events or bytes. This depends on the log alone,
+// never on a timer. It is never empty when it closes.
 func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *body, source int64) {
 	entries := entriesOf(kind, v)
 	w := weightOf(v, entries, source)
@@ -99,7 +99,7 @@ func entriesOf(kind event.Kind, v *body) int {
 // A segment is published as a Change List of at most 50 MB (ResourceSync 7), and as
 // an archive document, of which consumers, we among them, take 64 MiB. So the log
 // keeps upper bounds of both. They are functions of the events and of what their
-// documents say of themselves, where the base URL and the set's name are no longer
+// documents state about themselves, where the base URL and the set's name are no longer
 // than 100 bytes together.
 const (
 	listRoom  = 49_000_000 // what closes a segment before an event
@@ -215,8 +215,8 @@ func weightOf(v *body, entries int, source int64) (w weight) {
 	return w
 }
 
-// weightInJSON: a text, or the markup of an element, takes at most so many times the
-// room in the details that another bridge reads as in a feed.
+// weightInJSON is how many times as long, at most, a text or the markup of an element is
+// in the details that another bridge reads as in a feed.
 const weightInJSON = 2
 
 // weightOfSource is that of an atom:source.
@@ -251,7 +251,7 @@ func escaped(s string) int64 {
 		n += int64(escapes[s[i]])
 		all |= s[i]
 	}
-	if all >= utf8.RuneSelf && !utf8.ValidString(s) { // what is none becomes U+FFFD
+	if all >= utf8.RuneSelf && !utf8.ValidString(s) { // invalid bytes become U+FFFD
 		n += 2 * int64(len(s))
 	}
 	return n
@@ -268,8 +268,7 @@ var escapes = func() (more [256]uint8) {
 	return more
 }()
 
-// sourceWeight is the weight of the atom:source that a document gives what comes
-// from it.
+// sourceWeight is the weight of the atom:source that a document gives its entries.
 func (b *batch) sourceWeight(ctx context.Context, document int64) (n int64, err error) {
 	if document == 0 {
 		return 0, nil

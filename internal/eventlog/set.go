@@ -15,22 +15,22 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// SetConfig is what the configuration says of a set.
+// SetConfig is the configuration of a set.
 type SetConfig struct {
 	// Name of the set. An empty Title or Description leaves what is stored; a
 	// new set's title is its name.
 	Name, Title, Description string
 	Content                  event.Content
 	// AnyContent takes the content mode of a set that is there already, and whether it
-	// has a history, whatever Content and History say; Configure then sets Content to it.
+	// has a history, whatever Content and History are; Configure then sets Content to it.
 	AnyContent bool
-	// SegmentEvents and SegmentHours say when a segment closes; 0 is 10,000
+	// SegmentEvents and SegmentHours are when a segment closes; 0 is 10,000
 	// and 24, more than 50,000 events is 50,000.
 	SegmentEvents, SegmentHours int
 	// NoRobots and NoFeeds are those of the set. With AnyContent they stay as they are in
 	// a set that is there already.
 	NoRobots, NoFeeds bool
-	// History has earlier versions served, of a set in mode mirror.
+	// History: earlier versions are served, of a set in mode mirror.
 	History bool
 	// KeepLists and KeepListsFor are those of the set. With AnyContent they stay too.
 	KeepLists    int
@@ -39,16 +39,16 @@ type SetConfig struct {
 	Dumps bool
 	// Sources by rank: the first that has a record is its authority.
 	Sources []SourceConfig
-	// Whole tells that the configuration has no other Sources of the set: those
-	// that the log knows besides are not configured any more.
+	// Whole: the configuration has no other Sources of the set. Any others that the log
+	// has are not configured any more.
 	Whole bool
 	// Partial: a new set has Sources that are yet to be walked.
 	Partial bool
 	// KeepOrder leaves Sources that are there already in the order in which they
 	// were first seen, and puts new ones behind them.
 	KeepOrder bool
-	// First is filled in by Configure: the Source that the set had first. Who that
-	// is never changes.
+	// First is filled in by Configure: the Source that the set had first. It never
+	// changes.
 	First event.SourceID
 }
 
@@ -62,25 +62,24 @@ func (e *ContentError) Error() string {
 	return fmt.Sprintf("set %s was made with content = %q, which cannot be changed to %q: put it back, or make a new set with another name and harvest into that", e.Set, e.Has, e.Want)
 }
 
-// SourceConfig is what the configuration says of a Source.
+// SourceConfig is the configuration of a Source.
 type SourceConfig struct {
 	// ID is filled in by Configure.
 	ID event.SourceID
-	// Name is what a Source stays the same by when its URL changes; "" has it
-	// known by its URL alone.
+	// Name identifies a Source when its URL changes; with "" only its URL identifies it.
 	Name string
-	// Kind is what is stored when it is "", and filled in by Configure then.
+	// Kind of the Source; "" leaves the stored kind, which Configure then fills in.
 	Kind string
 	URL  string
 }
 
-// Configure brings sets and their Sources up to date in one transaction, and
-// makes those that are missing. In each set the Sources get their rank in the
-// order in which they stand; those that the configuration no longer has come
-// after them. Where everything is as it should be nothing is written. Another
-// content mode is a *ContentError.
+// Configure brings sets and their Sources up to date in one transaction, and makes those
+// that are missing. In each set the Sources get their rank in the order in which they
+// stand; those that the configuration no longer has come after them. If nothing has
+// changed, nothing is written. If a stored set has another content mode, the error is a
+// *ContentError.
 //
-// former are the Sources that a configuration which is whole has no longer, also
+// former are the Sources that a configuration no longer has, if it is whole, including
 // those of sets that it does not have.
 func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerSource, err error) {
 	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
@@ -224,7 +223,7 @@ func (s *setRow) scan(rows *sql.Rows) error {
 	return err
 }
 
-// Whole records that each Source of a set was walked whole.
+// Whole records that each Source of a set was walked completely.
 func (l *Log) Whole(ctx context.Context, set string) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		return tx.Exec(ctx, "UPDATE sets SET partial = 0 WHERE name = $1", set)
@@ -390,8 +389,8 @@ func (l *Log) DerivedSets(ctx context.Context, template string) (out []DerivedSe
 	return out, err
 }
 
-// DeriveSet gives a set of resources its set, unless it has one: the first of names
-// that no set has, and that is none of the others.
+// DeriveSet gives a set of resources its set, unless it has one: the first of names that
+// no set has, and that is not among others.
 func (l *Log) DeriveSet(ctx context.Context, template, url string, names, others []string) (name string, err error) {
 	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		name = ""

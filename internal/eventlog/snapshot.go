@@ -9,19 +9,19 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Snapshot is a log at one moment, for a copy beside whoever writes it.
+// Snapshot is a log at one moment, for a copy beside the process that writes it.
 type Snapshot struct {
 	*sqlite.Snapshot
 	Sets []event.Set
 	// Last is the last event, Observed when it was observed; 0 when there is none.
 	Last     event.Seq
 	Observed event.Micros
-	// Loss is what the log has lost, nil when nothing: who opens it for writing goes on in
-	// a new epoch.
+	// Loss is what the log has lost, nil when nothing. A process that opens it for
+	// writing begins a new epoch.
 	Loss *Loss
 }
 
-// TakeSnapshot begins one of the log in a data folder. Close it.
+// TakeSnapshot begins a Snapshot of the log in a data folder. The caller has to close it.
 func TakeSnapshot(ctx context.Context, folder string) (*Snapshot, error) {
 	h, _, headErr := readHead(folder) // first: a log that is being written only grows
 	copying, err := kind().Snapshot(ctx, filepath.Join(folder, FileName))

@@ -14,7 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Source is an upstream server as the log knows it.
+// Source is an upstream server of a set, with counts of what waits.
 type Source struct {
 	ID   event.SourceID
 	Set  string
@@ -22,8 +22,8 @@ type Source struct {
 	Kind string // atompmh, resourcesync, oaipmh, sip or feed; Member; Target
 	URL  string
 	Rank int
-	// Former: it is not configured any more. Nothing new is asked of it, and what
-	// it has said stays in force until Forget.
+	// Former: it is not configured any more. Nothing new is requested from it, and its
+	// last reports stay in force until Forget.
 	Former bool
 	event.Progress
 	Schedule event.Schedule
@@ -37,9 +37,9 @@ type Source struct {
 // Member is the kind of a Source that is another set of the log.
 const Member = "set"
 
-// ensureSources gives the configured Sources of a set their places. A Source is
-// known by its URL, else by its name; but one that is a set by its URL alone, since the
-// places of events say nothing of another set, or of a server.
+// ensureSources gives the configured Sources of a set their ranks. A Source is identified
+// by its URL, else by its name. A Source that is a set is identified by its URL alone,
+// since positions in the events of one set mean nothing in another set or at a server.
 func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, config *SetConfig, ended *[]FormerSource) error {
 	sources := config.Sources
 	stored, err := l.sourceConfigs(ctx, tx, set)
@@ -165,8 +165,8 @@ func (l *Log) sourceConfigs(ctx context.Context, tx *sqlite.Tx, set int64) (map[
 	return out, err
 }
 
-// saveSource writes a Source unless it is as it was; one without a number is new
-// and gets one. Of another kind it is harvested anew: marks, cursors and orders of
+// saveSource writes a Source unless nothing has changed; one without a number is new and
+// gets one. If its kind has changed it is harvested anew: marks, cursors and orders of
 // two kinds have nothing in common.
 func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, was sourceConfig) error {
 	switch {
@@ -185,8 +185,9 @@ func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, wa
 		[]any{h.set, h.name, h.kind, h.url, h.rank, int64(h.status), h.sum(), progressSum(new(event.Progress))}, func(rows *sql.Rows) error { return rows.Scan(&h.id) })
 }
 
-// Forget ends a Source: it is listed no more, and what waited of it is dropped. What
-// the set has of it stays as it is. Configured again it begins anew.
+// Forget ends a Source: it is no longer listed, and everything of it that waits is
+// dropped. The records that the set has from it stay as they are. If it is configured
+// again it is harvested from the beginning.
 func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		was, err := readSource(ctx, tx, id)
@@ -235,12 +236,12 @@ type sourceConfig struct {
 	status          status
 }
 
-// status is what the configuration says of a Source.
+// status is whether the configuration has a Source.
 type status int64
 
 const (
 	configured status = iota
-	former            // not any more
+	former            // not configured any more
 	forgotten         // and a person has ended it
 )
 
@@ -297,9 +298,8 @@ func damagedSource(id event.SourceID) error {
 	return fmt.Errorf("Source %d: %w: run bridge verify", id, errDamaged)
 }
 
-// Target is the kind of those that a set's records are submitted to. They have
-// their place among the Sources because they answer, and are never the authority of a
-// record.
+// Target is the kind of the servers that a set's records are submitted to. They are
+// stored among the Sources because they answer, and are never the authority of a record.
 const Target = "submit"
 
 // Sources returns the Sources of a set in the order of their rank.

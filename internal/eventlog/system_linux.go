@@ -10,5 +10,5 @@ import (
 // suspended.
 const sinceBoot = unix.CLOCK_BOOTTIME
 
-// allocate gives a file its room on the disk.
+// allocate reserves the disk space of a file.
 func allocate(f *os.File, size int64) error { return unix.Fallocate(int(f.Fd()), 0, 0, size) }

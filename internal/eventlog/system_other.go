@@ -12,7 +12,7 @@ import (
 // suspended: what follows looks like a jump then, and needs a restart.
 const sinceBoot = unix.CLOCK_MONOTONIC
 
-// allocate gives a file its room on the disk.
+// allocate reserves the disk space of a file.
 func allocate(f *os.File, size int64) error {
 	_, err := f.Write(make([]byte, size))
 	return err

@@ -22,7 +22,7 @@ type Tx struct {
 	appended bool
 }
 
-// Append commits a batch in a transaction of its own. Tx.Append says what it does.
+// Append commits a batch in a transaction of its own: see Tx.Append.
 func (l *Log) Append(ctx context.Context, in *event.Batch) (out event.Appended, err error) {
 	err = l.Do(ctx, func(ctx context.Context, tx *Tx) (err error) {
 		out, err = tx.Append(ctx, in)
@@ -71,12 +71,11 @@ func (l *Log) join(ctx context.Context, write func(context.Context, func(context
 	return err
 }
 
-// Append is the only mutation of the log. It decides of each item, in order,
-// what it means for its record (I5, A1, A15), appends the events, and writes
-// them with the state they change and the walk's cursor. When the stored cursor
-// is not the one the batch names the error is event.ErrConflict. After any error the
-// work of the transaction has to fail. A transaction may have many batches, of one walk
-// too.
+// Append is the only mutation of the log. It decides on each item, in order (I5, A1,
+// A15), appends the events, and writes them with the state they change and the walk's
+// cursor. The error is event.ErrConflict when the stored cursor is not the one that the
+// batch names. After any error the work of the transaction has to fail. A transaction may
+// have many batches, of one walk too.
 func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, error) {
 	if err := check(in); err != nil {
 		return event.Appended{}, err
@@ -85,7 +84,8 @@ func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 	if err := b.run(ctx); err != nil {
 		return event.Appended{}, err
 	}
-	// What is done after the COMMIT keeps no batch of a walk in memory: that is large.
+	// The functions that run after the COMMIT must not keep the batch of a walk in
+	// memory: it is large.
 	logged := b.out.Last != 0
 	tx.OnCommit(func() { l.appended = l.appended || logged })
 	if source, version := in.Source, b.out.Cursor; in.Mode == event.ModeSubmission {

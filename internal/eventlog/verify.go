@@ -103,8 +103,8 @@ func (v *verifier) run() error {
 	return nil
 }
 
-// whatEventsName are the tables that events refer to. When they are read again only
-// what is new in them is.
+// whatEventsName are the tables that events refer to. When they are read again, only
+// their new rows are.
 func (v *verifier) whatEventsName() []checking {
 	return []checking{{"table epoch", doRestore, v.readEpochs}, {"table sets", doRestore, v.readSets}, {"table source", doReset, v.readSources},
 		{"table document", doRestore, v.readDocuments}, {"table record", doRestore, v.readRecords}, {"table segment", doRestore, v.readSegments}}
@@ -155,7 +155,7 @@ type verifier struct {
 	where, do string           // of the check under way
 	count     int
 
-	last, upto int64 // Seq of the last event that was taken in, and of the last there is
+	last, upto int64 // Seq of the last event that was read, and of the last there is
 	document   int64 // the last that was read
 	epochs     epochs
 	removed    []RemovedSet

@@ -266,7 +266,7 @@ func (b *batch) keepOrder(ctx context.Context, it *event.Item, r *record) error 
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO seen_order ("+orderColumns+") VALUES ($1, $2, $3, $4)", int64(o.source), o.record, stampArg(o.stamp), o.sum())
 }
 
-// hrefOf is where a record that is there, or was, can be had.
+// hrefOf is the URL where a record can be fetched, or could be before its deletion.
 func hrefOf(obs *event.Observation) string {
 	if obs.Preferred < len(obs.Representations) {
 		return obs.Representations[obs.Preferred].Href
@@ -356,8 +356,8 @@ func appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingIte
 	return append(out, k), err
 }
 
-// Held returns the identifiers of the Source's deletions that are held since no later
-// than a time, of which some are for a person alone: with person these too.
+// Held returns the identifiers of the Source's deletions that are held since a time or
+// longer. With person it includes those that only a person may release.
 func (l *Log) Held(ctx context.Context, source event.SourceID, person bool, since event.Micros) (out []string, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
@@ -380,8 +380,8 @@ type HeldDeletion struct {
 	Person bool // only a person may release it
 }
 
-// HeldDeletions returns so many held deletions of a Source, those of the records after a
-// number.
+// HeldDeletions returns at most limit held deletions of a Source, of records with numbers
+// above after.
 func (l *Log) HeldDeletions(ctx context.Context, source event.SourceID, after int64, limit int) (out []HeldDeletion, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT h.record, r.identifier, h.since, h.person FROM held_deletion h JOIN record r ON r.id = h.record

@@ -12,11 +12,11 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// walk is what the walk under way of one Source has come across: two bitmaps over
-// the ordinals of the set's records, in pages that are stored with every batch.
-// seen are those that it spoke of: nothing older applies. present are those that
-// stood in the enumeration: they are not absent. 250 KB for a million records,
-// and each part of the Source.
+// walk is what the walk under way of one Source has seen: two bitmaps over the ordinals
+// of the set's records, in pages that are stored with every batch. seen are the records
+// that it has mentioned: nothing older applies. present are those in the enumeration:
+// they are not absent. They take 250 KB for a million records, and as much again for each
+// further part of the Source.
 type walk struct {
 	seen, present map[int64]*page // by side and page, see pageOf
 	dirty         map[int64]bool
@@ -81,8 +81,8 @@ func (a *unsavedCursors) forget(source event.SourceID, stored int64) {
 	}
 }
 
-// drop forgets a walk that is ahead: the one that is stored counts. Versions that
-// were given out are not given out again.
+// drop forgets an unsaved cursor: the stored one counts. Versions that were given out are
+// not given out again.
 func (a *unsavedCursors) drop(source event.SourceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,9 +101,9 @@ func newWalk() *walk {
 
 func ordinal(record int64) int64 { return record & (1<<32 - 1) }
 
-// side is a part of the Source, and whether what it says is new to the Source: of
-// two parts that say different things, what one of them has said before does not
-// outdate what the other says now.
+// side is a part of the Source, and whether its report is new to the Source: if two parts
+// report different things, an older report of one does not outdate a newer one of the
+// other.
 type side int64
 
 func sideOf(part int, old bool) side {
@@ -116,12 +116,12 @@ func sideOf(part int, old bool) side {
 // pageOf is the number of a page: an ordinal has 32 bits, and its page 17.
 func pageOf(s side, ordinal int64) int64 { return int64(s)<<20 | ordinal/pageBits }
 
-// has reports whether some part of the Source has said something new of a record.
+// has reports whether some part of the Source has reported something new about a record.
 func (w *walk) has(record int64) bool {
 	return slices.ContainsFunc(w.sides, func(s side) bool { return s&1 == 0 && bit(w.seen, s, record) })
 }
 
-// hasIn reports whether one part has spoken of it.
+// hasIn reports whether one part has mentioned it.
 func (w *walk) hasIn(part int, record int64) bool {
 	return bit(w.seen, sideOf(part, false), record) || bit(w.seen, sideOf(part, true), record)
 }

@@ -1,7 +1,6 @@
-// Package eventlogtest tests an event log against what the rest of bridge relies on:
-// the invariants I1-I8 as far as they are the log's, and the rules A1-A15 as
-// far as the log decides them. It knows nothing of how the log is stored, so
-// that it says what the log promises, whatever its tables are.
+// Package eventlogtest tests an event log against what the rest of bridge relies on: the
+// invariants I1-I8 and the rules A1-A15, as far as the log is responsible for them. It
+// uses nothing but the log's methods, so it holds for any layout of the tables.
 package eventlogtest
 
 import (
@@ -78,7 +77,7 @@ type clock struct {
 // read is Options.Clock.
 func (c *clock) read() (time.Time, time.Duration) { return c.wall, c.running }
 
-// pass lets time pass as it should.
+// pass moves both clocks by the same time.
 func (c *clock) pass(d time.Duration) { c.wall, c.running = c.wall.Add(d), c.running+d }
 
 // tester is a test, or one case of a property.
@@ -87,7 +86,7 @@ type tester interface {
 	Cleanup(func())
 }
 
-// bench is an open log with one set, "main", and what its harvests know.
+// bench is an open log with one set, "main", and its Sources.
 type bench struct {
 	t       tester
 	folder  string
@@ -146,7 +145,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// sound fails when the log finds fault with itself.
+// sound fails the test if Verify reports a finding.
 func (b *bench) sound() {
 	b.t.Helper()
 	b.must(b.log.Verify(context.Background(), func(f eventlog.Finding) {
@@ -154,7 +153,7 @@ func (b *bench) sound() {
 	}))
 }
 
-// items reads what Sources say. Each word is an observation:
+// items parses the reports of Sources. Each word is an observation:
 //
 //	name@stamp=content   the record is there; content stands for its bytes
 //	-name@stamp          it is deleted
@@ -221,8 +220,8 @@ func (b *bench) try(source int, in *event.Batch) (event.Appended, error) {
 	return b.log.Append(context.Background(), in)
 }
 
-// walk begins a walk with what its first document says, and goes on with the
-// others, without ending it. It returns the outcomes.
+// walk begins a walk with the items of its first document, and goes on with the others,
+// without ending it. It returns the outcomes.
 func (b *bench) walk(documents ...string) string {
 	b.t.Helper()
 	return b.walkOf(0, documents...)
@@ -266,8 +265,8 @@ func outcomes(all []event.Outcome) string {
 	return strings.Join(words, " ")
 }
 
-// news returns the events since it was last asked, in the words of items: kind,
-// name, stamp, content, and in mode reference the URI with what has gone.
+// news returns the events since its last call, in the notation of items: kind, name,
+// stamp, content, and in mode reference the URI and the URI that has gone.
 func (b *bench) news() string {
 	b.t.Helper()
 	var out []string

@@ -14,7 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// versionsOf are the versions of a record as its events have them.
+// versionsOf returns the versions of a record, made from its events.
 func (b *bench) versionsOf(record string) (out []event.Version) {
 	b.t.Helper()
 	for ev, err := range b.log.Events(context.Background(), "main", event.Range{Upto: math.MaxInt64}) {
@@ -26,8 +26,8 @@ func (b *bench) versionsOf(record string) (out []event.Version) {
 	return out
 }
 
-// Every version of a record is found by its number, its Seq and its time, with those
-// beside it, as a look at all events finds it: across deletions, and along anchors.
+// Every version of a record is found by its number, its Seq and its time, with the
+// versions beside it, as in a list of all events: across deletions, and along anchors.
 func testVersions(t *testing.T) {
 	for seed, most := range []int{1, 2, 3, 5, 10, 20, 40, 64, 65, 66, 67, 300} {
 		rnd := rand.New(rand.NewPCG(1, uint64(seed)))
@@ -51,7 +51,7 @@ func testVersions(t *testing.T) {
 	}
 }
 
-// sameVersions compares what the log says of a record's versions with all its events.
+// sameVersions compares the log's versions of a record with all its events.
 func (b *bench) sameVersions(rnd *rand.Rand, record string) {
 	b.t.Helper()
 	t := b.t
@@ -108,8 +108,8 @@ func (b *bench) sameVersions(rnd *rand.Rand, record string) {
 	}
 }
 
-// A history that is switched on has the versions of before too; the events of lists are
-// marked from then on. One that is switched off is not served.
+// A history that is switched on includes the versions from before; only later events are
+// marked for lists. One that is switched off is not served.
 func testHistoryOnAndOff(t *testing.T) {
 	b := begin(t, set{content: event.Mirror})
 	ctx, key := context.Background(), event.Key("urn:a")
@@ -136,7 +136,8 @@ func testHistoryOnAndOff(t *testing.T) {
 	if got := fmt.Sprint(seen, marked); got != "[0 2 0 4] [false true false true]" {
 		t.Error(got)
 	}
-	// Who does not speak of it leaves it as it is; other sets than mirrors have none.
+	// A configuration without a history leaves it as it is; sets other than mirrors have
+	// none.
 	b.must(b.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", AnyContent: true}))
 	b.must(b.log.EnsureSet(ctx, eventlog.SetConfig{Name: "other", Content: event.Reference, History: true}))
 	main, err := b.log.Set(ctx, "main")

@@ -17,12 +17,12 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// Laws compares the log with a model that has nothing of it but the rules, over
-// random histories: any number of Sources, walks in any pieces, regressions,
-// absences, restarts and new orders of the Sources. Two logs get the same history
-// in different pieces. After each walk: the events are the model's, the state is
-// what they come to, at every position; the segments tile them; and the same
-// walk once more adds nothing.
+// Laws compares the log with a model that implements nothing but the rules, over random
+// histories: any number of Sources, walks in batches of any size, regressions, absences,
+// restarts and new orders of the Sources. Two logs get the same history in different
+// batches. After each walk: the events are those of the model; the state follows from
+// them, at every position; the segments cover them without gaps; and repeating the walk
+// adds nothing.
 func Laws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		content := rapid.SampledFrom([]event.Content{event.Redirect, event.Reference}).Draw(t, "content")
@@ -40,14 +40,14 @@ func Laws(t *testing.T) {
 
 func names(n int) []string { return []string{"one", "two", "three"}[:n] }
 
-// history is one random history, told to two logs and the model.
+// history is one random history, which two logs and the model get.
 type history struct {
 	t       *rapid.T
 	model   *model
 	sources int
 	logs    [2]*bench
-	pieces  int                       // so many were appended
-	walked  [2]map[int][]*event.Batch // those of the walk under way of each Source
+	pieces  int                       // the number of batches that were appended
+	walked  [2]map[int][]*event.Batch // batches of the walk under way of each Source
 }
 
 // id is the number that a log has given to a Source.
@@ -55,8 +55,7 @@ func (b *bench) id(source int) event.SourceID {
 	return b.sources[slices.Index(b.names, names(3)[source])]
 }
 
-// item draws what a Source may say of one of a few records, at one of a few
-// times.
+// item draws a report of a Source about one of a few records, at one of a few times.
 func item(t *rapid.T, complete bool) event.Item {
 	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "record")
 	word := name
@@ -115,8 +114,8 @@ func (h *history) reorder() {
 	}
 }
 
-// feed appends items in pieces of a random size, several in a transaction, which may be
-// undone once before it is done.
+// feed appends items in batches of a random size, several in a transaction, which may be
+// undone once before it is committed.
 func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.Item) {
 	l := h.logs[i]
 	var pieces []*event.Batch
@@ -147,8 +146,8 @@ func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.I
 	}
 }
 
-// resume goes on from the stored cursor, as a harvest does after an error: what lazy batches
-// have left in memory is gone with a transaction that is undone.
+// resume goes on from the stored cursor, as a harvest does after an error: a transaction
+// that is undone also loses the cursors that lazy batches left in memory.
 func (h *history) resume(i, source, at int) {
 	l := h.logs[i]
 	p, err := l.log.Progress(context.Background(), l.sources[at])
@@ -182,7 +181,7 @@ func (b *bench) together(source int, batches []*event.Batch, end error) error {
 	})
 }
 
-// finish does what a whole walk allows.
+// finish ends a complete walk: it appends what has regressed, and deletes what is absent.
 func (h *history) finish(source int, complete bool) {
 	backs := maps.Clone(h.model.walks[source].back)
 	for i, l := range h.logs {
@@ -231,7 +230,7 @@ func (h *history) finish(source int, complete bool) {
 	}
 }
 
-// again: within the walk the same once more adds nothing.
+// again appends the items of the walk once more, which adds nothing.
 func (h *history) again(source int, all []event.Item) {
 	before := h.last(0)
 	h.feed(0, source, false, event.ModeWalk, all)
@@ -356,7 +355,7 @@ func (h *history) compareNewest(l *bench) {
 	}
 }
 
-// apply does to a mirror what the Change List says of an event (D109).
+// apply updates a mirror from the entries of an event in a Change List (D109).
 func (h *history) apply(mirror map[string]string, ev *event.Event) {
 	if ev.Gone != "" {
 		delete(mirror, ev.Gone)
@@ -370,7 +369,7 @@ func (h *history) apply(mirror map[string]string, ev *event.Event) {
 	}
 }
 
-// keyOf is what a list knows the record of an event by.
+// keyOf is the key of the record of an event in a list.
 func (h *history) keyOf(ev *event.Event) string {
 	if h.model.reference {
 		return ev.Loc
@@ -378,7 +377,7 @@ func (h *history) keyOf(ev *event.Event) string {
 	return ev.Record
 }
 
-// stateOf is what a list says of a record.
+// stateOf is the state of a record in a list.
 func stateOf(ev *event.Event) string {
 	r, _ := ev.Pref()
 	return fmt.Sprint(ev.Record, ev.Modified, ev.Title, r.Hash, r.Href, ev.Observed)

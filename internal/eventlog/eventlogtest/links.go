@@ -22,7 +22,7 @@ func linked(words string, targets ...string) []event.Item {
 	return all
 }
 
-// tellLinks is tell with what the record links to and the set has.
+// tellLinks is tell, with the links of the record whose targets the set has.
 func tellLinks(ev *event.Event) string {
 	s := tell(ev)
 	for _, l := range ev.Links {
@@ -33,8 +33,8 @@ func tellLinks(ev *event.Event) string {
 	return s
 }
 
-// D7: a link leads to a record for as long as the set has it, whichever batch says
-// what, and in whatever order.
+// D7: a link leads to a record for as long as the set has it, in whichever batch and
+// order the records and links arrive.
 func testLinks(t *testing.T) {
 	b := begin(t, set{content: event.Redirect}, "one", "two")
 	for _, c := range []struct {
@@ -108,7 +108,7 @@ func testNamesStay(t *testing.T) {
 	b.seen = math.MaxInt64
 }
 
-// D7: a record that many describe changes them all when it comes or goes.
+// D7: when a record that many describe comes or goes, all of these get an event.
 func testManyLinks(t *testing.T) {
 	const n = 2500
 	b := begin(t, set{content: event.Redirect})
@@ -138,9 +138,8 @@ func testManyLinks(t *testing.T) {
 	b.seen = math.MaxInt64
 }
 
-// LinkLaws: over random histories of two Sources, after each batch every link
-// between records says whether the set has its target (D7), and the log finds
-// no fault with itself.
+// LinkLaws: over random histories of two Sources, after each batch every link between
+// records shows whether the set has its target (D7), and Verify finds nothing.
 func LinkLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()

@@ -40,8 +40,8 @@ func (b *bench) pass(lists ...[]event.Item) string {
 	return outcomes(out)
 }
 
-// To read a list of changes again is not harmless: what is no later than what
-// was applied last is left alone, whatever it says.
+// Reading a list of changes again does no harm: an item that is no later than the one
+// that was applied last is left alone, whatever it reports.
 func testLists(t *testing.T) {
 	none := placed(3, "!other")
 	late := placed(1, "a@90=future")
@@ -125,8 +125,9 @@ func testListsPending(t *testing.T) {
 	b.want("events", b.news(), "created a@5=x")
 }
 
-// A list of all records does not tell of what has changed since its moment; one
-// without a moment says nothing of what a list of changes spoke of last (D82).
+// A list of all records proves nothing about a record that changed after the list's
+// moment. Without a moment it proves nothing about a record that a list of changes
+// mentioned last (D82).
 func testAbsentAt(t *testing.T) {
 	b := begin(t, set{content: event.Redirect, kind: "resourcesync"}, "one", "two")
 	late := placed(1, "d@99=x")
@@ -167,9 +168,9 @@ func testAbsentAt(t *testing.T) {
 	}
 }
 
-// A Resource List tells that a record is there also where it knows less of it than
-// is known; a list of changes does not, when it is older than the Resource List
-// (D104).
+// A record in a Resource List exists, even if the list describes it in less detail than
+// what is stored. An entry in a list of changes does not prove that, if it is older than
+// the Resource List (D104).
 func testThereInBaseline(t *testing.T) {
 	b := begin(t, set{content: event.Redirect, kind: "resourcesync"})
 	b.pass(placed(2, "a@5=x"))
@@ -193,8 +194,9 @@ func fromBridge(words string, via ...string) []event.Item {
 	return all
 }
 
-// What a bridge gives back that the set has, or had, from a Source of its own is
-// no presence: else what is deleted at its origin would live on in a ring.
+// A record that a bridge returns is no presence if the set has it, or had it, from a
+// Source of its own: else a record that is deleted at its origin would live on in a cycle
+// of bridges.
 func testLoopback(t *testing.T) {
 	b := begin(t, set{content: event.Mirror}, "origin", "bridge")
 	bridge := func(words string, via ...string) string {
@@ -228,7 +230,7 @@ func testLoopback(t *testing.T) {
 	b.want("events", b.news(), "created a@1=x, created b@1=x, created c@5=x, deleted a@2, updated b@5=x, updated c@3=y, created d@8=z, deleted d@5")
 }
 
-// A bridge may be behind: what it gives back may be where the original was before.
+// A bridge may be behind: it may return a record with the previous URL of the original.
 func testLoopbackOfFormer(t *testing.T) {
 	b := begin(t, set{content: event.Redirect}, "origin", "bridge")
 	for _, says := range []string{"a>v1@1=x", "a>v2@2=x", "a>v3@3=x"} {
@@ -250,8 +252,8 @@ func testLoopbackOfFormer(t *testing.T) {
 	b.want("live", b.now(), "a")
 }
 
-// With identifiers of its own a bridge calls a record as its Source does, which
-// may be as we do.
+// A bridge with per-source identifiers uses the Source's identifier for a record, which
+// may be the one that we use.
 func testLoopbackOfOwn(t *testing.T) {
 	b := begin(t, set{content: event.Redirect}, "origin", "bridge")
 	b.walk("a@1=x")

@@ -9,8 +9,8 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// model is the log as it is said in the rules, without regard to speed: what
-// each Source last said of each record, and the state that follows.
+// model is a slow log that follows the rules word for word: what each Source last
+// reported about each record, and the state that follows.
 type model struct {
 	reference bool
 	rank      map[int]int // of a Source; the lowest is the authority
@@ -22,7 +22,7 @@ type model struct {
 
 type modelRecord struct {
 	id    string
-	n     int // how many were met before it
+	n     int // how many records were seen before it
 	says  map[int]*modelSaid
 	state string // "" when the record does not exist
 	title string
@@ -33,11 +33,11 @@ type modelRecord struct {
 
 type modelSaid struct {
 	alive bool
-	item  event.Item // of an absence the last one, not alive
+	item  event.Item // the last report; after an absence the one before it, not alive
 }
 
 type modelWalk struct {
-	met     map[string]event.Item // the newest that was met of each record
+	met     map[string]event.Item // the newest item of each record
 	present map[string]bool
 	back    map[string]event.Item
 }
@@ -62,13 +62,13 @@ func (m *model) record(id string) *modelRecord {
 	return m.records[id]
 }
 
-// meet takes in an item of a walk. Whatever that is worth, the order of the Sources
-// may have changed since the record was met last.
+// meet applies an item of a walk. Even if the item itself is ignored, the authority is
+// chosen anew: the order of the Sources may have changed since the record was last seen.
 func (m *model) meet(source int, it event.Item) {
 	w, r := m.walks[source], m.record(it.Record)
 	s := r.says[source]
 	defer m.settle(r, &it)
-	// In the walk the newest wins, of equal ones the first, whatever becomes of it.
+	// In a walk the newest item wins, of equal ones the first, whatever becomes of it.
 	if met, again := w.met[it.Record]; again && (!met.Order.Known() || !it.Order.After(met.Order)) {
 		return
 	}
@@ -80,7 +80,7 @@ func (m *model) meet(source int, it event.Item) {
 	if it.Quarantine || it.Unselected || it.Deleted && it.Complete {
 		return
 	}
-	// The winner against what the Source said before.
+	// The item that wins against the last report of the Source.
 	switch {
 	case s == nil || it.Order.After(s.item.Order):
 	case it.Order.Before(s.item.Order):
@@ -94,7 +94,7 @@ func (m *model) meet(source int, it event.Item) {
 
 func claim(it *event.Item) int64 { return it.ClaimOf() }
 
-// say is what a Source says of a record from now on.
+// say sets the report of a Source about a record from now on.
 func (m *model) say(source int, it event.Item) {
 	r := m.record(it.Record)
 	r.says[source] = &modelSaid{alive: !it.Deleted, item: it}
@@ -119,8 +119,8 @@ func (m *model) reorder(order []int) {
 	}
 }
 
-// settle logs an event when the state is not the one that the first Source that
-// has the record says.
+// settle logs an event when the state is not the one that the highest-ranked Source that
+// has the record reports.
 func (m *model) settle(r *modelRecord, cause *event.Item) {
 	authority := -1
 	for source, s := range r.says {
@@ -181,8 +181,8 @@ func (m *model) settle(r *modelRecord, cause *event.Item) {
 	m.leave(r, old, log)
 }
 
-// leave ends that a record is at a URI, logs that, and gives the URI to the record
-// there that was met last, if the one that left has owned it (D109).
+// leave removes a record from a URI and logs that. If the record owned the URI, the one
+// at that URI that was first seen last becomes the owner (D109).
 func (m *model) leave(r *modelRecord, loc string, log func()) {
 	if m.owners[loc] != r {
 		log()
@@ -206,7 +206,7 @@ func (m *model) log(kind string, r *modelRecord, unlisted, arrived bool, gone st
 	m.events = append(m.events, line(kind, r.id, r.stamp, r.title, r.hash, r.loc, gone, arrived, unlisted))
 }
 
-// line is an event as it is compared: all but its time and place.
+// line writes an event for the comparison: all but its place and its time in the log.
 func line(kind, record string, stamp event.Stamp, title, hash, loc, gone string, arrived, unlisted bool) string {
 	return fmt.Sprintf("%s %s @%v %q %s at=%s gone=%s arrived=%v unlisted=%v", kind, record, stamp, title, hash, loc, gone, arrived, unlisted)
 }
@@ -231,7 +231,7 @@ func (m *model) live() string {
 	return strings.Join(out, " ")
 }
 
-// listed returns what lists name: the live records, in mode reference their URIs,
+// listed returns the entries of lists: the live records, in mode reference their URIs,
 // each once.
 func (m *model) listed() string {
 	if !m.reference {

@@ -52,7 +52,7 @@ func testWalk(t *testing.T) {
 		{"deletion in an older document", "a@5=x", []string{"a@6=y", "-a@7"}, "logged logged", "updated a@6=y, deleted a@7", 1},
 		{"bad, then older", "", []string{"!a", "a@5=x"}, "bad historical", "", 0},
 		{"bad leaves the record", "a@5=x", []string{"!a", "a@5=x"}, "bad historical", "", 0},
-		// D106: met is met, whatever becomes of it.
+		// D106: an item that was seen counts as seen, whatever becomes of it.
 		{"bad and newer, then older ones", "a@3=x", []string{"!a@7", "a@5=y"}, "bad historical", "", 0},
 		{"bad and undated, then newer than what is stored", "a@3=x", []string{"!a", "a@5=y"}, "bad historical", "", 0},
 		{"bad and older than the next", "a@3=x", []string{"!a@4", "a@5=y"}, "bad logged", "updated a@5=y", 1},
@@ -89,8 +89,8 @@ func testWalk(t *testing.T) {
 	}
 }
 
-// A1: what is earlier than the stored state waits for the end of the walk, and
-// is forgotten when the walk meets an entry that wins over it.
+// A1: an item that is earlier than the stored state waits for the end of the walk, and is
+// forgotten when the walk sees an entry that wins over it.
 func testRegressed(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -160,7 +160,8 @@ func testRegressed(t *testing.T) {
 	})
 }
 
-// A5: what a complete enumeration has not is absent; presence in it revives.
+// A5: a record that a complete enumeration does not have is absent; presence in it
+// revives.
 func testComplete(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
 	b.walk("a@1=x b@1=x c@1=x -d@1")
@@ -191,8 +192,8 @@ func testComplete(t *testing.T) {
 	b.want("revived at the same stamp", b.news(), "created b@1=x")
 }
 
-// O9: a document that says what the Source has now is believed whatever the stamp, and
-// of one stamp, which may be a whole day, the last that it says. What it says after a
+// O9: a document with the Source's current state applies whatever its stamp. Of items
+// with the same stamp, which may be a whole day, the last one applies. An item after a
 // later stamp is old.
 func testCurrent(t *testing.T) {
 	for _, c := range []struct{ name, says, outcomes, events string }{
@@ -221,7 +222,7 @@ func testCurrent(t *testing.T) {
 	}
 }
 
-// What is only said to be there is not absent, and stays as it is.
+// A record that is only reported as present is not absent, and stays as it is.
 func testPresent(t *testing.T) {
 	b := begin(t, set{content: event.Redirect, kind: "oaipmh"})
 	b.walk("a@5=x b@5=x c@5=x")
@@ -241,7 +242,7 @@ func testPresent(t *testing.T) {
 }
 
 // Content that no representation states is part of the state: a change of it alone is
-// logged, and where it is known a stamp alone is no change (I5).
+// logged, and where it is known a change of the stamp alone is not logged (I5).
 func testContentBits(t *testing.T) {
 	b := begin(t, set{content: event.Redirect, kind: "oaipmh"})
 	for _, step := range []struct {
@@ -259,7 +260,7 @@ func testContentBits(t *testing.T) {
 	}
 }
 
-// A6: held deletions wait, keep their first time, and what reappears in whatever
+// A6: held deletions wait, and keep their first time. A record that reappears in whatever
 // way leaves the list.
 func testHold(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
@@ -300,7 +301,7 @@ func testHold(t *testing.T) {
 	b.want("held", held(true, math.MaxInt64), "")
 }
 
-// Replay: what was seen does not count, and what is older changes nothing.
+// Replay: which records were seen does not count, and an older item changes nothing.
 func testReplay(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
 	b.walk("a@5=x !b")
@@ -309,8 +310,8 @@ func testReplay(t *testing.T) {
 	b.want("events", b.news(), "created a@5=x, created b@4=y, updated b@5=z, created c@1=x")
 }
 
-// Repair: what an audit has found applies whatever its order, and what the Source says
-// again afterwards is nothing new.
+// Repair: the findings of an audit apply whatever their order, and the same report of the
+// Source afterwards changes nothing.
 func testRepair(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
 	b.walk("a@5=x b@5=x c@5=x -d@5")
@@ -365,7 +366,7 @@ func testPending(t *testing.T) {
 		b.must(err)
 		return kept
 	}
-	// say tells the log of observations that could not be fetched.
+	// say appends observations that could not be fetched.
 	say := func(mode event.Mode, start bool, words string) string {
 		in := &event.Batch{Mode: mode, Start: start, Next: []byte("on"), Items: items(words)}
 		for i := range in.Items {
@@ -461,9 +462,9 @@ func failure(b *bench, in *event.Batch) string {
 	return "error"
 }
 
-// D105: NeedsContent says what Append will make of a walk's items, and changes
-// nothing. What comes without its content all the same waits for it, and the
-// other items of the batch are taken in.
+// D105: NeedsContent predicts what Append does with the items of a walk, and changes
+// nothing. An item that then has no content waits for it, and the other items of the
+// batch are applied.
 func testNeedsContent(t *testing.T) {
 	b := begin(t, set{content: event.Mirror})
 	b.walk("a@5=x b@5=x")
@@ -497,8 +498,8 @@ func testNeedsContent(t *testing.T) {
 	b.want("events", b.news(), "updated a@6=y, created d@1=y")
 }
 
-// D124, D109: however many records share a URI, one more is counted, not compared
-// with the others; when all go, the URI changes hands once.
+// D124, D109: however many records share a URI, one more is counted, not compared with
+// the others; when all go, the URI gets a new owner once.
 func testManyAtOneURI(t *testing.T) {
 	b := begin(t, set{content: event.Reference})
 	const many = 20_000

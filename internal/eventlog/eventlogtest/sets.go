@@ -14,8 +14,8 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// A15: of the Sources that have a record the first is its authority. What the others say
-// is suppressed, and counts when that one has dropped the record.
+// A15: of the Sources that have a record the first is its authority. The reports of the
+// others are suppressed, and count once the authority has dropped the record.
 func testSources(t *testing.T) {
 	b := begin(t, set{content: event.Redirect}, "one", "two", "three")
 	for _, step := range []struct {
@@ -53,9 +53,9 @@ func testSources(t *testing.T) {
 	b.want("live", b.now(), "a b")
 }
 
-// A15: when the order of the configuration changes, the Source that is now the
-// first becomes the authority when it is met next, even if it says nothing new. A Source
-// that is no longer configured ranks last.
+// A15: when the order of the configuration changes, the Source that is now the first
+// becomes the authority when the record is next seen at it, even without a change. A
+// Source that is no longer configured ranks last.
 func testSourcesOrder(t *testing.T) {
 	b := begin(t, set{content: event.Redirect}, "one", "two")
 	b.walkOf(0, "a@5=one b@5=one")
@@ -80,8 +80,7 @@ func testSourcesOrder(t *testing.T) {
 	b.want("three drops it: one, not two, which is configured no more", b.news(), "updated a@5=one")
 }
 
-// A15: for that it is enough that a Source has spoken of the record, whatever it
-// said.
+// A15: any report of a Source about the record is enough for that.
 func testSourcesOrderMet(t *testing.T) {
 	waits := items("a@6=new")
 	waits[0].Pending, waits[0].Fetched = "no answer", false
@@ -117,9 +116,9 @@ func testSourcesOrderMet(t *testing.T) {
 	}
 }
 
-// In mode reference a record that moves has two entries. A URI that several records
-// share is the first one's; when that leaves it is another's, and it goes with the
-// last (D109).
+// In mode reference a record that moves has two entries. The first of several records
+// that share a URI owns it; when the owner leaves, another one becomes the owner, and the
+// URI is deleted when the last one leaves (D109).
 func testLocs(t *testing.T) {
 	b := begin(t, set{content: event.Reference})
 	for _, step := range []struct {
@@ -155,7 +154,7 @@ func testLocs(t *testing.T) {
 	b.want("listed before", b.records(b.log.Listed(context.Background(), "main", last-1)), "b")
 }
 
-// A record moves to the URI that its next Source has it at, where another record may be.
+// A record moves to its URI at the next Source, where another record may be.
 func testLocsOfSources(t *testing.T) {
 	b := begin(t, set{content: event.Reference}, "one", "two")
 	b.walkOf(0, "a>p@1=x c>q@1=x")
@@ -199,7 +198,7 @@ func testSegments(t *testing.T) {
 	}
 }
 
-// segments returns the segments after checking that they tile the events.
+// segments returns the segments after checking that they cover the events without gaps.
 func (b *bench) segments() []event.Segment {
 	b.t.Helper()
 	ctx := context.Background()

@@ -19,7 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// What goes in comes out, with its place, its time and where it came from.
+// An event that was appended can be read, with its place, its time and its origin.
 func testEvents(t *testing.T) {
 	b := begin(t, set{content: event.Reference})
 	ctx := context.Background()
@@ -80,8 +80,8 @@ func testEvents(t *testing.T) {
 	}
 }
 
-// D151: how far a walk has come that changes nothing need not be stored. It counts
-// in the process, and is stored with the first change.
+// D151: the cursor of a walk that changes nothing need not be stored. It counts in the
+// process, and is stored with the first change.
 func testLazy(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
 	b.walk("a@5=x b@5=x")
@@ -156,12 +156,12 @@ func testCursor(t *testing.T) {
 	if p.Cursor.Version != first.Cursor || string(p.Cursor.Data) != "one" {
 		t.Errorf("cursor %+v", p.Cursor)
 	}
-	// What was seen, too, is as it was.
+	// The records that were seen are also as they were.
 	b.want("the walk goes on", outcomes(b.batch(0, &event.Batch{Next: []byte("two"), Items: items("a@1=y b@1=x")}).Outcomes), "historical logged")
 	if _, err := b.log.Append(ctx, &event.Batch{Source: 99}); err == nil {
 		t.Error("a Source that is not there is accepted")
 	}
-	// Of many that want the same cursor one gets it.
+	// Of many batches with the same cursor one is committed.
 	p, err = b.log.Progress(ctx, b.sources[0])
 	b.must(err)
 	won := make(chan bool)
@@ -187,7 +187,7 @@ func testCursor(t *testing.T) {
 	}
 }
 
-// What the harvest keeps beside the cursor is kept as it is.
+// The log keeps the harvest's other progress as it is.
 func testProgress(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
 	for i, p := range []event.Progress{
@@ -211,7 +211,7 @@ func testProgress(t *testing.T) {
 	}
 }
 
-// What no caller should send is refused, and the log goes on.
+// The log refuses a batch that no caller should send, and goes on.
 func testRefused(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
 	for name, change := range map[string]func(*event.Batch){
@@ -298,7 +298,7 @@ func testClockJump(t *testing.T) {
 }
 
 // I3, D142: a clock that is years ahead of what the log has seen, or was never
-// set, is refused when the log is opened, and believed without a restart once it
+// set, is refused when the log is opened, and trusted without a restart once it
 // is right; it does not make the right one look wrong.
 func testClockAtStart(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
@@ -400,8 +400,8 @@ func testRecord(t *testing.T) {
 	}
 }
 
-// Many read while one writes: beside it in another Log, and nested, and none
-// sees half a batch.
+// Many connections read while one writes: in another Log, and nested; none sees a part of
+// a batch.
 func testReaders(t *testing.T) {
 	b := begin(t, set{content: event.Redirect, segmentEvents: 10})
 	ctx := context.Background()
@@ -461,7 +461,7 @@ func testReaders(t *testing.T) {
 	}
 }
 
-// A dry run shows all that would be, and leaves nothing behind.
+// A dry run shows what would be logged, and leaves nothing behind.
 func testDryRun(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
 	b.walk("a@1=x")

@@ -20,8 +20,8 @@ func (b *bench) submit(in *event.Batch) event.Appended {
 	return out
 }
 
-// What is submitted is newer than everything before, whatever stamp it has, beside the
-// walk of nobody; the same bytes are no event.
+// A submission is newer than everything before, whatever its stamp, and takes part in no
+// walk; the same bytes again are no event.
 func testSubmitted(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
 	submitted := func(words string) string { return outcomes(b.submit(&event.Batch{Items: items(words)}).Outcomes) }
@@ -87,7 +87,7 @@ func testRejected(t *testing.T) {
 
 var presenceWords = [...]string{event.NeverPresent: "nothing", event.Present: "record", event.Withdrawn: "deletion"}
 
-// holds returns what a Source holds of a record.
+// holds returns the presence of a record at a Source.
 func (b *bench) holds(source int, name string) string {
 	b.t.Helper()
 	h, err := b.log.Presence(context.Background(), b.sources[source], "urn:"+name)
@@ -95,8 +95,8 @@ func (b *bench) holds(source int, name string) string {
 	return presenceWords[h]
 }
 
-// A deletion that somebody has decided on keeps the reason, and what waits is withdrawn
-// as well: what comes of it is too late.
+// A deletion that somebody has decided on keeps the reason. It also withdraws an
+// observation that waits: content that arrives later is ignored.
 func testWithdrawn(t *testing.T) {
 	b := begin(t, set{content: event.Mirror})
 	withdraw := func() string {
@@ -131,7 +131,8 @@ func testWithdrawn(t *testing.T) {
 	}
 }
 
-// What a Source has is what it last said itself, whichever Source is the authority.
+// The presence of a Source follows from its own last report, whichever Source is the
+// authority.
 func testPresence(t *testing.T) {
 	b := begin(t, set{content: event.Redirect}, "one", "two")
 	other, err := set{name: "other", content: event.Redirect}.ensure(b.log, "three")

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// rowsAtOnce is how many rows one INSERT of a Bulk takes: measured, more gains
+// rowsAtOnce is how many rows one INSERT of a Bulk adds. By measurement, more gains
 // nothing.
 const rowsAtOnce = 50
 
-// Bulk collects rows of one table and writes them many at a time. It uses the
-// driver itself: what database/sql does for each of some million arguments takes as
-// long as hashing the records.
+// Bulk collects rows of one table and writes them many at a time. It calls the driver
+// directly: database/sql takes as long for some million arguments as hashing the records
+// does.
 type Bulk struct {
 	tx    *Tx
 	ctx   context.Context
@@ -25,18 +25,17 @@ type Bulk struct {
 	args  []driver.NamedValue
 }
 
-// Bulk returns one for an INSERT that ends in "VALUES ", of rows with width columns.
-// ctx holds for all that is done with it.
+// Bulk returns a Bulk for an INSERT that ends in "VALUES ", of rows with width columns.
+// ctx applies to all of its calls.
 func (tx *Tx) Bulk(ctx context.Context, text string, width int) *Bulk {
 	return &Bulk{tx: tx, ctx: ctx, one: text + "(" + Params(width) + ")", width: width}
 }
 
-// Params returns n parameters. They are plain question marks: the driver asks for
-// the name of each named one, which costs the square of their number.
+// Params returns n parameters. They are plain question marks: the driver looks up the
+// name of each named one, in a time that grows with the square of their number.
 func Params(n int) string { return "?" + strings.Repeat(", ?", n-1) }
 
-// Add takes a row of int64, string, []byte and nil. Bytes must not change before
-// Flush.
+// Add adds a row of int64, string, []byte and nil. Bytes must not change before Flush.
 func (b *Bulk) Add(values ...any) error {
 	for _, v := range values {
 		b.args = append(b.args, driver.NamedValue{Ordinal: len(b.args) + 1, Value: v})
@@ -49,13 +48,14 @@ func (b *Bulk) Add(values ...any) error {
 	return err
 }
 
-// insertText names an INSERT of some rows by that of one.
+// insertText is the key of an INSERT of some rows: their number, and the INSERT of one
+// row.
 type insertText struct {
 	rows int
 	one  string
 }
 
-// insertOf returns the INSERT of so many rows.
+// insertOf returns the INSERT of a number of rows.
 func (w *Writer) insertOf(rows int, one string, width int) string {
 	name := insertText{rows, one}
 	text := w.inserts[name]
@@ -66,8 +66,8 @@ func (w *Writer) insertOf(rows int, one string, width int) string {
 	return text
 }
 
-// Flush writes what is left: 32 rows, 16, 8 and so on, so that few statements serve any
-// number.
+// Flush writes the remaining rows: 32 at once, 16, 8 and so on, so that few statements
+// serve any number.
 func (b *Bulk) Flush() error {
 	for rest, rows := b.args, 32; len(rest) > 0; rows /= 2 {
 		n := rows * b.width

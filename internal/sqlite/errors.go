@@ -22,8 +22,8 @@ var (
 	ErrFull = errors.New("no space left on the disk")
 	// ErrDamaged: the file is not what was written.
 	ErrDamaged = errors.New("damaged")
-	// ErrDisk: the file system fails. What the database holds is not known before
-	// it is opened anew.
+	// ErrDisk: the file system fails. The state of the database is unknown until it is
+	// opened anew.
 	ErrDisk = errors.New("the file system fails")
 	// ErrCannotOpen: a connection could not be opened, although the file is there: the
 	// process has too many open files, or the folder cannot be read at the moment.
@@ -41,12 +41,13 @@ func extended(err error) int {
 	return 0
 }
 
-// noTransaction reports whether an error says that there was no transaction to
-// end: SQLite ends one by itself after some failures, as when the disk is full.
+// noTransaction reports whether an error means that there was no transaction to end:
+// SQLite ends one by itself after some failures, as when the disk is full.
 func noTransaction(err error) bool { return Code(err) == lib.SQLITE_ERROR }
 
-// Explain adds to an error what it means to us. Some of SQLite's codes do not say
-// that the disk is full: then the file system of path is asked.
+// Explain wraps an error of the driver with one of the errors above, if one applies. Some
+// of SQLite's codes do not show that the disk is full: then Explain asks the file system
+// of path.
 func Explain(path string, err error) error {
 	if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrDisk) || errors.Is(err, ErrCannotOpen) {
 		return err
@@ -71,8 +72,8 @@ func Explain(path string, err error) error {
 	return err
 }
 
-// gone reports whether there is no file of a name, as after its folder was removed
-// or unmounted. A folder that cannot be searched hides it only.
+// gone reports whether there is no file at a path, as after its folder was removed or
+// unmounted. A file in a folder that cannot be searched is not gone.
 func gone(path string) bool {
 	_, err := os.Stat(path)
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)

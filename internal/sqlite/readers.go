@@ -15,14 +15,14 @@ import (
 )
 
 // Querier is a connection that reads. All queries of one call go through the same
-// one, so that no call ever waits for a second while it holds the first.
+// connection, so no call waits for a second one while it holds the first.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// Readers are a few connections that read one database, beside whoever writes it.
+// Readers are a few connections that read one database, beside the process that writes it.
 // They are also a Querier, for single queries. All methods may be called from any
 // goroutine.
 type Readers struct {
@@ -30,7 +30,7 @@ type Readers struct {
 	path string
 
 	mu    sync.Mutex
-	stmts map[string]*sql.Stmt // each connection keeps them
+	stmts map[string]*sql.Stmt // by their text; each connection keeps them
 }
 
 // OpenReaders opens connections that read. A folder that cannot be written, or a
@@ -86,8 +86,8 @@ func (k *Kind) openReaders(ctx context.Context, path, mode string, connections i
 	return db, nil
 }
 
-// Read runs do with one of the connections, and gives it back also when do panics: a
-// defect of one reader must not cost the others a connection.
+// Read runs do with one of the connections, and returns it to the others even if do
+// panics: a defect of one reader must not cost the others a connection.
 func (r *Readers) Read(ctx context.Context, do func(q Querier) error) (err error) {
 	c, err := r.Conn(ctx)
 	if err != nil {
@@ -97,8 +97,8 @@ func (r *Readers) Read(ctx context.Context, do func(q Querier) error) (err error
 	return do(c)
 }
 
-// Each runs a query of which there are few, and that comes again and again: it is
-// prepared once. It scans every row.
+// Each runs one of the few queries that are repeated often; it is prepared once. It scans
+// every row.
 func (r *Readers) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
 	s, err := r.stmt(ctx, text)
 	if err != nil {
@@ -143,7 +143,8 @@ func (r *Readers) Close() error {
 	return errors.Join(append(errs, r.DB.Close())...)
 }
 
-// ScanAll calls scan for each row of a query, whose result it takes, and closes it.
+// ScanAll calls scan for each row of a query's result, and closes the result. err is the
+// error of the query.
 func ScanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 	if err != nil {
 		return err

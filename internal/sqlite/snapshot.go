@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 )
 
-// Snapshot is a database as it was at one moment, for a copy beside whoever writes it.
-// The writer is not held up, but what it commits meanwhile stays in the write-ahead log,
-// which cannot be used anew before Close. It is for one goroutine.
+// Snapshot is a database as it was at one moment, for a copy beside the process that
+// writes it. The writer is not held up, but the commits made meanwhile stay in the
+// write-ahead log, which cannot be reused before Close. It is for one goroutine.
 type Snapshot struct {
-	// MaxLog is how long, in bytes, the write-ahead log may become while WriteTo copies: a
-	// copy that is so slow, or a writer that is so fast, ends the copy and not the disk.
+	// MaxLog is how long, in bytes, the write-ahead log may become while WriteTo copies.
+	// A copy that is too slow for the writer then fails, and does not fill the disk.
 	MaxLog int64
 
 	path     string
@@ -27,7 +27,7 @@ type Snapshot struct {
 	pageSize int64
 }
 
-// Snapshot begins one of an existing database. Close it.
+// Snapshot begins a Snapshot of an existing database. The caller has to close it.
 func (k *Kind) Snapshot(ctx context.Context, path string) (*Snapshot, error) {
 	r, err := k.OpenReaders(ctx, path, 1)
 	if err != nil {
@@ -47,7 +47,7 @@ func (k *Kind) Snapshot(ctx context.Context, path string) (*Snapshot, error) {
 	return s, nil
 }
 
-// Query returns the connection, which reads the moment of the Snapshot.
+// Query returns the connection, which reads the database at the moment of the Snapshot.
 func (s *Snapshot) Query() Querier { return s.conn }
 
 // Size is how many bytes WriteTo writes.

@@ -4,9 +4,9 @@
 // The packages that use a database define its tables.
 //
 // A database is created completely or not at all, so an empty file is never a new one.
-// Its header identifies its kind. Its write-ahead log is checkpointed at a few
-// megabytes, after large commits at a few dozen, and whenever nothing is being written, so that the file alone has nearly
-// all data.
+// Its header identifies its kind. Its write-ahead log is checkpointed at a few megabytes,
+// after large commits at a few dozen, and whenever nothing is being written. So the
+// database file alone has nearly all data.
 package sqlite
 
 import (
@@ -27,9 +27,9 @@ import (
 
 // Kind is a sort of database.
 type Kind struct {
-	// Name is what messages call it.
+	// Name of the kind in messages.
 	Name string
-	// ID is its application_id: no other database is taken for one.
+	// ID is its application_id: a database with another one is not of this kind.
 	ID uint32
 	// Migrations holds 1.sql, 2.sql and so on. The number of the last is the version
 	// of the format.
@@ -41,16 +41,17 @@ const (
 	fileMode = 0o600
 	// pageSize is that of a new database. A commit of a harvest touches nearly all pages
 	// of the tables with random keys, and each page costs a look-up, two writes and a
-	// checksum, whatever its size: fewer and larger ones save a fifth of its time. A small
-	// commit writes a whole page for each key: with 16 KiB it takes half as long again.
+	// checksum, whatever its size: fewer and larger pages save a fifth of the commit's
+	// time. A small commit writes a whole page for each key: with 16 KiB it takes half as
+	// long again.
 	pageSize = 8 << 10
-	// walBytes is how long the write-ahead log may be before a commit checkpoints it,
-	// and what is left of it on the disk. A commit of more than manyRows lets it become
-	// walBytesOfMany: the commits of a harvest write many pages again and again.
+	// walBytes is how long the write-ahead log may be before a commit checkpoints it, and
+	// the size that its file keeps on the disk. A commit of more than manyRows lets it
+	// become walBytesOfMany: the commits of a harvest write many pages again and again.
 	walBytes       = 7 << 20
 	walBytesOfMany = 64 << 20
 	manyRows       = 10_000
-	// IdleTime is how long nothing is written before a checkpoint.
+	// IdleTime is how long nothing must have been written before a checkpoint.
 	IdleTime = time.Second
 )
 
@@ -68,7 +69,7 @@ func (k *Kind) Version() int {
 // Schema returns the text of all migrations.
 func (k *Kind) Schema() (text string, err error) { return k.steps(0) }
 
-// steps returns what brings a database of a version up to date.
+// steps returns the migrations that bring a database of a version up to date.
 func (k *Kind) steps(version int) (text string, err error) {
 	for n := version + 1; n <= k.Version(); n++ {
 		step, err := fs.ReadFile(k.Migrations, fmt.Sprintf("%d.sql", n))
@@ -80,8 +81,8 @@ func (k *Kind) steps(version int) (text string, err error) {
 	return text + fmt.Sprintf("PRAGMA application_id = %d;\nPRAGMA user_version = %d;\n", k.ID, k.Version()), nil
 }
 
-// Find reports whether path is a database of the kind. A file that is something
-// else, or nothing, is an error: a new database must not take its place.
+// Find reports whether there is a database of the kind at path. Any other file there is
+// an error, also an empty one: a new database must not take its place.
 func (k *Kind) Find(path string) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,8 +108,7 @@ func (k *Kind) Find(path string) (bool, error) {
 	return true, nil
 }
 
-// Create makes a new database. It stands under its name when it is whole and
-// durable, not before.
+// Create makes a new database. It gets its name only when it is whole and durable.
 func (k *Kind) Create(ctx context.Context, path string) error {
 	tmp := path + ".new"
 	for _, leftover := range []string{tmp, tmp + "-journal", tmp + "-wal", tmp + "-shm"} {
@@ -125,7 +125,7 @@ func (k *Kind) Create(ctx context.Context, path string) error {
 		return err
 	}
 	if err := k.fill(ctx, tmp); err != nil {
-		_ = os.Remove(tmp) // the next attempt would
+		_ = os.Remove(tmp) // the next attempt would do that too
 		return Explain(path, err)
 	}
 	if err := os.Rename(tmp, path); err != nil {
@@ -148,7 +148,7 @@ func (k *Kind) fill(ctx context.Context, path string) error {
 	return errors.Join(err, db.Close())
 }
 
-// SyncDir makes the names in a folder durable.
+// SyncDir makes the file names in a folder durable.
 func SyncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -207,7 +207,7 @@ func (k *Kind) newer(version int) error {
 	return nil
 }
 
-// dsn is the driver's name of a database; mode is that of SQLite's URIs. The empty
+// dsn returns the driver's name of a database; mode is that of SQLite's URIs. The empty
 // path is a database in memory.
 func dsn(path, mode string, pragmas ...string) string {
 	if path == "" {

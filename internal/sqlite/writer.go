@@ -34,8 +34,8 @@ var ErrClosed = errors.New("the database is closed")
 //     its work has begun, the work is not interrupted: SQLite would end the
 //     transaction of the others too.
 //
-// Nothing here is SQLite's alone but the words of the statements: a savepoint for
-// each caller and one COMMIT are the same on PostgreSQL.
+// Only the statements are particular to SQLite: a savepoint for each caller and one
+// COMMIT work in the same way on PostgreSQL.
 type Writer struct {
 	kind *Kind
 	path string
@@ -44,7 +44,7 @@ type Writer struct {
 	turn    chan struct{} // holds one token: that of the caller that uses the connection
 	waiting atomic.Int64  // callers that wait for their first turn
 
-	// What follows belongs to whoever has the turn.
+	// The next fields belong to the caller that has the turn.
 	db      *sql.DB // nil together with conn
 	conn    *sql.Conn
 	stmts   map[string]*sql.Stmt
@@ -57,13 +57,13 @@ type Writer struct {
 	due     bool                  // it has to run after the transaction
 }
 
-// WriterOptions say how a Writer works. The zero value is ready to use.
+// WriterOptions are the options of a Writer. The zero value is ready to use.
 type WriterOptions struct {
 	// Pragmas are added to those that every Writer has, as in "cache_size(-2000)".
 	Pragmas []string
 	// DryRun makes everything happen in one transaction, which Close undoes.
 	DryRun bool
-	// Refuse, if it is not nil, returns why nothing may be written any more. It is asked
+	// Refuse, if it is not nil, returns why nothing may be written any more. It is called
 	// before each call's work and before each COMMIT.
 	Refuse func() error
 	// BeforeCommit runs at the end of each transaction that has changed a row.
@@ -71,13 +71,13 @@ type WriterOptions struct {
 	// AfterCommit runs after its COMMIT, before any caller returns. An error goes to
 	// all callers, although what they did is durable.
 	AfterCommit func(ctx context.Context, tx *Tx) error
-	// Committed, if not nil, is told how long each COMMIT of a change took.
+	// Committed, if not nil, is called with the duration of each COMMIT of a change.
 	Committed func(took time.Duration)
-	// Failed is told of each error of a transaction before anybody else writes. What
-	// Refuse answers may follow from it.
+	// Failed is called with each error of a transaction before anybody else writes.
+	// Refuse may depend on it.
 	Failed func(err error)
-	// Reopen is asked before a connection that was lost is opened again. An error
-	// refuses it: the path may lead to another file by now.
+	// Reopen is called before a connection that was lost is opened again. If it returns
+	// an error the connection is not opened: the path may lead to another file by now.
 	Reopen func() error
 	// Idle runs after the checkpoint that follows IdleTime without a change.
 	Idle func()
@@ -88,22 +88,23 @@ type Tx struct {
 	w                 *Writer
 	committed, undone []func()
 	// ended is the error of a statement after which SQLite may have ended the
-	// transaction. Further statements would commit one by one, so they are refused.
+	// transaction. Further statements would each commit on their own, so they are
+	// refused.
 	ended error
 }
 
 // group is the callers that share a transaction.
 type group struct {
 	members []*Tx
-	before  int64         // changes on the connection
+	before  int64         // value of Tx.Changes when it began
 	done    chan struct{} // closed when err is final
 	err     error
 }
 
 const savepoint, savepointUndo, savepointRelease = "SAVEPOINT caller", "ROLLBACK TO caller; RELEASE caller", "RELEASE caller"
 
-// OpenWriter opens the connection that writes, of which there is one, and brings
-// the database up to date. Its file exists; "" is a new database in memory.
+// OpenWriter opens the connection that writes, of which there is one, and brings the
+// database up to date. The file at path must exist; "" is a new database in memory.
 func (k *Kind) OpenWriter(ctx context.Context, path string, opt WriterOptions) (*Writer, error) {
 	w := &Writer{kind: k, path: path, opt: opt, turn: make(chan struct{}, 1), inserts: map[insertText]string{}}
 	if err := w.connect(ctx); err != nil {
@@ -115,7 +116,7 @@ func (k *Kind) OpenWriter(ctx context.Context, path string, opt WriterOptions) (
 	return w, nil
 }
 
-// connect opens the connection. In a dry run the one transaction begins.
+// connect opens the connection. In a dry run it begins the one transaction.
 func (w *Writer) connect(ctx context.Context) (err error) {
 	if w.db, w.conn, err = w.kind.openWriter(ctx, w.path, w.opt.Pragmas); err != nil {
 		return err
@@ -134,10 +135,11 @@ func (w *Writer) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) 
 	return w.do(ctx, false, work)
 }
 
-// DoFirst is Do for work that takes long, or changes many rows. It commits what others
-// have done before, so that they need not wait for it, and begins a transaction, which
-// others may share. The first caller of a transaction needs no savepoint: SQLite keeps
-// each page that is changed after one in memory, which are all pages of a large table.
+// DoFirst is Do for work that takes long, or changes many rows. It first commits the work
+// of earlier callers, so that they need not wait, and begins a transaction, which later
+// callers may share. The first caller of a transaction needs no savepoint. That saves
+// memory: SQLite keeps there each page that changes after a savepoint, and a long work
+// changes all pages of a large table.
 func (w *Writer) DoFirst(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
 	return w.do(ctx, true, work)
 }
@@ -161,9 +163,9 @@ func (w *Writer) do(ctx context.Context, first bool, work func(ctx context.Conte
 		return w.fail(err)
 	}
 	if w.waiting.Load() > 0 && !w.opt.DryRun {
-		// Who waits joins the group. A channel serves its senders in their order: the
-		// turn comes back to the first of the group after those who wait now, also
-		// when all of these give up, and then the group is committed.
+		// Callers that wait join the group. A channel serves its senders in their order:
+		// the turn comes back to the first caller of the group after those who wait now,
+		// even if all of these give up, and then it commits the group.
 		w.release()
 		held = false
 		select {
@@ -195,7 +197,7 @@ func (w *Writer) Use(ctx context.Context, do func(ctx context.Context, tx *Tx) e
 	return Explain(w.path, do(ctx, &Tx{w: w}))
 }
 
-// fail says of an error what it means, and tells Failed. The caller has the turn.
+// fail returns an error as Explain does, and calls Failed. The caller has the turn.
 func (w *Writer) fail(err error) error {
 	err = Explain(w.path, err)
 	if err != nil && w.opt.Failed != nil {
@@ -324,8 +326,8 @@ func (w *Writer) begin(ctx context.Context) error {
 	return err
 }
 
-// undo takes back what one caller did. Where that cannot be done alone, because
-// SQLite has ended the transaction, the whole group fails.
+// undo undoes the work of one caller. If SQLite has ended the transaction that is
+// impossible, and the whole group fails.
 func (w *Writer) undo(ctx context.Context, first bool, cause error) {
 	if !first {
 		_, err := w.conn.ExecContext(ctx, savepointUndo)
@@ -336,8 +338,8 @@ func (w *Writer) undo(ctx context.Context, first bool, cause error) {
 		case err == nil:
 			return
 		case w.opt.DryRun:
-			// The transaction that nobody commits may be gone. What came after would be
-			// committed statement by statement.
+			// The transaction that nobody commits may be gone. Later statements would
+			// each commit on their own.
 			w.failed = fmt.Errorf("the dry run ended with an earlier failure: %w", cause)
 			w.end(w.failed)
 			return
@@ -348,8 +350,8 @@ func (w *Writer) undo(ctx context.Context, first bool, cause error) {
 	w.end(w.fail(cause))
 }
 
-// rollback ends the transaction, if there still is one. A connection that cannot do
-// that is thrown away, which undoes it too.
+// rollback ends the transaction, if there still is one. If that fails, rollback closes
+// the connection, which undoes the transaction too.
 func (w *Writer) rollback(ctx context.Context) {
 	if _, err := w.conn.ExecContext(ctx, "ROLLBACK"); err != nil && !noTransaction(err) {
 		_ = w.disconnect() // the next caller opens another one
@@ -394,7 +396,7 @@ func (w *Writer) commit(ctx context.Context) {
 	}
 	durable = true
 	members := g.members
-	g.members = nil // whatever follows, they are not undone
+	g.members = nil // the work is durable, whatever the hooks return
 	for _, m := range members {
 		for _, f := range m.committed {
 			f()
@@ -424,8 +426,8 @@ func (w *Writer) limitLog(ctx context.Context, rows int64) error {
 	return err
 }
 
-// end lets the group go, with what its callers are told. Members that are left were
-// undone.
+// end gives all callers of the group its outcome. It runs the OnUndo functions of the
+// members that are left: their work was undone.
 func (w *Writer) end(err error) {
 	g := w.group
 	w.group = nil
@@ -442,9 +444,9 @@ func (w *Writer) end(err error) {
 	close(g.done)
 }
 
-// Checkpoint brings what the write-ahead log has into the database itself, as far
-// as nobody reads older states, and calls Idle. A Writer does that by itself when
-// nothing has been written for IdleTime. A failure is left to the next one.
+// Checkpoint copies the write-ahead log into the database itself, except for what readers
+// of older states still need, and calls Idle. A Writer does that by itself when nothing
+// has been written for IdleTime. If it fails, the next checkpoint does it.
 func (w *Writer) Checkpoint() {
 	_ = w.Use(context.Background(), func(ctx context.Context, tx *Tx) error {
 		_, err := w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
@@ -472,7 +474,7 @@ func (w *Writer) Close() error {
 	return w.disconnect()
 }
 
-// disconnect throws the connection away, so that the next use makes a new one.
+// disconnect closes the connection, so that the next use opens a new one.
 func (w *Writer) disconnect() error {
 	if w.conn == nil {
 		return nil
@@ -485,7 +487,7 @@ func (w *Writer) disconnect() error {
 		for _, s := range w.raws {
 			errs = append(errs, s.Close())
 		}
-		// database/sql closes a connection only when it is told that it is bad.
+		// database/sql closes a connection only after driver.ErrBadConn.
 		return driver.ErrBadConn
 	}), w.db.Close())
 	w.conn, w.db, w.stmts, w.raws = nil, nil, nil, nil
@@ -532,17 +534,17 @@ func (tx *Tx) Each(ctx context.Context, text string, args []any, scan func(*sql.
 // Changes counts the rows that were ever changed on the connection.
 func (tx *Tx) Changes(ctx context.Context) (int64, error) { return tx.w.changes(ctx) }
 
-// Awaited reports whether other callers wait for the connection, or for the COMMIT of what
-// they have done. Work that could go on should end then.
+// Awaited reports whether other callers wait for the connection, or for the COMMIT of
+// their work. Work that could go on should end then.
 func (tx *Tx) Awaited() bool {
 	return tx.w.waiting.Load() > 0 || tx.w.group != nil && len(tx.w.group.members) > 0
 }
 
-// OnCommit has f called after the COMMIT, before the next transaction begins.
+// OnCommit registers f to be called after the COMMIT, before the next transaction begins.
 func (tx *Tx) OnCommit(f func()) { tx.committed = append(tx.committed, f) }
 
-// OnUndo has f called when what the caller did is undone, before anybody else has
-// the connection.
+// OnUndo registers f to be called when the caller's work is undone, before anybody else
+// has the connection.
 func (tx *Tx) OnUndo(f func()) { tx.undone = append(tx.undone, f) }
 
 func (w *Writer) changes(ctx context.Context) (n int64, err error) {
@@ -566,7 +568,7 @@ func (w *Writer) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
 	return s, nil
 }
 
-// QueryContext runs a query that seldom comes again. See Each.
+// QueryContext runs a query that is seldom repeated. See Each.
 func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return tx.w.conn.QueryContext(ctx, query, args...)
 }

@@ -28,10 +28,10 @@ type Blob struct {
 	done  bool
 }
 
-// Open opens a content for reading; ctx holds until the Blob is closed. A
-// content that is not there is fs.ErrNotExist. A small one is checked here, a
-// large one piece by piece as it is read: damage is ErrDamaged from here or from
-// Read, before it returns any damaged byte.
+// Open opens a content for reading; ctx applies until the Blob is closed. If there is no
+// such content the error is fs.ErrNotExist. A small content is checked here, a large one
+// chunk by chunk as it is read: if it is damaged, Open or Read returns ErrDamaged, before
+// any damaged byte.
 func (s *Store) Open(ctx context.Context, sum Sum) (*Blob, error) {
 	b := &Blob{ctx: ctx, store: s, sum: sum}
 	var body []byte
@@ -57,9 +57,9 @@ const smallAtOnce = 32
 
 var selectSmall = "SELECT sum, CAST(length AS INTEGER), bytes FROM content WHERE sum IN (" + sqlite.Params(smallAtOnce) + ")"
 
-// Small returns those contents that stand in one piece, of at most 256 KiB, by their
-// sums; the others are for Open, and so is one that is not there. Many at once cost a
-// third of what they do one by one. Damage is ErrDamaged.
+// Small returns those contents that are stored in one piece, of at most 256 KiB, by their
+// sums. It leaves out the others, which Open reads, and those that are not there. Many at
+// once take a third of the time of one by one. The error is ErrDamaged if one is damaged.
 func (s *Store) Small(ctx context.Context, sums []Sum) (map[Sum][]byte, error) {
 	small := make(map[Sum][]byte, len(sums))
 	args := make([]any, smallAtOnce)
@@ -163,7 +163,7 @@ func (b *Blob) Close() error {
 	return nil
 }
 
-// Check reads a content to its end: nil when its bytes have its hash, else an
+// Check reads a content to its end. It returns nil if its bytes have its hash, else an
 // error that is fs.ErrNotExist or ErrDamaged, or why it could not be read.
 func (s *Store) Check(ctx context.Context, sum Sum) error {
 	b, err := s.Open(ctx, sum)
@@ -173,14 +173,14 @@ func (s *Store) Check(ctx context.Context, sum Sum) error {
 	return errors.Join(b.verify(), b.Close())
 }
 
-// verifyPage is how many contents Verify reads in one go; between two goes the
-// database may be tidied.
+// verifyPage is how many contents Verify reads in one query; between two of them
+// the database may be checkpointed.
 const verifyPage = 1000
 
-// Verify reads every content and calls report for each: with nil when its bytes
-// have its hash, else with an error that is ErrDamaged. It returns how much it
-// has read. Its own error is ErrDamaged when the database itself is damaged, so
-// that contents may be there that cannot be found.
+// Verify reads every content and calls report for each: with nil when its bytes have its
+// hash, else with an error that is ErrDamaged. It returns how much it has read. Its own
+// error is ErrDamaged when the database itself is damaged: then some contents may not be
+// found.
 func (s *Store) Verify(ctx context.Context, report func(Sum, error)) (Stats, error) {
 	var seen Stats
 	for after := int64(0); ; {

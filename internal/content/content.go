@@ -1,10 +1,11 @@
 // Package content keeps representations by the SHA-256 of their bytes, in an
 // SQLite file of its own.
 //
-// A content is committed before the event that names it, is never changed, and
-// removed only with the whole set that named it, when nothing else does. So a sum in the log always leads to its bytes, and two
-// records with the same bytes share them. Every byte is checked against its hash
-// when it is read: what the disk has damaged is refused, not served.
+// A content is committed before the event that names it, and never changes. It is removed
+// only with the whole set that named it, when nothing else names it. So a sum in the log
+// always leads to its bytes, and two records with the same bytes share them. Every byte
+// is checked against its hash when it is read: bytes that the disk has damaged are
+// refused, not served.
 package content
 
 import (
@@ -26,7 +27,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// kind is the sort of database that a content store is ("brCn").
+// kind returns the kind of database that a content store is ("brCn").
 func kind() *sqlite.Kind {
 	steps, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -38,14 +39,14 @@ func kind() *sqlite.Kind {
 // readConnections is how many reads run at once.
 const readConnections = 4
 
-// lookups is how many sums one statement looks up, or few where there are no more.
+// lookups is how many sums one statement looks up, or few when there are no more.
 const lookups, few = 500, 32
 
 // Errors that decide what a caller does next.
 var (
-	// ErrTooLarge: there is more to read than the limit that was given.
+	// ErrTooLarge: the reader has more bytes than the given limit.
 	ErrTooLarge = errors.New("content is larger than allowed")
-	// ErrDamaged: stored bytes are not what was stored. Asking again does not
+	// ErrDamaged: the bytes are not those that were stored. Reading them again does not
 	// help.
 	ErrDamaged = sqlite.ErrDamaged
 	// ErrFull: the disk is full. Nothing was stored, what is stored can be
@@ -58,7 +59,7 @@ var (
 // Sum is the SHA-256 of a content, its only name.
 type Sum [sha256.Size]byte
 
-// sumOf returns the name of b.
+// sumOf returns the SHA-256 of b.
 func sumOf(b []byte) Sum { return sha256.Sum256(b) }
 
 // ParseSum reads the 64 hex digits of String, in any case.
@@ -80,17 +81,17 @@ func (s Sum) String() string { return hex.EncodeToString(s[:]) }
 type Options struct {
 	// ReadOnly opens an existing store beside the process that writes it.
 	ReadOnly bool
-	// DryRun takes contents in and forgets them when the store is closed. A
-	// store that does not exist yet is not made.
+	// DryRun takes contents and drops them when the store is closed. A store that does
+	// not exist yet is not made.
 	DryRun bool
 }
 
-// Store is the content store. All methods may be called from any goroutine. One
-// Store in one process writes a file; any number may read beside it. It is the
-// caller that sees to this, with the lock of the data folder.
+// Store is the content store. All methods may be called from any goroutine. Only one
+// Store in one process may write a file; any number may read beside it. The caller makes
+// sure of this, with the lock of the data folder.
 type Store struct {
 	path  string
-	spool string // folder for contents on their way in
+	spool string // folder for temporary files of drafts
 
 	readers  *sqlite.Readers // nil in a dry run
 	query    sqlite.Querier  // readers; in a dry run the connection that writes
@@ -100,8 +101,8 @@ type Store struct {
 	writer   *sqlite.Writer // nil when reading only
 }
 
-// Open opens the store in the file path and makes it when there is none; its
-// folder must exist. With ReadOnly a missing file is fs.ErrNotExist.
+// Open opens the store in the file path and makes it when there is none; its folder must
+// exist. With ReadOnly a missing file is the error fs.ErrNotExist.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if o.ReadOnly && o.DryRun {
 		return nil, errors.New("open content store: read-only and dry run exclude each other")
@@ -166,14 +167,14 @@ func (s *Store) openWriter(ctx context.Context, found bool) (err error) {
 	return s.sweep()
 }
 
-// pragmas of the connection that writes. Large calls write each page once, so that a
-// larger cache gains nothing. SQLite lends what one cache does not use to the others of
-// the process, so memory depends on the sum of all. What a statement would have to undo
-// alone is a few hundred kilobytes, which need no file.
+// pragmas are those of the connection that writes. A large call writes each page once, so
+// a larger cache gains nothing. SQLite lends the unused part of one cache to the others
+// of the process, so memory depends on the sum of all. The undo data of a single
+// statement is a few hundred kilobytes, and needs no file.
 func pragmas() []string { return []string{"cache_size(-4096)", "temp_store(memory)"} }
 
-// Close ends the store and, in a dry run, forgets what was put in. Blobs that
-// are still open fail.
+// Close ends the store and, in a dry run, drops its new contents. Reading from a Blob
+// that is still open fails then.
 func (s *Store) Close() error {
 	var errs []error
 	for _, st := range []*sql.Stmt{s.get, s.getSmall, s.getPart} {
@@ -196,7 +197,7 @@ type Stats struct {
 	Bytes int64 // their lengths together, without what SQLite adds
 }
 
-// Stats returns how much the store holds, at once whatever its size.
+// Stats returns how much the store holds, in the same time whatever its size.
 func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	var st Stats
 	err := s.query.QueryRowContext(ctx, `SELECT count, length FROM total`).Scan(&st.Count, &st.Bytes)
@@ -268,7 +269,8 @@ func markPresent(ctx context.Context, query query, sums []Sum, seen map[Sum]bool
 	})
 }
 
-// coded adds to an error of the store's file what it means to us.
+// coded wraps an error of the store's file with one of the errors above, as
+// sqlite.Explain does.
 func (s *Store) coded(err error) error {
 	err = sqlite.Explain(s.path, err)
 	if errors.Is(err, ErrDamaged) && !strings.Contains(err.Error(), "restore") {

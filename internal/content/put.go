@@ -20,12 +20,12 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// chunkSize is the length of a chunk, and of the largest content that stands in
-// its row. It is part of the file's format.
+// chunkSize is the length of a chunk in bytes, and of the largest content that is stored
+// in its row. It is part of the file's format.
 const chunkSize = 256 << 10
 
-// Draft is a content on its way in: read to its end and hashed, not yet stored.
-// Close frees its file, stored or not.
+// Draft is a content that is read to its end and hashed, and not yet stored. Close frees
+// its file, whether or not it was stored.
 type Draft struct {
 	sum   Sum
 	size  int64
@@ -39,10 +39,10 @@ func NewDraft(b []byte) *Draft {
 	return &Draft{sum: sumOf(b), size: int64(len(b)), bytes: b}
 }
 
-// Draft reads r to its end. Up to 256 KiB stay in memory; more goes to a temporary
-// file beside the store's (in a dry run, where the system has them). More
-// than limit bytes are ErrTooLarge, a full disk is ErrFull; an error of r comes
-// back wrapped.
+// Draft reads r to its end. Up to 256 KiB stay in memory; more goes to a temporary file
+// beside the store's (in a dry run, in the system's folder for temporary files). The
+// error is ErrTooLarge if r has more than limit bytes, ErrFull if the disk is full; an
+// error of r is wrapped.
 func (s *Store) Draft(r io.Reader, limit int64) (*Draft, error) {
 	if s.writer == nil {
 		return nil, errReadOnly
@@ -68,17 +68,17 @@ func (s *Store) Draft(r io.Reader, limit int64) (*Draft, error) {
 	return d, nil
 }
 
-// spoolPattern names temporary files. They lose their name as soon as they are
-// made, so that a crash leaves nothing behind, but for the moment in between.
+// spoolPattern is the pattern of temporary file names. The files lose their names as soon
+// as they are made, so that a crash leaves nothing behind, except in the moment between.
 func (s *Store) spoolPattern() string { return "." + filepath.Base(s.path) + "-*.tmp" }
 
-// sweep removes what such a crash has left.
+// sweep removes the files that such a crash has left.
 func (s *Store) sweep() error {
 	entries, err := os.ReadDir(s.spool)
 	if err != nil {
 		return err
 	}
-	// No Glob: the store's own name may hold what Glob takes for more than a name.
+	// No Glob: it would read some characters of the store's own name as a pattern.
 	prefix, suffix, _ := strings.Cut(s.spoolPattern(), "*")
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffix) {
@@ -137,10 +137,10 @@ func (d *Draft) Close() error {
 	return nil
 }
 
-// Put stores the drafts, all or none of them, and has them on the disk when it
-// returns nil (in a dry run, for as long as the store is open). What is stored
-// already, or comes twice, is not stored again. The drafts stay the caller's: after
-// an error the same call may be made again. A full disk is ErrFull.
+// Put stores the drafts, all or none of them. They are durable when it returns nil (in a
+// dry run, they last as long as the store is open). A content that is stored already, or
+// comes twice, is not stored again. The drafts stay the caller's: after an error the same
+// call may be made again. The error is ErrFull if the disk is full.
 func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	if s.writer == nil {
 		return errReadOnly
@@ -149,8 +149,8 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	for _, d := range drafts {
 		bySum[d.sum] = d
 	}
-	// In the order of their sums: then the contents of a large call meet each page of the
-	// index once.
+	// In the order of their sums: then the contents of a large call touch each page of
+	// the index once.
 	sums := slices.SortedFunc(maps.Keys(bySum), func(a, b Sum) int { return bytes.Compare(a[:], b[:]) })
 	anyLarge := slices.ContainsFunc(drafts, func(d *Draft) bool { return d.size > chunkSize })
 	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
@@ -188,8 +188,8 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	return nil
 }
 
-// Replace stores a draft in the place of a content that is damaged, or is missing.
-// It is the same content: its name is its hash.
+// Replace stores a draft in the place of a content that is damaged or missing: the one
+// with the same hash.
 func (s *Store) Replace(ctx context.Context, d *Draft) error {
 	if s.writer == nil {
 		return errReadOnly
@@ -208,8 +208,8 @@ func (s *Store) Replace(ctx context.Context, d *Draft) error {
 	return nil
 }
 
-// Remove removes contents, all or none of them; what is not there is left out. Nobody may
-// put anything meanwhile: it might be taken for what is there.
+// Remove removes contents, all or none of them. It ignores sums that are not stored.
+// Nobody may call Put meanwhile: it might count on a content that is being removed.
 func (s *Store) Remove(ctx context.Context, sums ...Sum) error {
 	if s.writer == nil {
 		return errReadOnly
@@ -240,8 +240,9 @@ func remove(ctx context.Context, tx *sqlite.Tx, sum Sum) error {
 	return nil
 }
 
-// insert stores contents. Large ones are not there, small ones may be. ctx is the
-// caller's, which may end at any time; inside is that of the transaction, which must not.
+// insert stores contents. Large ones must not be in the store, small ones may be. ctx is
+// the caller's, which may end at any time; inside is that of the transaction, which must
+// not.
 func insert(ctx, inside context.Context, tx *sqlite.Tx, small, large []*Draft) error {
 	var last int64
 	err := tx.Each(inside, "SELECT coalesce(max(id), 0) FROM content", nil, func(rows *sql.Rows) error { return rows.Scan(&last) })

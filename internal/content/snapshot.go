@@ -6,8 +6,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// TakeSnapshot begins a Snapshot of the store in a file, for a copy beside whoever
-// writes it. It has all contents that events name which were committed before. Close it.
+// TakeSnapshot begins a Snapshot of the store in a file, for a copy beside the process
+// that writes it. It has all contents that events name which were committed before. The
+// caller has to close it.
 func TakeSnapshot(ctx context.Context, path string) (*sqlite.Snapshot, error) {
 	return kind().Snapshot(ctx, path)
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// What a Source may say of one record, in bytes where nothing else is said. What it
-// says is published, and stays in memory while it is.
+// Limits of a Source's report about one record, in bytes unless a limit counts something
+// else. The report is published, and meanwhile stays in memory.
 const (
 	MaxIdentifier      = 8 << 10
 	MaxHref            = 8 << 10
@@ -21,7 +21,7 @@ const (
 	MaxSaid            = 400_000 // of all together: lists and feeds have room for so much
 )
 
-// ErrTooMuch: a Source says more of a record than is taken.
+// ErrTooMuch: a Source reports more about a record than the limits allow.
 var ErrTooMuch = errors.New("too much is said of the record")
 
 // cutMark ends a title that was cut.
@@ -56,8 +56,8 @@ func Distinct(reps []Representation) []Representation {
 	return out
 }
 
-// Bound cuts the title, and returns an ErrTooMuch that says what is too long, or
-// too many.
+// Bound cuts the title, and returns an ErrTooMuch that names what is too long, or too
+// many.
 func (o *Observation) Bound() error {
 	o.Title = CutTitle(o.Title)
 	err := cmp.Or(long("identifier", o.Record, MaxIdentifier), long("identifier", o.SourceIdentifier, MaxIdentifier), long("loc", o.Loc, MaxHref), o.Via.bound())
@@ -89,7 +89,7 @@ func (d *Document) Bound() {
 	}
 }
 
-// size counts the bytes of what an observation says, and some for each piece.
+// size counts the bytes of an observation's texts, and some for each of its parts.
 func (o *Observation) size() int {
 	n := len(o.Record) + len(o.Title) + len(o.SourceIdentifier) + len(o.Loc) + sizeOfLink(&o.Via) + sizeOfCategories(o.Categories)
 	for i := range o.Representations {

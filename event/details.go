@@ -28,8 +28,8 @@ type Text struct {
 	Language string `json:"lang,omitempty"`
 }
 
-// Details is what a Source says of a record that is passed on as it came, and is
-// no part of the record's state: when it alone changes, nothing is logged (I5).
+// Details are what a Source reports about a record that is passed on unchanged and is no
+// part of the record's state: when it alone changes, nothing is logged (I5).
 type Details struct {
 	Language string `json:"lang,omitempty"` // of the title
 	// EntryLanguage is that of everything else, where it differs.
@@ -41,8 +41,8 @@ type Details struct {
 	// 4.2.9), and when it was last edited (RFC 5023 10.2).
 	Published Stamp `json:"published,omitzero"`
 	Edited    Stamp `json:"edited,omitzero"`
-	// DeletedBy and Comment are who has deleted the record, and what is said about
-	// that (RFC 6721 4); only deletions have them.
+	// DeletedBy and Comment are who has deleted the record, and a comment on that
+	// (RFC 6721 4); only deletions have them.
 	DeletedBy Person `json:"deletedBy,omitzero"`
 	Comment   Text   `json:"comment,omitzero"`
 	// ChangeFreq is a sitemap's hint.
@@ -52,14 +52,14 @@ type Details struct {
 	Source *Feed `json:"source,omitempty"`
 }
 
-// IsZero reports whether nothing is said.
+// IsZero reports whether there are no details.
 func (d *Details) IsZero() bool {
 	return d.Language == "" && d.EntryLanguage == "" && d.Authors == nil && d.Contributors == nil && d.Rights == (Text{}) && !d.Published.Known() && !d.Edited.Known() &&
 		d.DeletedBy == (Person{}) && d.Comment == (Text{}) && d.ChangeFreq == "" && d.Source == nil
 }
 
-// Feed is what a feed says of itself, as atom:source passes it on (RFC 4287
-// 4.2.11). It is never changed once it was handed on.
+// Feed is the metadata of a feed, as atom:source passes it on (RFC 4287 4.2.11). Nobody
+// changes it once it is shared.
 type Feed struct {
 	ID           string     `json:"id,omitempty"`
 	Title        Text       `json:"title,omitzero"`
@@ -94,11 +94,11 @@ func (l *Link) OfCopy() bool {
 	return l.Rel == RelCanonical || l.Rel == RelCollection || l.Rel == RelDuplicate
 }
 
-// Published reports whether a link of a live record is passed on by a set that treats
-// content so: to or from a description when the set has its target; a profile and a
-// licence, which are true of every copy; and what is related without being on the web.
-// What a Source states of its own copy (OfCopy) is passed on where others are sent to
-// that copy.
+// Published reports whether a set that treats content so passes on a link of a live
+// record: a link to or from a description if the set has its target; a profile or a
+// licence, which apply to every copy; a related resource without an http or https URL;
+// and in mode reference, which sends consumers to the Source's copy, statements about
+// that copy (OfCopy).
 func (l *Link) Published(content Content) bool {
 	switch l.Rel {
 	case RelDescribedBy, RelDescribes:
@@ -121,22 +121,21 @@ func (l *Link) PublishedOfDeletion() bool {
 	return false
 }
 
-// inline begins the Href of a representation that came with what was said of its
-// record, and is nowhere else.
+// inline begins the Href of a representation whose content is part of the document that
+// reported the record, and that has no URL.
 const inline = "urn:x-bridge:content:"
 
-// InlineHref returns the Href of a representation whose content came with what was
-// said of a record.
+// InlineHref returns the Href of a representation whose content is part of the document
+// that reported the record.
 func InlineHref(record string) string { return inline + Key(record) }
 
-// IsInline reports whether the content of what has this Href came with what was said of
-// its record. Nobody can be sent there.
+// IsInline reports whether the Href is one of InlineHref. Nobody can fetch it.
 func IsInline(href string) bool { return strings.HasPrefix(href, inline) }
 
 // OnTheWeb reports whether a URL can be asked for with HTTP.
 func OnTheWeb(href string) bool { return hasScheme(href, "http") || hasScheme(href, "https") }
 
-// Original returns what tells one original from another. A record of an OAI-PMH
+// Original returns a string that identifies an original. A record of an OAI-PMH
 // repository has a GetRecord URL in each format: it is returned without the
 // metadataPrefix. Other URLs are returned as they are.
 func Original(href string) string {

@@ -7,15 +7,14 @@ import (
 	"slices"
 )
 
-// Digest returns 64 bits of SHA-256 over what counts as the state of a live
-// record in a set that treats content so (I5): title; per representation type,
-// language, profile, hash and length; categories; the links that are published;
-// the via's href. The href of a representation counts where others are sent to
-// it, and in a mirror where there is no hash. Where there is none, the stamp
-// counts too: nothing else tells that the content has changed, but for ContentBits of
-// the only representation. The order of
-// representations, categories and links does not count. Two states are the same
-// when their digests are.
+// Digest returns 64 bits of SHA-256 over the state of a live record in a set that treats
+// content so (I5): title; per representation type, language, profile, hash, encoding and
+// length; categories; the links that are published; Loc; the via's href. The href of a
+// representation counts where consumers are sent to it, and in a mirror if it has no
+// hash. If it has no hash, the stamp counts too, since nothing else shows that the
+// content has changed, except ContentBits for the only representation. The order of
+// representations, categories and links does not count. Two states are the same when
+// their digests are.
 func (o *Observation) Digest(content Content) int64 {
 	b := make([]byte, 0, 512)
 	b = appendField(b, o.Title)
@@ -102,9 +101,9 @@ func (o *Observation) ViaHref() string {
 	return o.Representations[o.Preferred].Href
 }
 
-// ClaimOf returns 64 bits of SHA-256 over all that a document said of a record
-// but its order, its place and its details. Where stamp and claim are the stored ones nothing has
-// to be fetched.
+// ClaimOf returns 64 bits of SHA-256 over all that a document reported about a record
+// except its order, its place and its details. If stamp and claim are the stored ones
+// nothing has to be fetched.
 func (o *Observation) ClaimOf() int64 {
 	b := make([]byte, 0, 512)
 	if o.Deleted {

@@ -18,11 +18,11 @@ import (
 // first".
 type Seq int64
 
-// Kind says what happened to a record.
+// Kind is what happened to a record.
 type Kind uint8
 
-// The kinds of events. Rejected events tell of a SIP submission that was
-// refused; they have a Seq, belong to no segment and are published nowhere.
+// The kinds of events. A rejected event is about a SIP submission that was refused; it
+// has a Seq, belongs to no segment and is published nowhere.
 const (
 	Created Kind = iota + 1
 	Updated
@@ -132,8 +132,8 @@ func StampOf(t time.Time) (s Stamp, ok bool) {
 	return StampFromNanos(t.UnixNano()), true
 }
 
-// StampFromNanos returns the stamp of ns nanoseconds since 1970 in UTC; that of the least
-// number there is, which no time of StampOf has, is unknown.
+// StampFromNanos returns the stamp of ns nanoseconds since 1970 in UTC. The smallest
+// int64 gives an unknown stamp; no time of StampOf has that number.
 func StampFromNanos(ns int64) Stamp { return Stamp{uint64(ns) + before1678} }
 
 // Known reports whether the stamp is a time at all.
@@ -193,7 +193,7 @@ func (s *Stamp) UnmarshalText(b []byte) error {
 // Compare orders stamps; an unknown stamp is earlier than every known one.
 func (s Stamp) Compare(o Stamp) int { return cmp.Compare(s.since, o.since) }
 
-// Before and After are strict.
+// Before reports whether s is earlier than o.
 func (s Stamp) Before(o Stamp) bool { return s.Compare(o) < 0 }
 
 // After reports whether s is later than o.
@@ -254,7 +254,7 @@ func (r Representation) SHA256() string { return SHA256Of(r.Hash) }
 
 // Link is a link to a related resource (ResourceSync 14; RFC 4287 4.2.7).
 type Link struct {
-	Rel      string `json:"rel,omitempty"` // "" for a via, whose relation is its place
+	Rel      string `json:"rel,omitempty"` // "" for a via, which has a field of its own
 	Href     string `json:"href,omitempty"`
 	Type     string `json:"type,omitempty"`
 	Length   int64  `json:"-"` // NoLength when unknown
@@ -271,17 +271,17 @@ type Link struct {
 	InSet bool `json:"-"`
 }
 
-// Origin says where the observation behind an event came from.
+// Origin is where the observation behind an event came from.
 type Origin struct {
 	Protocol string // atom-pmh, resourcesync, oai-pmh, sip, feed, folder, csv or sitemap
 	Source   string // URL of the Source as configured
-	Document string // URL of the document that said it
+	Document string // URL of the document that contained it
 	// FeedID, FeedTitle and FeedUpdated are what atom:source carries (RFC 4287
 	// 4.2.11); empty for other protocols.
 	FeedID      string
 	FeedTitle   string
 	FeedUpdated Stamp
-	// Feed is what else the feed says of itself; nil when it says nothing.
+	// Feed is the other metadata of the feed; nil when there is none.
 	Feed *Feed
 	// SourceIdentifier is the identifier at the Source where it differs from
 	// the record's (identity = "per-source"), and the source-identifier of a
@@ -299,10 +299,10 @@ type Event struct {
 	Set    string
 	Record string // identifier, byte for byte
 	Kind   Kind
-	// Observed is when the log took the event in.
+	// Observed is when the log appended the event, by our clock.
 	Observed Micros
-	// Modified is when the Source says that the record was last modified or
-	// deleted; unknown when it does not say.
+	// Modified is when the record was last modified or deleted, as the Source
+	// states; unknown when it does not.
 	Modified Stamp
 	// CopyModified is when the Source's copy was last modified, where that is
 	// known and the original is elsewhere.
@@ -334,7 +334,7 @@ type Event struct {
 	// first owns it, until it moves or is deleted. The log then has another event
 	// of the record that owns it next.
 
-	// Unlisted: another record owns the Loc. Lists say nothing of this one.
+	// Unlisted: another record owns the Loc. Lists leave this one out.
 	Unlisted bool
 	// Arrived: an update with which the record comes to own its Loc: it moved
 	// there, or another one has left it. Change Lists name the Loc as created.
@@ -353,7 +353,7 @@ type Event struct {
 func (e *Event) Live() bool { return e.Kind == Created || e.Kind == Updated }
 
 // Withdrawn reports whether the event is a deletion that somebody has decided on, and
-// that no Source has told of.
+// that no Source has reported.
 func (e *Event) Withdrawn() bool { return e.Kind == Deleted && e.Origin.Reason != "" }
 
 // Pref returns the preferred representation; ok is false when there is none.
@@ -416,12 +416,12 @@ func (s Segment) Range() Range {
 	return Range{After: s.First - 1, Upto: s.Last}
 }
 
-// Set is the records that are republished together. What is here is stored with
-// the log, so that every document can be rendered from it again.
+// Set is a set of records that are republished together. The log stores all of its
+// fields, so that every document can be rendered from them again.
 type Set struct {
 	Name string
-	// Named is what identifiers that are made of the set's name have in its place, where
-	// that is another: the name that the set had first.
+	// Named is the name in identifiers that are made from the set's name, if it differs
+	// from Name, as after a change of name.
 	Named       string
 	Title       string
 	Description string
@@ -443,11 +443,11 @@ type Set struct {
 	// History: earlier versions of its records are served. Only sets in mode mirror
 	// have one.
 	History bool
-	// Partial: one of its Sources was never walked whole, so the state of the set
-	// is not to be taken for all that there is.
+	// Partial: one of its Sources was never walked completely, so the set may lack
+	// records.
 	Partial bool
 	// KeepLists and KeepListsFor bound how many Resource Lists of the past are kept, and
-	// for how long; where one is 0 the other alone decides, where both are none is kept.
+	// for how long. If one is 0 only the other applies; if both are 0 none is kept.
 	KeepLists    int
 	KeepListsFor Micros
 	// NoRobots: robots.txt does not name it. NoFeeds: it is not published as feeds.
@@ -457,5 +457,6 @@ type Set struct {
 	Dumps bool
 }
 
-// IdentifierName returns what identifiers have for the name of the set. It never changes.
+// IdentifierName returns the name in identifiers that are made from the set's name. It
+// never changes.
 func (s *Set) IdentifierName() string { return cmp.Or(s.Named, s.Name) }

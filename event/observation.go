@@ -2,29 +2,28 @@ package event
 
 import "errors"
 
-// SourceID is the number under which the log knows a Source.
+// SourceID is the log's number for a Source.
 type SourceID int64
 
-// Observation is what a Source said about one record: that it is there with
-// these representations, or that it is deleted.
+// Observation is a Source's report about one record: that it is there with these
+// representations, or that it is deleted.
 type Observation struct {
 	Record  string // identifier, byte for byte
 	Deleted bool
 	// Fetched: the contents are in the store, and the representations' Hash and
 	// Length are theirs.
 	Fetched bool
-	// Order is the Source's stamp that orders what it says of one record:
-	// atom:updated, the datetime of a change, the moment that a list of all
-	// records shows. Where it is unknown, what differs at the first meeting
-	// applies.
+	// Order is the Source's stamp that orders its reports about one record: atom:updated,
+	// the datetime of a change, the moment that a list of all records shows. Where it is
+	// unknown, the first item in a walk applies if it differs.
 	Order Stamp
-	// Place is where in which list it stood, for Sources whose lists order what
+	// Place is the list that it stood in, and where, for Sources whose lists order what
 	// their stamps do not; zero for others.
 	Place Place
 	// Modified is when the record was last modified or deleted, at its origin.
 	Modified Stamp
 	// CopyModified is when the Source's copy was last modified, where the
-	// original is elsewhere (Via) and the Source says both.
+	// original is elsewhere (Via) and the Source states both.
 	CopyModified Stamp
 	Title        string
 	Categories   []Category
@@ -43,15 +42,15 @@ type Observation struct {
 	// Loc overrides the URI under which a set in mode reference publishes the
 	// record; "" is the preferred representation's Href.
 	Loc string
-	// Inline is the content of the first representation, where it came with what was
-	// said and is not known to be in the store. The log does not keep it.
+	// Inline is the content of the first representation, if the document contained it and
+	// it is not known to be in the store. The log does not keep it.
 	Inline []byte
-	// ContentBits are 64 bits of a hash of content that came with what was said, and
-	// that no representation states: a set that keeps no contents sends others to
-	// different bytes. 0 is none.
+	// ContentBits are 64 bits of a hash of content that the document contained and that
+	// no representation states: a set that keeps no contents sends consumers to different
+	// bytes. 0 is none.
 	ContentBits int64
-	// Claim is the digest of what the document said, before anything was
-	// fetched: equal claims need no fetching. 0 lets the log take ClaimOf.
+	// Claim is the digest of the document's report, before anything was fetched: equal
+	// claims need no fetching. 0 lets the log take ClaimOf.
 	Claim int64
 }
 
@@ -71,8 +70,8 @@ type Place struct {
 	From Stamp
 }
 
-// Before reports whether a list of changes lies before another one of the same
-// set, as far as they say.
+// Before reports whether a list of changes is earlier than another one of the same set,
+// as far as both state when they begin.
 func (p Place) Before(q Place) bool {
 	return p.Part == q.Part && p.From.Known() && q.From.After(p.From)
 }
@@ -86,13 +85,13 @@ type Document struct {
 	FeedID      string
 	FeedTitle   string
 	FeedUpdated Stamp
-	// Feed is what else the feed says of itself; nil when it says nothing.
+	// Feed is the other metadata of the feed; nil when there is none.
 	Feed *Feed
 }
 
-// Outcome is what the log made of one observation. That the record is given to
-// another Source, since the order of the configuration has changed (A15), is no part
-// of it.
+// Outcome is what the log made of one observation. It does not include that another
+// Source becomes the record's authority because the order of the configuration has
+// changed (A15).
 type Outcome uint8
 
 // The outcomes of an observation.
@@ -101,7 +100,7 @@ const (
 	Logged Outcome = iota + 1
 	// Unchanged: nothing that counts (I5) differs from the stored state.
 	Unchanged
-	// Historical: the walk has met the record before, with a stamp no earlier.
+	// Historical: the walk has seen the record before, with a stamp no earlier.
 	Historical
 	// Regressed: its stamp is earlier than the stored one (A1). It is kept
 	// until the walk has ended.
@@ -122,22 +121,22 @@ const (
 	Unselected
 	// Bad: quarantined.
 	Bad
-	// Loopback: another bridge gives back what the set has, or had, from a Source
+	// Loopback: another bridge returns a record that the set has, or had, from a Source
 	// of its own. It gives the record no presence.
 	Loopback
 )
 
-// Answer is what the URL of a record said when it was asked whether an item
-// holds.
+// Answer is the result of a request to a record's URL that checks whether an item is
+// true.
 type Answer uint8
 
 // The answers.
 const (
 	// Unasked: nobody has asked.
 	Unasked Answer = iota
-	// Confirmed: what was deleted is gone, what is there answers.
+	// Confirmed: the URL of a deleted record is gone, or that of an existing one answers.
 	Confirmed
-	// Refuted: it is the other way round, so the item is an old one.
+	// Refuted: it is the other way round, so the item is out of date.
 	Refuted
 )
 
@@ -146,18 +145,18 @@ type Item struct {
 	Observation
 	// Document is an index into the batch's Documents.
 	Document int
-	// Paths are where the bytes of each representation are in the package that the
-	// document describes (ResourceSync 11.2 and 13.2), "" for none; nil where it describes
-	// none. The log does not keep them.
+	// Paths are the places of the bytes of each representation in the package that the
+	// document describes (ResourceSync 11.2 and 13.2), "" for none; nil if it describes
+	// no package. The log does not keep them.
 	Paths []string
 	// Pending is why content could not be fetched; "" when it was, or need not
 	// be.
 	Pending string
-	// Reason is why somebody has decided on a deletion; the event keeps it. ""
-	// is a deletion that the Source has told of.
+	// Reason is why somebody has decided on a deletion; the event keeps it. "" is a
+	// deletion that the Source has reported.
 	Reason string
-	// After is when it may be asked for again at the earliest, as its server wants
-	// it; 0 leaves that to the log.
+	// After is the earliest time at which the content may be requested again, as its
+	// server has asked; 0 leaves that to the log.
 	After Micros
 	// Asked is the observation with all its representations, where Partial has
 	// left some out.
@@ -165,37 +164,37 @@ type Item struct {
 	// Partial: not all of its content is Pending. The representations that were
 	// fetched are logged, and the others asked again.
 	Partial bool
-	// Baseline: the document lists all records as they were at Order (a
-	// Resource List), and says nothing of what has changed since.
+	// Baseline: the document lists all records as they were at Order (a Resource List),
+	// and shows no later change.
 	Baseline bool
-	// Complete: the document is a complete enumeration, so presence revives
-	// what is deleted and a deletion does not count as met alive (A5).
+	// Complete: the document is a complete enumeration, so presence revives what is
+	// deleted, and a deletion does not count as seen alive (A5).
 	Complete bool
-	// Current: the document says what the Source has now (a list of OAI-PMH). So an
+	// Current: the document has the Source's current state (a list of OAI-PMH). So an
 	// earlier stamp than the stored one applies, and of several items of a record with
 	// one stamp the last.
 	Current bool
-	// Present: the document says no more than that the record is there, as the log
-	// knows it: it is met, and nothing changes.
+	// Present: the document shows only that the record exists, as the log has it: the
+	// record counts as seen, and nothing changes.
 	Present bool
 	// Late: the stamp is later than the answer's own date (A3).
 	Late bool
-	// Answer is what the record's own URL said, where nothing else shows whether
-	// the item is newer than what is known.
+	// Answer is the answer of the record's own URL, where nothing else shows whether the
+	// item is newer than the stored state.
 	Answer Answer
-	// Unselected: the configuration selects other records. The record is met, and
+	// Unselected: the configuration selects other records. The record counts as seen, and
 	// nothing else changes.
 	Unselected bool
-	// Quarantine is why the item is bad; its record is met, and nothing else
-	// changes. The input itself travels in Batch.Quarantine.
+	// Quarantine: the item is bad. Its record counts as seen, and nothing else changes.
+	// The input itself is in Batch.Quarantine.
 	Quarantine bool
 }
 
-// Outdates reports whether the item, met before another one of its record in the
-// same walk, makes that one historical and leaves nothing else to learn from it.
+// Outdates reports whether the item, seen before another one of its record in the same
+// walk, makes that one historical and leaves nothing else to learn from it.
 func (it *Item) Outdates(later *Item) bool {
 	switch {
-	case later.Baseline || later.Complete, it.Place.Part != later.Place.Part: // it tells that the record is there
+	case later.Baseline || later.Complete, it.Place.Part != later.Place.Part: // it shows that the record exists
 		return false
 	case later.Current && later.Order == it.Order:
 		return false
@@ -217,7 +216,7 @@ type Quarantined struct {
 	Rule     string // id of the broken rule
 	Reason   string
 	Input    []byte
-	First    Micros // first and last time it was met
+	First    Micros // first and last time it was seen
 	Last     Micros
 	Times    int
 	Replayed Micros // when a replay took it in; 0 when none did
@@ -245,7 +244,7 @@ type Progress struct {
 	Cursor Cursor
 	// Mark is the high-water mark: the largest stamp that was harvested whole.
 	Mark Stamp
-	// Memory is the harvest's own: validators, heads of archives, feed id, …
+	// Memory is data of the harvest itself: validators, heads of archives, feed id, …
 	Memory []byte
 	// Gap is the open gap, "" when there is none (A8).
 	Gap string
@@ -256,7 +255,7 @@ type Mode uint8
 
 // The modes of a batch.
 const (
-	// ModeWalk: what the documents of a walk said.
+	// ModeWalk: items of the documents of a walk.
 	ModeWalk Mode = iota
 	// ModeAbsent: deletions of records that a complete enumeration did not
 	// have (A5), or that were held and are now released (A6).
@@ -271,15 +270,16 @@ const (
 	ModeRegressed
 	// ModeSettle: what was pending, fetched now or pending again (A13).
 	ModeSettle
-	// ModeReplay: bad input that can be taken in after all. Who was met does
-	// not count, and what is earlier than the stored state changes nothing.
+	// ModeReplay: bad input that can be taken in after all. Which records were seen does
+	// not count, and an item earlier than the stored state changes nothing.
 	ModeReplay
-	// ModeRepair: what a Source says now, by an audit that has read all of it, of records
-	// of which the log says something else. It applies, whatever its order.
+	// ModeRepair: the current state of records at a Source whose state in the log
+	// differs, found by an audit that has read the whole Source. It applies, whatever its
+	// order.
 	ModeRepair
-	// ModeSubmission: records that were handed in, or dispositions (SIP). There
-	// is no walk: each item is the newest word of the Source, the cursor is
-	// neither compared nor moved, and Next and Progress are not used.
+	// ModeSubmission: records that were submitted, or dispositions (SIP). There is no
+	// walk: each item is the newest report of the Source, the cursor is neither compared
+	// nor moved, and Next and Progress are not used.
 	ModeSubmission
 )
 
@@ -293,13 +293,13 @@ type Left struct {
 // Batch is a piece of a harvest. It commits as a whole or not at all (I2).
 type Batch struct {
 	Source SourceID
-	// Cursor is the version that the harvest believes to be stored. When it is
-	// not, nothing is written and Append returns ErrConflict.
+	// Cursor is the version of the cursor that the harvest expects to be stored. If
+	// another one is stored, nothing is written and Append returns ErrConflict.
 	Cursor int64
-	// Next is the cursor's new data; nil ends the walk, and its bookkeeping
-	// (what was met, what has regressed) with it.
+	// Next is the cursor's new data; nil ends the walk, and forgets which records were
+	// seen and which have regressed.
 	Next []byte
-	// Start begins a new walk: nobody is met yet.
+	// Start begins a new walk: no record counts as seen yet.
 	Start bool
 	// Progress, when set, replaces what the log keeps besides the cursor.
 	Progress *Progress
@@ -315,8 +315,8 @@ type Batch struct {
 	Mode Mode
 	// Person: what ModeHold keeps back only a person may release.
 	Person bool
-	// Parts are those that the Source has, for ModeAbsent, if it ever had several:
-	// what it said last in another one counts for nothing.
+	// Parts are the parts that the Source has, for ModeAbsent, if it ever had several:
+	// its reports in other parts do not count.
 	Parts []int
 
 	// Rejections of a batch of ModeSubmission are logged after the items.
@@ -341,8 +341,8 @@ type Appended struct {
 	Cursor int64
 	// Outcomes has one entry an item.
 	Outcomes []Outcome
-	// Broken lists items that an earlier document of the walk should have
-	// followed: met before with an earlier stamp (S2).
+	// Broken lists items whose record an earlier document of the walk had with an earlier
+	// stamp: the documents are in the wrong order (S2).
 	Broken []int
 	// Created, Updated, Deleted and Rejected count the events.
 	Created, Updated, Deleted, Rejected int
@@ -351,15 +351,14 @@ type Appended struct {
 	Dropped int
 }
 
-// WaitingItem is an observation that waits in the harvest state: pending, or stepped
-// back.
+// WaitingItem is an observation that waits in the harvest state: pending or regressed.
 type WaitingItem struct {
 	Observation
 	// Number is the record's, for going on after it.
 	Number   int64
 	Document Document
-	// Flag: of a pending one, that it is partial; of one that was stepped
-	// back, that the stored stamp lay in the future when it was stored.
+	// Flag: of a pending one, that it is partial; of a regressed one, that the stored
+	// stamp lay in the future when it was stored.
 	Flag   bool
 	Reason string
 	Tries  int
@@ -373,15 +372,15 @@ type Due struct {
 	Asked Micros
 }
 
-// Presence is what a Source has of a record, by what it last said of it.
+// Presence is whether a Source has a record, by its last report about it.
 type Presence uint8
 
 // The presences.
 const (
 	// NeverPresent: the Source has never had the record.
 	NeverPresent Presence = iota
-	// Present: the Source has it, or its content is awaited. Whether it is
-	// published under this Source's word is another question (A15).
+	// Present: the Source has it, or its content is awaited. This does not mean that the
+	// Source is the record's authority (A15).
 	Present
 	// Withdrawn: the Source has taken it back.
 	Withdrawn

@@ -3,7 +3,7 @@ package event
 // Schedule is when a Source is asked next, and how its harvests have fared.
 type Schedule struct {
 	Next     Micros // 0: no harvest is planned
-	Failures int    // harvests in a row
+	Failures int    // failed harvests in a row
 	Report   []byte // of the last harvest, as the harvest writes it; nil when there was none
 
 	LastSuccess  Micros  // when the last harvest without an error ended; 0: never
@@ -19,8 +19,8 @@ type Schedule struct {
 type Failure struct {
 	At   Micros
 	Text string
-	// Kind is a word for a group of reasons, see the harvest; Rule is the rule that the
-	// Source has broken, "" when it was none.
+	// Kind is a word for a group of reasons, which the harvest chooses; Rule is the rule
+	// that the Source has broken, "" when it was none.
 	Kind, Rule string
 }
 
@@ -30,7 +30,7 @@ type Quiet struct {
 	First, Last Micros // when the first and the last of them ended
 }
 
-// Add counts one more, which ended then.
+// Add counts one more harvest, which ended at a time.
 func (u *Quiet) Add(ended Micros) {
 	if u.Count == 0 {
 		u.First = ended
@@ -38,7 +38,7 @@ func (u *Quiet) Add(ended Micros) {
 	u.Count, u.Last = u.Count+1, ended
 }
 
-// Result says how a harvest has ended.
+// Result is how a harvest has ended.
 type Result uint8
 
 // The results of harvests. One that is unchanged is counted, and is no row of the

@@ -22,13 +22,13 @@ type Versions struct {
 // The URLs of a record's versions follow from the URL of the record, or of one of its
 // representations.
 
-// MementoURL is that of the version with an event.
+// MementoURL returns the URL of the version that an event has made.
 func MementoURL(record string, seq Seq) string {
 	return record + "/at/" + strconv.FormatInt(int64(seq), 10)
 }
 
-// TimeGateURL is that of the TimeGate, which leads to the version of a time.
+// TimeGateURL returns the URL of the TimeGate, which leads to the version of a time.
 func TimeGateURL(record string) string { return record + "/timegate" }
 
-// TimeMapURL is that of the TimeMap, which lists the versions.
+// TimeMapURL returns the URL of the TimeMap, which lists the versions.
 func TimeMapURL(record string) string { return record + "/timemap" }

@@ -9,52 +9,52 @@ import (
 // MaxRetry is the longest time between two tries to send a submission.
 const MaxRetry = time.Hour
 
-// Input is something that happens to a submission: one of the types of this package
-// that say so.
+// Input is something that happens to a submission: one of the types of this package with
+// the method input.
 type Input interface{ input() }
 
 // Enqueue makes a new submission of a target wait to be sent. It is due at once.
 type Enqueue struct{}
 
-// Forward says that a gateway is about to send a received submission on: a new one,
-// or one of which it is certain that the ingest server has not taken it.
+// Forward: a gateway is about to send a received submission on: a new one, or one that
+// the ingest server has certainly not taken.
 type Forward struct{}
 
 // Review hands a new received submission to a reviewer. It has no deadline.
 type Review struct{}
 
-// Unsendable says that a submission of a target cannot be sent, and why.
+// Unsendable: a submission of a target cannot be sent, for Reason.
 type Unsendable struct{ Reason string }
 
-// Replace says that a later change of the record is submitted instead.
+// Replace: a later change of the record is submitted instead.
 type Replace struct{}
 
 // Resend puts a submission of a target that ended without an answer back in the
 // queue. It is due at once, and its tries start again.
 type Resend struct{}
 
-// Disposition is what an ingest server, or a reviewer, has decided: in a reply, in a
+// Disposition is a decision of an ingest server or a reviewer: in a reply, in a
 // notification, or as an operator has found out.
 type Disposition struct {
-	// State that it says: StateAccepted, StateRejected or StateProvisional.
+	// State is the decision: StateAccepted, StateRejected or StateProvisional.
 	State State
-	// Assigned is the identifier of what was accepted, Reason why it was rejected,
-	// if that is known.
+	// Assigned is the identifier of an accepted record, Reason why it was rejected, if
+	// that is known.
 	Assigned, Reason string
-	// Deadline is how long a provisional one may stay the last.
+	// Deadline is how long a provisional disposition may stay the last one.
 	Deadline time.Duration
-	// Reply: it is the reply to a request. Otherwise it was a notification, a
+	// Reply: it is the reply to a request. Otherwise it is from a notification, a
 	// reviewer or an operator.
 	Reply bool
-	// Relayed: the submitter gets it as the reply to the own request, and no
+	// Relayed: the submitter gets it as the reply to its own request, and no
 	// notification.
 	Relayed bool
-	// Settled: an operator says so. It replaces an ultimate disposition that it
-	// contradicts.
+	// Settled: it is the decision of an operator. It replaces an ultimate disposition
+	// that it contradicts.
 	Settled bool
 }
 
-// FailureClass is what a failed request means.
+// FailureClass is the meaning of a failed request.
 type FailureClass uint8
 
 // The classes of failures.
@@ -63,7 +63,7 @@ const (
 	NotTried FailureClass = iota + 1
 	// NotTaken: the ingest server has certainly not taken the request.
 	NotTaken
-	// RecordRefused: NotTaken, and it never takes this record.
+	// RecordRefused: NotTaken, and the server never takes this record.
 	RecordRefused
 	// Undecided: the ingest server has answered, and may have taken the request, but
 	// the answer has no disposition. Asking again would not help.
@@ -76,25 +76,26 @@ const (
 type Failure struct {
 	Class  FailureClass
 	Reason string
-	// Retry is how long a target waits before it tries again, doubled with each try up
-	// to MaxRetry. RetryAfter is how long the server wants to be left alone.
+	// Retry is how long a target waits before it tries again, doubled with each try up to
+	// MaxRetry. RetryAfter is how long the server has asked the target to wait.
 	Retry, RetryAfter time.Duration
-	// Deadline is how long the disposition of what may have been taken is awaited.
+	// Deadline is how long to wait for the disposition of a request that may have been
+	// taken.
 	Deadline time.Duration
 }
 
-// Expire says that time has passed. It ends what has reached its deadline.
+// Expire: time has passed. It ends a submission that has reached its deadline.
 type Expire struct{}
 
-// LimitWait shortens waits that are longer than they can be by now: the deadline was
-// longer when they began, or the clock was wrong.
+// LimitWait shortens a wait that is longer than it can be now: the deadline was longer
+// when the wait began, or the clock was wrong.
 type LimitWait struct{ Retry, Deadline time.Duration }
 
-// Imported says that the accepted record was imported into the other set.
+// Imported: the accepted record was imported into the other set.
 type Imported struct{}
 
-// SettleUnsent says that an operator has found out that the ingest server has not
-// taken the request.
+// SettleUnsent: an operator has found out that the ingest server has not taken the
+// request, for Reason.
 type SettleUnsent struct{ Reason string }
 
 func (Enqueue) input()      {}
@@ -110,17 +111,17 @@ func (LimitWait) input()    {}
 func (Imported) input()     {}
 func (SettleUnsent) input() {}
 
-// Effects are what follows from an input besides the new state.
+// Effects are the consequences of an input besides the new state.
 type Effects struct {
 	// Changed: the submission is stored. Otherwise the input does not apply to its
 	// state, and nothing else is done in the transaction.
 	Changed bool
 
-	// The others take effect in the same transaction.
+	// The other effects happen in the same transaction.
 
-	// Resolution is what a disposition means; 0 of other inputs. One that contradicts
-	// another, and is not Settled, is stored as an incoming notification with the
-	// verdict NotificationConflict.
+	// Resolution is the meaning of a disposition; 0 of other inputs. A disposition that
+	// contradicts another, and is not Settled, is stored as an incoming notification with
+	// the verdict NotificationConflict.
 	Resolution Resolution
 	// Rejected: an event of kind rejected is logged.
 	Rejected bool
@@ -130,15 +131,14 @@ type Effects struct {
 	// Notify: the submitter gets an outgoing notification with the disposition.
 	Notify bool
 
-	// Import: the record waits to be imported into another set, after the transaction.
-	// A repeated disposition says so again: whoever took the first may have failed
-	// after its transaction.
+	// Import: the record waits to be imported into another set, after the transaction. A
+	// repeated disposition sets it again: the import after the first one may have failed.
 	Import bool
 }
 
-// Apply returns a submission as it is after an input at a time, and what follows. A
-// new submission has no state yet. An input that its state does not allow changes
-// nothing: the submission was answered, replaced or given up in the meantime.
+// Apply returns a submission as it is after an input at a time, and the effects. A new
+// submission has no state yet. An input that its state does not allow changes nothing:
+// the submission was answered, replaced or given up in the meantime.
 func Apply(s Submission, in Input, now time.Time) (Submission, Effects) {
 	changed := Effects{Changed: true}
 	target := s.Seq != 0
@@ -203,18 +203,18 @@ func end(s *Submission, to State, reason string) {
 }
 
 // applyDisposition follows docs/decisions/sip-order.md: a submission has one ultimate
-// disposition, the first, and its submitter is told no other.
+// disposition, the first, and its submitter gets no other.
 func applyDisposition(s Submission, d Disposition, now time.Time) (Submission, Effects) {
 	if s.State == 0 {
 		return s, Effects{}
 	}
 	e := Effects{Resolution: s.Resolve(d.State, d.Assigned), Import: s.ImportPending}
 	if d.State == StateProvisional && s.Seq == 0 && s.State != StateForwarding {
-		e.Resolution = Repeats // only a reply says so, and the gateway has recorded another end of the request
+		e.Resolution = Repeats // only a reply is provisional, and the gateway has recorded another end of the request
 	}
 	switch {
 	case e.Resolution == Repeats:
-		e.Changed = d.Settled // conflicts end all the same
+		e.Changed = d.Settled // a settlement ends conflicts all the same
 		return s, e
 	case e.Resolution == Contradicts && !d.Settled:
 		e.Changed = true
@@ -244,8 +244,8 @@ func applyDisposition(s Submission, d Disposition, now time.Time) (Submission, E
 	return s, e
 }
 
-// applyFailure never lets a gateway send again what may have been taken; a target
-// does, since its records have identifiers by which the server knows a repeat.
+// applyFailure never lets a gateway send again what may have been taken. A target does
+// send it again, since the server recognizes a repeat by the identifier of its record.
 func applyFailure(s Submission, f Failure, now time.Time) (Submission, Effects) {
 	changed := Effects{Changed: true}
 	refused := f.Class == NotTried || f.Class == NotTaken || f.Class == RecordRefused
@@ -274,7 +274,7 @@ func applyFailure(s Submission, f Failure, now time.Time) (Submission, Effects) 
 		end(&s, StateUnresolved, f.Reason)
 		return s, changed
 	}
-	if s.Deadline == 0 && !refused { // only what may have been taken is awaited
+	if s.Deadline == 0 && !refused { // only for a request that may have been taken
 		s.Deadline = event.MicrosOf(now.Add(f.Deadline))
 	}
 	s.Due = event.MicrosOf(now.Add(max(BackOff(f.Retry, MaxRetry, s.Tries), f.RetryAfter)))
@@ -284,8 +284,8 @@ func applyFailure(s Submission, f Failure, now time.Time) (Submission, Effects) 
 	return s, changed
 }
 
-// expire ends what may have been taken, or was accepted provisionally, at its
-// deadline.
+// expire ends a submission that may have been taken, or was accepted provisionally, at
+// its deadline.
 func expire(s Submission, now event.Micros) (Submission, Effects) {
 	switch s.State {
 	case StateWaiting, StateInDoubt, StateProvisional:

@@ -39,19 +39,19 @@ type Update struct {
 	Outgoing *OutgoingNotification
 	// Incoming is the disposition that was received; nil is none.
 	Incoming *IncomingNotification
-	// Settled: an operator has said what the ingest server decided. The submission
-	// loses its Conflicts, and its notifications, and the one with the ID
-	// SettledNotification (0 is none), become NotificationSettled.
+	// Settled: an operator has found out what the ingest server decided. The submission
+	// loses its Conflicts. Its notifications, and the one with the ID SettledNotification
+	// (0 is none), become NotificationSettled.
 	Settled             bool
 	SettledNotification int64
 }
 
-// Written is what became of a batch.
+// Written is the result of writing a batch.
 type Written struct {
-	// Appended is what the log says; its Outcomes are those of Batch.Items.
+	// Appended is the result of the log; its Outcomes are those of Batch.Items.
 	event.Appended
-	// Stale lists the places of the updates that did not happen, because their
-	// submission has another version by now. What belongs to them did not happen either.
+	// Stale lists the indexes of the updates that were not written, because their
+	// submission has another version by now. What belongs to them was not written either.
 	Stale []int
 	// IDs are those of the submissions of all updates, in their order.
 	IDs []int64
@@ -66,7 +66,7 @@ type Query struct {
 	// one Subject.
 	Request *[32]byte
 	Subject string
-	// ImportPending selects those that are.
+	// ImportPending selects those that wait to be imported.
 	ImportPending bool
 	// After and Limit page in the order of their ID; Limit 0 is 1000. Newest
 	// reverses that order: submissions with an ID below After, or all when it is 0.
@@ -81,8 +81,8 @@ type Counts struct {
 	Submissions map[State]int64
 	Outgoing    map[DeliveryState]int64
 	Incoming    map[NotificationVerdict]int64
-	// Direct counts what an ingest server has decided at once: accepted records, if
-	// they were new or changed, and rejections.
+	// Direct counts the decisions that an ingest server made at once: accepted records,
+	// if they were new or changed, and rejections.
 	Direct map[State]int64
 	// Contradicted counts the submissions that got another ultimate disposition than
 	// the one in force.

@@ -52,9 +52,9 @@ func TooLong(path, text string) error {
 	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("it has %d bytes: at most %d are allowed", len(text), MaxText)}
 }
 
-// Identifies reports whether a source element names a record. An empty
-// source-identifier names none: else whoever always sends one would overwrite
-// each record with the next.
+// Identifies reports whether a source element names a record. An empty source-identifier
+// names none: else each record of a submitter who always sends an empty one would
+// overwrite the last.
 func Identifies(s *sip.Source) bool {
 	return s != nil && s.Identifier != nil && strings.TrimSpace(*s.Identifier) != ""
 }
@@ -62,11 +62,10 @@ func Identifies(s *sip.Source) bool {
 // Versioned reports whether a received submission may have other versions: its
 // source element names the record.
 //
-// Of two versions of one record the later submission wins: at the ingest server,
-// in our own set and in the one that accepted records go into, whatever is delayed,
-// repeated or resumed. Versions are submissions of the same record of a target, or
-// received ones with the same source element that names a record. The later one
-// has the higher ID.
+// Of two versions of one record the later submission wins: at the ingest server, in our
+// own set and in the set that imports accepted records, whichever is delayed, repeated or
+// resumed. Versions are submissions of the same record of a target, or received ones with
+// the same source element that names a record. The later one has the higher ID.
 func Versioned(s *Submission) bool {
 	return s.SourceXML != nil && strings.TrimSpace(s.SourceIdentifier) != ""
 }
@@ -101,8 +100,8 @@ func Document(d *sip.Disposition) []byte {
 	return sip.AppendDocument(nil, &sip.Message{Kind: sip.KindDisposition, Disposition: d})
 }
 
-// Incoming returns what the log keeps of an ultimate disposition that came to a set
-// in a notification with a token.
+// Incoming returns the notification that the log keeps of an ultimate disposition that
+// came to a set with a token.
 func Incoming(set, token string, d *sip.Disposition) *IncomingNotification {
 	h := sha256.New()
 	h.Write(binary.AppendUvarint(nil, uint64(len(token))))
@@ -118,8 +117,9 @@ func Incoming(set, token string, d *sip.Disposition) *IncomingNotification {
 	return n
 }
 
-// Contradiction is what the log keeps of a disposition that contradicts the one
-// in force, whether it came in the notification n or, with nil, as a reply.
+// Contradiction returns the notification that the log keeps of a disposition that
+// contradicts the one in force, whether it came in the notification n or, with nil, as a
+// reply.
 func Contradiction(s *Submission, d *sip.Disposition, n *IncomingNotification) *IncomingNotification {
 	if n == nil {
 		n = Incoming(s.Set, s.Token, d)

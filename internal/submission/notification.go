@@ -11,7 +11,7 @@ type OutgoingNotification struct {
 	Set    string
 	// Submission it belongs to. The store fills it in when it comes with an Update.
 	Submission int64
-	// Recipient is the URL that the submitter named.
+	// Recipient is the URL at which the submitter wants the notification.
 	Recipient string
 	// Disposition is the document, without an envelope.
 	Disposition []byte
@@ -34,7 +34,7 @@ const (
 	DeliveryDone
 	// DeliveryRefused: the recipient refuses it for good.
 	DeliveryRefused
-	// DeliveryExpired: it could not be delivered for five days.
+	// DeliveryExpired: it was given up after too long (delivery.Notifier.GiveUp).
 	DeliveryExpired
 )
 
@@ -55,13 +55,13 @@ type IncomingNotification struct {
 	// Source that received it, and its Set; the store fills in both.
 	Source event.SourceID
 	Set    string
-	// Digest identifies it: SHA-256 over the token and what it says.
+	// Digest identifies it: SHA-256 over the token and the disposition.
 	Digest [32]byte
 	// Submission that it belongs to; 0 when that is not known.
 	Submission int64
 	Verdict    NotificationVerdict
-	// What it says: the source's identifier for the record, the outcome
-	// (StateAccepted or StateRejected), the assigned identifier, the reason.
+	// The disposition: the source's identifier for the record, the outcome (StateAccepted
+	// or StateRejected), the assigned identifier, the reason.
 	SourceIdentifier string
 	Outcome          State
 	Assigned         string
@@ -71,8 +71,8 @@ type IncomingNotification struct {
 	// First and Last are when it came first and last, Times how often.
 	First, Last event.Micros
 	Times       int
-	// Anonymous: the sender showed no secret. While the notification belongs to
-	// nothing it is no event, and may be removed in favour of newer anonymous ones.
+	// Anonymous: the sender showed no secret. While the notification belongs to no
+	// submission it is no event, and may be removed in favour of newer anonymous ones.
 	Anonymous bool
 	// Item is the observation that it gives rise to; nil is none. When the notification
 	// has come before, and the Source has withdrawn the record, the observation is
@@ -97,8 +97,8 @@ const (
 	NotificationUncorrelated
 	// NotificationConflict: it contradicts the ultimate disposition in force.
 	NotificationConflict
-	// NotificationSettled: an operator has settled the submission that it is about,
-	// and what it says does not count any more.
+	// NotificationSettled: an operator has settled the submission that it is about, and
+	// its disposition does not count any more.
 	NotificationSettled
 )
 
@@ -125,7 +125,7 @@ type Rejection struct {
 }
 
 // StoredReply is the disposition with which an ingest server has answered a whole
-// request. A repeat of the request gets the same.
+// request. A repeat of the request within a day gets the same.
 type StoredReply struct {
 	Request     [32]byte // SHA-256
 	Disposition []byte   // the document

@@ -1,8 +1,8 @@
-// Package submission has SIP's submissions and notifications, the states of a
-// submission, and the rules by which they follow each other. Apply is the only code
-// that changes a state. The package is pure: it knows no log, no network and no clock.
-// Its callers commit what Apply returns, all in one transaction, and apply the input
-// again when another change was faster. Package store keeps all of it.
+// Package submission has SIP's submissions and notifications, the states of a submission,
+// and the rules for their transitions. Apply is the only code that changes a state. The
+// package is pure: it uses no log, no network and no clock. Its callers commit the
+// results of Apply, all in one transaction, and apply the input again when another change
+// was faster. Package store keeps all of it.
 package submission
 
 import "github.com/pmh-bridge/bridge/event"
@@ -72,24 +72,24 @@ func ParseState(word string) State {
 // Final reports whether the submission has its ultimate disposition.
 func (s State) Final() bool { return s == StateAccepted || s == StateRejected }
 
-// Open reports whether an ultimate disposition would be the first.
+// Open reports whether a disposition that arrives now would be the first ultimate one.
 func (s State) Open() bool { return s != 0 && !s.Final() && s < StateUnsent }
 
-// Resolution is what an arriving disposition means to its submission.
+// Resolution is the meaning of an arriving disposition for its submission.
 type Resolution uint8
 
 // The resolutions.
 const (
 	// Resolves: it is the ultimate disposition, or the next step towards it.
 	Resolves Resolution = iota + 1
-	// Repeats: it says what is known, or less.
+	// Repeats: it adds nothing to what is known.
 	Repeats
 	// Contradicts: another ultimate disposition is in force and stays so.
 	Contradicts
 )
 
-// Resolve returns what a disposition (StateAccepted, StateRejected or
-// StateProvisional) with an assigned identifier means to the submission.
+// Resolve returns the meaning of a disposition (StateAccepted, StateRejected or
+// StateProvisional) with an assigned identifier for the submission.
 func (s *Submission) Resolve(to State, assigned string) Resolution {
 	switch {
 	case s.State.Final() && to == StateProvisional:
@@ -116,8 +116,8 @@ type Submission struct {
 	// Set of that Source; the store fills it in.
 	Set   string
 	State State
-	// Token is the unguessable part of the notification recipient that we named
-	// upstream; "" when none was named.
+	// Token is the unguessable part of the notification recipient that we sent to the
+	// ingest server; "" when we sent none.
 	Token string
 	// Seq is the event whose record a target submits; 0 of a received submission.
 	Seq event.Seq
@@ -136,12 +136,11 @@ type Submission struct {
 	Length  int64
 	// Type is the record's media type, Title its title, if known.
 	Type, Title string
-	// Recipient is the notification-recipient of a received request; "" when it named
-	// none.
+	// Recipient is the notification-recipient of a received request; "" when it has none.
 	Recipient string
 	// Assigned is the identifier that the ingest server has assigned.
 	Assigned string
-	// Reason of a rejection, of the last failure, or of what is unsent.
+	// Reason of a rejection or of the last failure, or why it is unsent.
 	Reason string
 	// Created is when it was committed first, Changed when last; the store fills in
 	// both.
@@ -161,12 +160,12 @@ type Submission struct {
 	Conflicts int
 }
 
-// UnderReview reports whether the submission was received and never sent on: a
-// reviewer decides, and no notification.
+// UnderReview reports whether the submission was received and never sent on: a reviewer
+// decides on it, and no notification does.
 func (s *Submission) UnderReview() bool { return s.Token == "" && s.Seq == 0 && s.Tries == 0 }
 
-// Subject returns what a submission is a version of: the record that a target
-// submits, or the source element of a request that was received; "" is none.
+// Subject returns the record of which a submission is a version: the identifier that a
+// target submits, or the source element of a request that was received; "" is none.
 func (s *Submission) Subject() string {
 	if s.Seq != 0 {
 		return s.Record

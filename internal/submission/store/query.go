@@ -20,12 +20,12 @@ type querier interface {
 	Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error
 }
 
-// Queries are what a Store and a Tx can be asked for: a Store for what is committed, a Tx
-// for what its transaction has written, too.
+// Queries are the queries of a Store and a Tx: a Store reads what is committed, a Tx also
+// what its transaction has written.
 type Queries struct{ q querier }
 
-// read returns the rows of a table for which a condition holds. set says where the name
-// of its set goes.
+// read returns the rows of a table for which a condition holds. set returns the field of
+// a row for the name of its set.
 func read[T any](ctx context.Context, q querier, t *table[T], set func(*T) *string, where string, args ...any) (out []T, err error) {
 	err = q.Each(ctx, t.selection()+where, args, func(rows *sql.Rows) error {
 		var name string
@@ -52,20 +52,21 @@ func (r Queries) submissions(ctx context.Context, where string, args ...any) ([]
 	return read(ctx, r.q, &submissions, func(s *submission.Submission) *string { return &s.Set }, where, args...)
 }
 
-// Submission returns one by its ID; fs.ErrNotExist when there is none.
+// Submission returns a submission by its ID; the error is fs.ErrNotExist when there is
+// none.
 func (r Queries) Submission(ctx context.Context, id int64) (*submission.Submission, error) {
 	found, err := r.submissions(ctx, "t.id = $1", id)
 	return one(found, err, "submission")
 }
 
-// SubmissionByToken returns the one whose notification recipient has the token;
-// fs.ErrNotExist when there is none.
+// SubmissionByToken returns the submission whose notification recipient has the token;
+// the error is fs.ErrNotExist when there is none.
 func (r Queries) SubmissionByToken(ctx context.Context, token string) (*submission.Submission, error) {
 	found, err := r.submissions(ctx, "t.token <> '' AND t.token = $1", token)
 	return one(found, err, "submission")
 }
 
-// Submissions returns those that a query selects.
+// Submissions returns the submissions that a query selects.
 func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submission.Submission, error) {
 	var where []string
 	var args []any
@@ -81,8 +82,9 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 	}
 	states := q.States
 	if len(states) == 0 && q.Request == nil && q.Subject == "" && !q.ImportPending {
-		// The index has the rows of one Source and state in the order of their ID:
-		// with all states named SQLite stops at the limit, and else it sorts them all.
+		// The index has the rows of one Source and state in the order of their ID. If the
+		// condition names all states, SQLite stops at the limit; without states it would
+		// sort all rows.
 		states = submission.States()
 	}
 	if len(states) > 0 {
@@ -95,8 +97,8 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 	if q.Request != nil {
 		and("t.request IS NOT NULL AND t.request = ?", q.Request[:])
 	}
-	// The indexes hold only those that may be asked for: SQLite uses them when the
-	// condition is theirs, word for word.
+	// The indexes are partial: SQLite uses them only if the condition repeats theirs word
+	// for word.
 	if q.Subject != "" {
 		and("t.subject <> 0 AND t.subject = ?", subjectKey(q.Subject))
 	}
@@ -120,14 +122,14 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 		where = []string{"1"}
 	}
 	found, err := r.submissions(ctx, strings.Join(where, " AND ")+order+" LIMIT ?", append(args, q.Limit)...)
-	return slices.DeleteFunc(found, func(s submission.Submission) bool { // hashes of the others are the same
+	return slices.DeleteFunc(found, func(s submission.Submission) bool { // other subjects may have the same hash
 		return q.Subject != "" && s.Subject() != q.Subject
 	}), err
 }
 
-// SubmissionsDue returns those of a Source in one state with 0 < their Due <= at,
-// the longest due first, a page at a time: those that come after the Due and ID of
-// another one, which need not be as it was any more; nil is from the start.
+// SubmissionsDue returns the submissions of a Source in one state with 0 < their Due <=
+// at, the longest due first, at most limit: those that come after the Due and ID of
+// another one, which may have changed since; nil is from the start.
 func (r Queries) SubmissionsDue(ctx context.Context, source event.SourceID, state submission.State, at event.Micros, after *submission.Submission, limit int) ([]submission.Submission, error) {
 	var passed submission.Submission
 	if after != nil {
@@ -141,17 +143,18 @@ func (r Queries) SubmissionsDue(ctx context.Context, source event.SourceID, stat
 var errEnough = errors.New("enough")
 
 // HasNewerVersion reports whether a later version of a submission is in one of some
-// states: one of the same Source and Subject with a higher ID. With assigned only those
-// count to which that identifier was assigned.
+// states: one of the same Source and Subject with a higher ID. With assigned it counts
+// only versions to which that identifier was assigned.
 func (r Queries) HasNewerVersion(ctx context.Context, s *submission.Submission, states []submission.State, assigned string) (bool, error) {
-	// Whatever else the rows have in common, the subject has an index of its own.
+	// The query uses the index of subjects, which is selective whatever else the rows
+	// have in common.
 	args := []any{subjectKey(s.Subject()), s.ID, int64(s.Source)}
 	for _, state := range states {
 		args = append(args, int64(state))
 	}
 	err := r.q.Each(ctx, submissions.selection()+"t.subject <> 0 AND t.subject = ? AND t.id > ? AND +t.source = ? AND t.state IN ("+sqlite.Params(len(states))+")", args, func(rows *sql.Rows) error {
 		v, err := submissions.scan(rows, new(string))
-		if err == nil && v.Subject() == s.Subject() && // hashes of others are the same
+		if err == nil && v.Subject() == s.Subject() && // other subjects may have the same hash
 			(assigned == "" || v.Assigned == assigned) {
 			return errEnough
 		}
@@ -173,8 +176,8 @@ func (r Queries) HasNewerAccepted(ctx context.Context, s *submission.Submission)
 	return r.HasNewerVersion(ctx, s, []submission.State{submission.StateAccepted}, s.Assigned)
 }
 
-// StoredReply returns the disposition that a Source gave to the same whole request no
-// longer than a day ago, nil when it gave none.
+// StoredReply returns the disposition that a Source gave to the same whole request in the
+// last 24 hours, nil when it gave none.
 func (tx *Tx) StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error) {
 	found, err := replies.find(ctx, tx, "t.source = $1 AND t.request = $2 AND t.at >= $3", int64(source), request[:], int64(tx.Now-replyKept))
 	if err != nil || len(found) == 0 {
@@ -187,9 +190,9 @@ func (r Queries) outgoing(ctx context.Context, where string, args ...any) ([]sub
 	return read(ctx, r.q, &outgoing, func(n *submission.OutgoingNotification) *string { return &n.Set }, where, args...)
 }
 
-// OutgoingDue returns those with 0 < their Due <= due, the longest due first, a page at
-// a time: those that come after the Due and ID of another one, which need not be as
-// it was any more; nil is from the start.
+// OutgoingDue returns the notifications with 0 < their Due <= due, the longest due first,
+// at most limit: those that come after the Due and ID of another one, which may have
+// changed since; nil is from the start.
 func (r Queries) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error) {
 	var passed submission.OutgoingNotification
 	if after != nil {
@@ -204,16 +207,16 @@ func (r Queries) OutgoingNotification(ctx context.Context, id int64) (*submissio
 	return one(found, err, "notification")
 }
 
-// Outgoing returns the newest notifications of a set in a state; 0 is any. With after
-// they are those with an ID below it.
+// Outgoing returns the newest notifications of a set in a state; 0 is any. If after is
+// not 0 it returns only those with a lower ID.
 func (r Queries) Outgoing(ctx context.Context, set string, state submission.DeliveryState, after int64, limit int) ([]submission.OutgoingNotification, error) {
 	which, args := oneOrAll(set, after, int64(state), int64(submission.DeliveryExpired))
 	return r.outgoing(ctx, "s.name = ? AND t.id < ? AND t.state IN ("+which+") ORDER BY t.id DESC LIMIT ?", append(args, limit)...)
 }
 
-// oneOrAll names one state or verdict, or with 0 all from 1 to last, for a query
-// that takes the newest of a set: the index has those of one in the order of
-// their ID, of which those below after are asked for.
+// oneOrAll returns the parameters and arguments for one state or verdict, or with 0 for
+// all from 1 to last, in a query for the newest rows of a set with an ID below after. The
+// index has the rows of one state in the order of their ID.
 func oneOrAll(set string, after, one, last int64) (which string, args []any) {
 	args = []any{set, below(after)}
 	for n := int64(1); n <= last; n++ {
@@ -224,7 +227,7 @@ func oneOrAll(set string, after, one, last int64) (which string, args []any) {
 	return sqlite.Params(len(args) - 2), args
 }
 
-// below is the ID below which a page begins.
+// below returns the ID below which a page begins.
 func below(after int64) int64 {
 	if after <= 0 {
 		return math.MaxInt64
@@ -251,22 +254,22 @@ func (r Queries) IncomingNotification(ctx context.Context, id int64) (*submissio
 	return one(found, err, "notification")
 }
 
-// Incoming returns the newest notifications of a set with a verdict; 0 is any. With
-// after they are those with an ID below it.
+// Incoming returns the newest notifications of a set with a verdict; 0 is any. If after
+// is not 0 it returns only those with a lower ID.
 func (r Queries) Incoming(ctx context.Context, set string, verdict submission.NotificationVerdict, after int64, limit int) ([]submission.IncomingNotification, error) {
 	which, args := oneOrAll(set, after, int64(verdict), int64(submission.NotificationSettled))
 	return r.incomings(ctx, "s.name = ? AND t.id < ? AND t.verdict IN ("+which+") ORDER BY t.id DESC LIMIT ?", append(args, limit)...)
 }
 
-// Rejections returns the newest anonymous rejections of a set. With after they are those
-// with an ID below it.
+// Rejections returns the newest anonymous rejections of a set. If after is not 0 it
+// returns only those with a lower ID.
 func (r Queries) Rejections(ctx context.Context, set string, after int64, limit int) ([]submission.Rejection, error) {
 	return read(ctx, r.q, &rejections, func(r *submission.Rejection) *string { return &r.Set },
 		"s.name = ? AND t.id < ? ORDER BY t.id DESC LIMIT ?", set, below(after), limit)
 }
 
-// Counts returns how many submissions and notifications a Source or target has. It
-// takes the same time for a million.
+// Counts returns how many submissions and notifications a Source or target has. Its time
+// does not depend on their number.
 func (r Queries) Counts(ctx context.Context, source event.SourceID) (submission.Counts, error) {
 	c := submission.Counts{Submissions: map[submission.State]int64{}, Outgoing: map[submission.DeliveryState]int64{},
 		Incoming: map[submission.NotificationVerdict]int64{}, Direct: map[submission.State]int64{}}

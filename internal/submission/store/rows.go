@@ -18,8 +18,8 @@ import (
 // errDamaged is wrapped with the row where it was found.
 var errDamaged = errors.New("damaged: the stored values do not match their checksum")
 
-// table says how rows of a type are stored: the one list of columns that reading,
-// writing and the checksum follow. The first column is the ID, 0 of a new row.
+// table describes how rows of a type are stored: it is the one list of columns that
+// reading, writing and the checksum follow. The first column is the ID, 0 of a new row.
 type table[T any] struct {
 	name, label string // label names a row in messages
 	columns     []string
@@ -27,8 +27,8 @@ type table[T any] struct {
 	fields      func(*T) []any // pointers, to be scanned into
 }
 
-// submissions: an update writes the columns from tokenColumn or the next one on. What is
-// before does not change.
+// An update of a submission writes the columns from tokenColumn or the next one on. The
+// columns before do not change.
 var submissions = table[submission.Submission]{"submission", "submission",
 	[]string{"id", "source", "seq", "request", "subject", "created", "token", "version", "state", "due", "changed", "import_pending", "source_xml", "source_identifier",
 		"record", "content", "length", "type", "title", "recipient", "assigned", "reason", "deadline", "tries", "late", "conflicts"},
@@ -117,13 +117,14 @@ func (t *table[T]) add(ctx context.Context, tx *Tx, v *T) error {
 	return tx.Exec(ctx, t.insert()+"("+sqlite.Params(len(values)+1)+")", append(values, checksum(values))...)
 }
 
-// update replaces the columns of a row from a place on.
+// update replaces the columns of a row from one column on.
 func (t *table[T]) update(ctx context.Context, tx *Tx, v *T, from int) error {
 	row := t.row(v)
 	return tx.Exec(ctx, "UPDATE "+t.name+" SET "+strings.Join(t.columns[from:], " = ?, ")+" = ?, sum = ? WHERE id = ?", append(row[from:], row[0])...)
 }
 
-// selection is the text of a query for whole rows, as "t", and the names of their sets.
+// selection is the text of a query for whole rows, with the table as "t", and the names
+// of their sets.
 func (t *table[T]) selection() string {
 	return "SELECT " + t.list() + ", s.name FROM " + t.name + " t JOIN source src ON src.id = t.source JOIN sets s ON s.id = src.set_id WHERE "
 }

@@ -2,9 +2,9 @@
 // database of the log, so that they commit in one transaction with the events that they
 // go with.
 //
-// Write is the only mutation. It compares the version of each submission that it
-// changes, so that of two changes that began from the same state the second does not
-// happen. Work inside Do reads the rows as they are then, and needs no comparison.
+// Write is the only mutation. It compares the version of each submission that it changes,
+// so that of two changes that began from the same state the second is not written. Work
+// inside Do reads the rows as they are then, and needs no comparison.
 package store
 
 import (
@@ -23,10 +23,10 @@ import (
 type Store struct {
 	*eventlog.Log
 	Queries
-	// Hook, when set before the store is used, makes each call of the store: Do, Write
-	// and Append, which commit, with an empty query, and each query with its text. What is
-	// read of the log itself does not pass it. Whoever serves learns in it that the log
-	// has stopped, and a test lets calls fail.
+	// Hook, when set before the store is used, is called for each call of the store, and
+	// has to make that call: Do, Write and Append, which commit, with an empty query, and
+	// each query with its text. Reads of the log itself do not pass it. The daemon learns
+	// from it that the log has stopped, and a test can let calls fail.
 	Hook func(query string, call func() error) error
 }
 
@@ -49,14 +49,14 @@ func (s *Store) Each(ctx context.Context, text string, args []any, scan func(*sq
 	return s.hooked(text, func() error { return s.Log.Each(ctx, text, args, scan) })
 }
 
-// Append is that of the log.
+// Append is that of the log: see eventlog.Log.Append.
 func (s *Store) Append(ctx context.Context, b *event.Batch) (out event.Appended, err error) {
 	err = s.hooked("", func() error { out, err = s.Log.Append(ctx, b); return err })
 	return out, err
 }
 
-// Tx is a transaction of the log and of the store. It reads what the transaction has
-// written, too.
+// Tx is a transaction of the log and of the store. Its queries also read what the
+// transaction has written.
 type Tx struct {
 	*eventlog.Tx
 	Queries
@@ -90,7 +90,8 @@ type writer struct {
 	stored map[int64]storedState // of the submissions that are updated
 	counts map[count]int64       // what is to be added
 	rows   *sqlite.Bulk          // new submissions
-	// anonymous: there are rows that may have to make room.
+	// anonymous: there may be too many anonymous rows, so that old ones have to be
+	// removed.
 	anonymous bool
 }
 
@@ -109,7 +110,7 @@ type count struct {
 	state  int64
 }
 
-// What table submission_count counts.
+// The counters of table submission_count.
 const (
 	countSubmissions = iota + 1
 	countOutgoing
@@ -120,9 +121,9 @@ const (
 	countDropped
 )
 
-// Write logs the observations and rejections of a batch, and writes what it says of
-// submissions. Updates of another version than the stored one do not happen, nor does
-// what belongs to them. After an error the work of the transaction has to fail.
+// Write logs the observations and rejections of a batch, and writes its submissions,
+// notifications and replies. It leaves out updates of another version than the stored
+// one, and what belongs to them. After an error the work of the transaction has to fail.
 func (tx *Tx) Write(ctx context.Context, b *submission.Batch) (submission.Written, error) {
 	w := &writer{tx: tx, in: b, stored: map[int64]storedState{}, counts: map[count]int64{}}
 	for _, step := range []func(context.Context) error{w.compare, w.append, w.writeUpdates, w.writeOutgoing, w.writeRejections, w.writeIncoming, w.writeReplies, w.trim, w.saveCounts} {
@@ -171,7 +172,7 @@ func (w *writer) compare(ctx context.Context) error {
 	return nil
 }
 
-// each calls do for the updates that happen.
+// each calls do for the updates that are not stale.
 func (w *writer) each(do func(i int, u *submission.Update) error) error {
 	stale := w.out.Stale
 	for i := range w.in.Updates {
@@ -312,7 +313,7 @@ func (w *writer) writeUpdate(ctx context.Context, i int, u *submission.Update) e
 	} else {
 		w.count(countSubmissions, int64(was.state), -1)
 		w.countReview(was.state, &s, -1)
-		from := tokenColumn // an UPDATE that names the token writes its index too, in a place that is scattered
+		from := tokenColumn // an UPDATE that names the token also writes its index, at a random place
 		if was.token == s.Token {
 			from++
 		}
@@ -337,8 +338,8 @@ func (w *writer) writeUpdate(ctx context.Context, i int, u *submission.Update) e
 	return nil
 }
 
-// countReview counts a submission that waits for a decision here when it is in a state:
-// what was sent to nobody once never is.
+// countReview counts a submission that waits for a decision here: one in the state
+// provisional that was never sent to anybody.
 func (w *writer) countReview(state submission.State, s *submission.Submission, n int64) {
 	if state == submission.StateProvisional && s.UnderReview() {
 		w.count(countUnderReview, 0, n)
@@ -389,7 +390,7 @@ func (w *writer) writeIncoming(ctx context.Context) error {
 	return nil
 }
 
-// receive keeps a notification, the same one once.
+// receive stores a notification, the same one once.
 func (w *writer) receive(ctx context.Context, in *submission.IncomingNotification) error {
 	n := *in
 	was, err := w.tx.incoming(ctx, w.in.Source, n.Digest)
@@ -414,8 +415,8 @@ func (w *writer) receive(ctx context.Context, in *submission.IncomingNotificatio
 	return incoming.add(ctx, w.tx, &n)
 }
 
-// settle marks the notifications of a submission as settled, and another one that was
-// found to be about it.
+// settle marks the notifications of a submission as settled, and another notification
+// that was found to be about it.
 func (w *writer) settle(ctx context.Context, id, another int64) error {
 	for _, which := range []struct {
 		where string
@@ -461,11 +462,12 @@ func (w *writer) writeReplies(ctx context.Context) error {
 }
 
 // anonymousKept is how many rejections of anonymous requests are kept of a Source, and
-// how many anonymous notifications that belong to nothing: anybody may cause as many as
-// he likes.
+// how many anonymous notifications that belong to no submission: anybody may cause as
+// many as they like.
 const anonymousKept = 1000
 
-// trim removes the oldest of these when there are too many, and counts what it removes.
+// trim removes the oldest of these rows when there are too many, and counts what it
+// removes.
 func (w *writer) trim(ctx context.Context) error {
 	if !w.anonymous {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// maxFindings are reported singly; the others are counted.
+// maxFindings of one check are reported singly; the others are counted.
 const maxFindings = 100
 
 // verifier is one Verify under way.
@@ -25,17 +25,17 @@ type verifier struct {
 	report  func(eventlog.Finding)
 	found   int
 	sources map[event.SourceID]string // their sets
-	rows    map[count]int64           // that there are
+	rows    map[count]int64           // how many there are
 	page    []submission.Submission   // to be compared with the log
 }
 
-// Verify checks what is kept of submissions: the checksum of each row; that what belongs
-// together is there; that a target's submission was made of an event of its set, and
-// that what was accepted here is a record of the set; and the counts. The log itself is
-// not checked. The error is that the check could not be done, never what it found.
+// Verify checks the stored submissions: the checksum of each row; that rows that belong
+// together exist; that a target's submission was made of an event of its set, and that a
+// record that was accepted here is in the set; and the counters. It does not check the
+// log itself. The error means that the check could not be done; findings go to report.
 //
-// What the target of another set has imported is left out: the log does not tell since
-// when a target passes its records on.
+// It leaves out the records that a target's import set should have: the log does not have
+// the time from which a target passes its records on.
 func (s *Store) Verify(ctx context.Context, report func(eventlog.Finding)) error {
 	v := &verifier{s: s, ctx: ctx, report: report, sources: map[event.SourceID]string{}, rows: map[count]int64{}}
 	err := s.Snapshot(ctx, func(q sqlite.Querier) error {
@@ -59,7 +59,7 @@ func (s *Store) Verify(ctx context.Context, report func(eventlog.Finding)) error
 				v.finding("table "+check.table, "it could not be read to its end: %v", err)
 			}
 		}
-		if !whole { // of which nobody knows how many rows there are
+		if !whole { // their number is unknown
 			return nil
 		}
 		return v.counts()
@@ -95,7 +95,8 @@ func (v *verifier) each(query string, scan func(*sql.Rows) error) error {
 	return sqlite.ScanAll(rows, err, scan)
 }
 
-// sound reports a row that is damaged, or whose Source is missing. err is that of scan.
+// sound reports a row that is damaged, or whose Source is missing. It returns whether the
+// row can be used. err is that of scan.
 func (v *verifier) sound(place string, source event.SourceID, err error) (bool, error) {
 	_, known := v.sources[source]
 	switch {
@@ -111,7 +112,7 @@ func (v *verifier) sound(place string, source event.SourceID, err error) (bool, 
 	return false, nil
 }
 
-// submissions checks each row, and what it says of the log.
+// submissions checks each row, and compares it with the log.
 func (v *verifier) submissions() error {
 	if err := v.each("SELECT "+submissions.list()+", t.subject FROM submission t ORDER BY t.id", func(rows *sql.Rows) error {
 		var subject int64
@@ -142,8 +143,8 @@ func (v *verifier) submissions() error {
 	return v.compare()
 }
 
-// compare looks up what a page of submissions has to do with events. What is damaged in
-// the log is found there.
+// compare compares a page of submissions with their events. Verify of the log reports
+// damaged events.
 func (v *verifier) compare() error {
 	page := v.page
 	v.page = v.page[:0]
@@ -180,7 +181,7 @@ func (v *verifier) compare() error {
 	return v.ctx.Err()
 }
 
-// origin is of which record of which set an event is.
+// origin is the set and the record of an event.
 type origin struct {
 	set, record      string
 	missing, damaged bool
@@ -224,11 +225,11 @@ func (v *verifier) eventsOf(page []submission.Submission) (map[event.Seq]origin,
 	return out, v.ctx.Err()
 }
 
-// owner is the submission that a notification belongs to, in columns of the same row:
-// all are NULL when it is not there.
+// owner is the submission that a notification belongs to, in columns of the same row: all
+// are NULL if the submission is missing.
 type owner struct {
 	source   sql.Null[event.SourceID]
-	state    sql.NullInt64 // of a damaged row it may be any number
+	state    sql.NullInt64 // in a damaged row it may be any number
 	assigned sql.Null[string]
 }
 
@@ -243,7 +244,8 @@ func (o *owner) is() submission.State {
 const ownerColumns = ", b.source, b.state, b.assigned FROM "
 const joinOwner = " t LEFT JOIN submission b ON b.id = t.submission"
 
-// belongs checks to which submission a notification of a Source belongs.
+// belongs checks that the submission of a notification, if any, exists and is of the same
+// Source. It returns whether it is.
 func (v *verifier) belongs(place string, source event.SourceID, id int64, o *owner) bool {
 	switch {
 	case id == 0:
@@ -293,7 +295,7 @@ func (v *verifier) incoming() error {
 			return nil // a settled one may have come to another Source of the set
 		}
 		wants := map[submission.NotificationVerdict]submission.Resolution{
-			submission.NotificationMatched:  submission.Repeats, // or it was the first to say so
+			submission.NotificationMatched:  submission.Repeats, // or it was the one that resolved it
 			submission.NotificationConflict: submission.Contradicts,
 		}[n.Verdict]
 		s := submission.Submission{State: o.is(), Assigned: o.assigned.V}
@@ -323,13 +325,13 @@ func (v *verifier) replies() error {
 	})
 }
 
-// counts compares what was counted with the rows that there are.
+// counts compares the counters with the rows.
 func (v *verifier) counts() error {
 	if err := v.each("SELECT source, what, state, n FROM submission_count", func(rows *sql.Rows) error {
 		var c count
 		var n int64
 		err := rows.Scan(&c.source, &c.what, &c.state, &n)
-		if c.what != countDirect && c.what != countDropped { // of those there are no rows
+		if c.what != countDirect && c.what != countDropped { // which have no rows
 			if n != v.rows[c] {
 				v.finding(fmt.Sprintf("counts of Source %d", c.source), "%d are counted in state %d of %d, there are %d", n, c.state, c.what, v.rows[c])
 			}

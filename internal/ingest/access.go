@@ -20,18 +20,17 @@ const (
 
 // Access is who may call a service.
 type Access struct {
-	// Kind is AccessNone, which "" is too: everybody; AccessToken: whoever has
-	// Token behind the service's path; AccessBasic: User with Password;
-	// AccessAddresses: whoever calls from one of Addresses. With any other
-	// nobody is admitted.
+	// Kind is AccessNone, which "" is too: everybody may call; AccessToken: callers with
+	// Token behind the service's path; AccessBasic: User with Password; AccessAddresses:
+	// callers from one of Addresses. With any other kind nobody may call.
 	Kind           string
 	Token          string
 	User, Password string
 	Addresses      []netip.Prefix
 }
 
-// check returns nil when the caller is let in. What it says is the same whatever
-// is wrong.
+// check returns nil when the caller may call the service. The error has the same text for
+// every cause, so that a caller learns nothing from it.
 func (a *Access) check(c *sip.Caller) *sip.Denied {
 	allowed := false
 	switch a.Kind {
@@ -40,7 +39,7 @@ func (a *Access) check(c *sip.Caller) *sip.Denied {
 	case AccessToken:
 		allowed = a.Token != "" && constantTimeEqual(c.Token, a.Token)
 	case AccessBasic:
-		// Both are compared whatever comes out of the first.
+		// Compare both, whatever the result of the first.
 		user, password := constantTimeEqual(c.User, a.User), constantTimeEqual(c.Password, a.Password)
 		if c.HasLogin && a.Password != "" && user && password {
 			return nil
@@ -58,7 +57,7 @@ func (a *Access) check(c *sip.Caller) *sip.Denied {
 	return nil
 }
 
-// denyReason says for our own log what a caller lacks who was not let in.
+// denyReason returns, for our own log, why a caller was denied.
 func (a *Access) denyReason(c *sip.Caller) string {
 	switch {
 	case a.Kind == AccessBasic && !c.HasLogin:
@@ -75,12 +74,12 @@ func (a *Access) denyReason(c *sip.Caller) string {
 	return "no access"
 }
 
-// anonymous reports whether callers need no credentials, so that one cannot be
-// distinguished from another.
+// anonymous reports whether callers need no credentials, so that they cannot be
+// distinguished.
 func (d *Server) anonymous() bool { return d.Access.Kind == "" || d.Access.Kind == AccessNone }
 
-// takeQuota counts what an anonymous caller has stored, if it is one. The error is a
-// *sip.Fault: the quota of the day is used up.
+// takeQuota counts the bytes that an anonymous caller has stored; other callers have no
+// quota. The error is a *sip.Fault if the quota of the day is used up.
 func (d *Server) takeQuota(caller *sip.Caller, bytes int64) error {
 	if d.Quota == nil || !d.anonymous() {
 		return nil
@@ -101,9 +100,9 @@ func constantTimeEqual(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// Admit lets in whom Access does, and whoever names the token of a submission of
-// this set, which only the server that we gave it to can know. Such a token is
-// looked up whole, so that no comparison tells a part of it.
+// Admit allows callers whom Access allows, and callers that name the token of a
+// submission of this set: only the server that we gave it to can know it. The token is
+// looked up whole, so that the time of a comparison reveals no part of it.
 func (d *Server) Admit(ctx context.Context, caller sip.Caller) error {
 	denied := d.Access.check(&caller)
 	if denied == nil {

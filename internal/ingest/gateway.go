@@ -17,28 +17,28 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// gatewayState is what a Server remembers of requests that have a row in the log. The zero
-// value is ready.
+// gatewayState is the state of a gateway that is not in the log. The zero value is ready.
 type gatewayState struct {
 	requests   singleflight[[32]byte, *submission.Submission]
 	properties singleflight[struct{}, *sip.Properties]
 	pause      delivery.RetryAfterGate
-	// sending lets one version of a record be on its way at a time, by its source
-	// element: else the later one might arrive first.
+	// sending, by source element, lets only one version of a record be sent at a time:
+	// else the later one might arrive first.
 	sending keyedMutex
 
 	mu sync.Mutex
-	// unsaved is what came of sending requests on, as long as the log has not taken
-	// it. It may be more than the log can ever find out again: a server that
-	// answers at once sends no notification.
+	// unsaved are results of sending requests that the log has not stored yet. Some
+	// cannot be found out again: a server that answers at once sends no notification.
 	unsaved map[[32]byte]unsavedReply
-	// known are the properties of the ingest server, asked for at a time.
+	// known are the properties of the ingest server, asked the time when it was asked for
+	// them.
 	known *sip.Properties
 	asked time.Time
 }
 
-// unsavedReply is what came of the newest submission of a request, if that has a higher ID
-// than after: else it is not in the log.
+// unsavedReply is the result of sending the newest submission of a request. It applies
+// only if that submission has a higher ID than after: else the submission is not in the
+// log.
 type unsavedReply struct {
 	reply delivery.Reply
 	after int64
@@ -52,7 +52,7 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 	}
 	digest := requestDigest(r)
 	s, err := d.gateway.requests.do(ctx, digest, func() (*submission.Submission, error) {
-		// What was begun is brought to its end, although the submitter has hung up.
+		// Finish what was begun, even if the submitter hangs up.
 		going, stop := detach(ctx)
 		defer stop()
 		return d.forward(going, r, digest, func() bool { return ctx.Err() == nil })
@@ -63,10 +63,10 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 	return d.answer(s, r.Source)
 }
 
-// forward brings the submission of a request as far as it gets now. It is in the
-// log before the request goes on, and the reply is in the log before it is
-// relayed: whatever breaks off between, a repeat of the request finds where it
-// stands. submitterWaits reports whether the submitter still waits for the reply.
+// forward takes the submission of a request as far as it gets now. The submission is in
+// the log before the request is sent on, and the reply is in the log before it is
+// relayed: after a failure in between, a repeat of the request continues from there.
+// submitterWaits reports whether the submitter still waits for the reply.
 func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, submitterWaits func() bool) (*submission.Submission, error) {
 	newest, err := d.recoverNewest(ctx, digest, submitterWaits)
 	if err != nil {
@@ -76,10 +76,10 @@ func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, s
 	if err != nil || s != nil && s.State != submission.StateUnsent {
 		return s, err
 	}
-	if submission.Identifies(r.Source) { // no other version is to be on its way meanwhile
+	if submission.Identifies(r.Source) { // no other version may be sent meanwhile
 		defer d.gateway.sending.lock(string(sip.AppendSource(nil, r.Source)))()
 	}
-	if s, err = d.repeatOf(ctx, d.Store, s); err != nil { // another version may have had its turn before
+	if s, err = d.repeatOf(ctx, d.Store, s); err != nil { // another version may have been sent before
 		return nil, err
 	}
 	if s, err = d.begin(ctx, s, r, digest, newest); err != nil || s.State != submission.StateForwarding {
@@ -98,9 +98,9 @@ func (d *Server) newest(ctx context.Context, q queries, digest [32]byte) (*submi
 }
 
 // repeatOf returns s, the newest submission with the digest of a request, if the request
-// is a repeat of it; else nil. It is one while the answer of s is awaited, and for a day
-// from then on, unless the record is withdrawn; but no longer than until a later version
-// of the record comes, which the repeat would take back.
+// is a repeat of it; else nil. It is a repeat while the answer of s is awaited, and for a
+// day from then on, unless the record is withdrawn. It is none once a later version of
+// the record has come, which the repeat would undo.
 func (d *Server) repeatOf(ctx context.Context, q queries, s *submission.Submission) (*submission.Submission, error) {
 	if s == nil {
 		return nil, nil
@@ -118,7 +118,7 @@ func (d *Server) repeatOf(ctx context.Context, q queries, s *submission.Submissi
 	if s.Changed < event.MicrosOf(d.now().Add(-repeatWindow)) {
 		return nil, nil
 	}
-	if submission.Versioned(s) { // else nothing tells a new submission from a repeat on the way
+	if submission.Versioned(s) { // else a new submission looks like a repeat
 		if gone, err := withdrawn(ctx, q, s); err != nil || gone {
 			return nil, err
 		}
@@ -126,12 +126,12 @@ func (d *Server) repeatOf(ctx context.Context, q queries, s *submission.Submissi
 	return s, nil
 }
 
-// repeatWindow is how long the same whole request is the same submission.
+// repeatWindow is how long an equal request counts as the same submission.
 const repeatWindow = 24 * time.Hour
 
-// begin commits that a request is about to be sent on for the first time, or
-// again after it is certain that it was not. s is what it is a repeat of, newest
-// the newest submission with its digest; both may be nil.
+// begin commits that a request is about to be sent on for the first time, or again when
+// it was certainly not sent before. s is the submission that it repeats, newest the
+// newest submission with its digest; both may be nil.
 func (d *Server) begin(ctx context.Context, s *submission.Submission, r *sip.Request, digest [32]byte, newest *submission.Submission) (*submission.Submission, error) {
 	var err error
 	if s == nil {
@@ -140,7 +140,7 @@ func (d *Server) begin(ctx context.Context, s *submission.Submission, r *sip.Req
 	if err != nil {
 		return nil, err
 	}
-	// Should the commit take effect and fail all the same, the row can be put right.
+	// If the commit takes effect and fails all the same, this puts the row right.
 	unsaved := unsavedReply{reply: delivery.Reply{Err: delivery.ErrNotSent}}
 	if newest != nil {
 		unsaved.after = newest.ID
@@ -189,7 +189,7 @@ func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]b
 	return s, nil
 }
 
-// send sends a request on and commits what comes of it.
+// send sends a request on and commits the result.
 func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip.Source, record []byte, submitterWaits func() bool) (*submission.Submission, error) {
 	r := &sip.Request{Source: source, Record: sip.Record{XML: record}}
 	switch {
@@ -217,8 +217,8 @@ func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip
 	return s, nil
 }
 
-// notTaken is the fault that answers a request that was not taken: what the
-// ingest server says, as far as it is about the request and not about the gateway.
+// notTaken is the fault that answers a request that was not taken: the fault of the
+// ingest server if it is about the request, and not about the gateway.
 func notTaken(r delivery.Reply) error {
 	var fault *sip.Fault
 	var status *sip.StatusError
@@ -236,7 +236,7 @@ func notTaken(r delivery.Reply) error {
 	return &sip.Fault{Code: sip.Client, Text: text + ": " + submission.Clip(status.Error())}
 }
 
-// answer is what a submission's request is answered now.
+// answer returns the answer to a submission's request by its present state.
 func (d *Server) answer(s *submission.Submission, source *sip.Source) (*sip.Disposition, error) {
 	switch s.State {
 	case submission.StateAccepted:
@@ -278,13 +278,13 @@ func (g *gatewayState) unsavedReply(request [32]byte) (unsavedReply, bool) {
 	return d, ok
 }
 
-// errLeft: the log has a request as being sent on, and no goroutine sends it.
+// errLeft: in the log a request is being sent on, but no goroutine sends it.
 var errLeft = errors.New("the gateway was stopped while the request was under way")
 
-// propertiesKept is how long a gateway answers with the properties that it has.
+// propertiesKept is how long a gateway answers with the properties that it has stored.
 const propertiesKept = time.Minute
 
-// gatewayProperties returns those of the ingest server behind the gateway.
+// gatewayProperties returns the properties of the ingest server behind the gateway.
 func (d *Server) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
 	g := &d.gateway
 	g.mu.Lock()
@@ -316,7 +316,7 @@ func (d *Server) gatewayProperties(ctx context.Context) (*sip.Properties, error)
 	return p, err
 }
 
-// singleflight lets what is asked for several times at once be done once. The zero
+// singleflight does work once for all callers that ask for it at the same time. The zero
 // value is ready.
 type singleflight[K comparable, V any] struct {
 	mu    sync.Mutex
@@ -330,8 +330,8 @@ type call[V any] struct {
 	err   error
 }
 
-// do returns what work returns, or what the one under way with the same key
-// does; when ctx ends sooner, whoever waits for another's work goes.
+// do returns the result of work, or of the work under way with the same key. If ctx ends
+// sooner, a caller that waits for another's work returns with its error.
 func (f *singleflight[K, V]) do(ctx context.Context, key K, work func() (V, error)) (V, error) {
 	f.mu.Lock()
 	if other := f.calls[key]; other != nil {
@@ -366,8 +366,8 @@ func (f *singleflight[K, V]) inFlight(key K) bool {
 	return f.calls[key] != nil
 }
 
-// upstreamMessage is what an ingest server says of its own state, to be added to a text; ""
-// when it says nothing, or speaks of how we call it.
+// upstreamMessage returns the message of an ingest server about its own state, to be
+// added to a text; "" when there is none, or when it is about our call.
 func upstreamMessage(err error) string {
 	var fault *sip.Fault
 	var status *sip.StatusError
@@ -383,13 +383,13 @@ func upstreamMessage(err error) string {
 	return ""
 }
 
-// keyedMutex lets one at a time have a key. The zero value is ready.
+// keyedMutex is a mutex for each key. The zero value is ready.
 type keyedMutex struct {
 	mu     sync.Mutex
-	locked map[string]chan struct{} // closed when the key is given back
+	locked map[string]chan struct{} // closed when the key is unlocked
 }
 
-// lock waits for its turn, and returns what ends it.
+// lock locks a key, and returns the function that unlocks it.
 func (t *keyedMutex) lock(key string) (end func()) {
 	own := make(chan struct{})
 	for {
@@ -413,9 +413,9 @@ func (t *keyedMutex) lock(key string) (end func()) {
 	}
 }
 
-// detach returns a context for what goes on although the caller has hung up, until
-// stop. When the server ends, it ends too, and then calls can still be answered:
-// the cause is http.ErrServerClosed.
+// detach returns a context for work that goes on when the caller has hung up, until stop
+// is called. It also ends, with the cause http.ErrServerClosed, when the server shuts
+// down: then calls can still be answered.
 func detach(ctx context.Context) (lasts context.Context, stop func()) {
 	lasts, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	unwatch := context.AfterFunc(ctx, func() {

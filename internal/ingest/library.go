@@ -30,8 +30,8 @@ func (d *Server) ingestLibrary(ctx context.Context, r *sip.Request) (*sip.Dispos
 	return d.conclude(ctx, r, reason)
 }
 
-// rejectReason returns why a record is not accepted: its format is none of ours, or
-// the validator says so. The error is that the validator does not know.
+// rejectReason returns why a record is not accepted: its format is not accepted, or the
+// validator finds it invalid. The error means that the validator could not find out.
 func (d *Server) rejectReason(ctx context.Context, r *sip.Record) (string, error) {
 	schema, ok := d.Formats[r.Root]
 	if !ok {
@@ -56,14 +56,14 @@ func (d *Server) rejectReason(ctx context.Context, r *sip.Record) (string, error
 type conclusion struct {
 	request *sip.Request
 	reason  string // of its rejection; "" when it is accepted
-	// whole: a repeat is known by the whole request, for a day, since no identifier
-	// tells or it was rejected; digest is that of the request. Any other repeat finds
-	// its record by its identifier.
+	// whole: a repeat is recognized by digest, the SHA-256 of the whole request, for a
+	// day, since the source names no record or the request was rejected. Any other repeat
+	// finds its record by its identifier.
 	whole       bool
 	digest      [32]byte
-	observation event.Observation // of its record, as it would be accepted
+	observation event.Observation // of its record, as if it were accepted
 
-	done        chan struct{} // closed when the rest is known
+	done        chan struct{} // closed when disposition and err are known
 	disposition *sip.Disposition
 	err         error
 }
@@ -71,9 +71,9 @@ type conclusion struct {
 // groupLimit is how many requests are concluded together at most.
 const groupLimit = 256
 
-// conclude accepts or, for a reason, rejects a request at once. What comes while others
-// are being committed is committed together, in one batch: a batch of its own for each
-// would take half as much processor time again, although they share the commit anyway.
+// conclude accepts or, for a reason, rejects a request at once. Requests that arrive
+// during a commit are committed together next, in one batch: a batch for each would take
+// half as much processor time again, although they would share the commit.
 func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*sip.Disposition, error) {
 	own := &conclusion{request: r, reason: reason, whole: reason != "" || !submission.Identifies(r.Source), done: make(chan struct{}),
 		observation: translate.FromRecord(d.assign(r.Source), r.Source, &r.Record, d.now())}
@@ -89,22 +89,22 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 	d.mu.Unlock()
 	for {
 		select {
-		case <-own.done: // also when it is another one's turn
+		case <-own.done: // also when another goroutine has the turn
 			return own.disposition, own.err
 		default:
 		}
 		select {
 		case <-own.done:
 		case d.concludeTurn <- struct{}{}:
-			// Who was just answered comes back with the next request when let run: else
-			// there would be two groups by turns, each of half of the clients.
+			// Callers that were just answered send their next requests when they can run:
+			// else there would be two groups in turn, each of half of the clients.
 			runtime.Gosched()
 			d.mu.Lock()
 			n := min(len(d.waiting), groupLimit)
 			group := d.waiting[:n:n]
 			d.waiting = d.waiting[n:]
 			d.mu.Unlock()
-			// What others have brought is committed whether or not ctx ends meanwhile.
+			// The requests of others are committed whether or not ctx ends meanwhile.
 			if n > 0 {
 				d.concludeAll(context.WithoutCancel(ctx), group)
 				clear(group) // the array is that of d.waiting
@@ -114,9 +114,9 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 	}
 }
 
-// concludeAll commits the contents of a group and what names them, both in one go: the
-// contents are written while the log decides and writes its rows, and it waits for them
-// before its COMMIT.
+// concludeAll commits the contents of a group and the rows that name them at the same
+// time: the contents are written while the log decides and writes its rows, and the log
+// waits for them before its COMMIT.
 func (d *Server) concludeAll(ctx context.Context, group []*conclusion) {
 	kept := make(chan error, 1)
 	go func() { kept <- defect.Guard(func() error { return d.keepRecords(ctx, group) }) }()
@@ -144,9 +144,9 @@ func (d *Server) keepRecords(ctx context.Context, group []*conclusion) error {
 	return nil
 }
 
-// logConclusions commits what names the contents of a group, when kept says that these are
-// durable. Where the log fails, each request is tried alone: one that meets a damaged row
-// must not fail the others, again with each repeat.
+// logConclusions commits the rows that name the contents of a group, once kept returns
+// nil: then the contents are durable. If the log fails, each request is tried alone: one
+// that needs a damaged row must not fail the others, again with each repeat.
 func (d *Server) logConclusions(ctx context.Context, group []*conclusion, kept func() error) error {
 	err := d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
 		if err := d.writeConclusions(ctx, tx, group); err != nil {
@@ -170,7 +170,7 @@ func (d *Server) logConclusions(ctx context.Context, group []*conclusion, kept f
 	return nil
 }
 
-// writeConclusions decides about each request of a group, in their order.
+// writeConclusions decides on each request of a group, in their order.
 func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*conclusion) error {
 	batch, first := d.batch(), map[[32]byte]*sip.Disposition{}
 	for _, c := range group {
@@ -193,8 +193,8 @@ func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*co
 			batch.Rejections = append(batch.Rejections, submission.Rejection{Anonymous: d.anonymous(),
 				Rejection: event.Rejection{SourceIdentifier: o.SourceIdentifier, Reason: c.reason, Title: o.Title}})
 		} else {
-			// The moment of the commit, so that of two that overtook each other the
-			// one in force is not the older.
+			// Use the moment of the commit: of two requests that overtook each other, the
+			// later commit is in force.
 			o.Order, _ = event.StampOf(d.now())
 			o.Modified = o.Order
 			batch.Items = append(batch.Items, event.Item{Observation: o})
@@ -208,8 +208,8 @@ func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*co
 	return err
 }
 
-// previousReply returns what the same whole request was answered in the last day. A
-// rejection does not bind when there is no reason for it any more.
+// previousReply returns the answer to an equal request in the last 24 hours. It ignores a
+// rejection if there is no reason for it any more.
 func (d *Server) previousReply(ctx context.Context, tx *store.Tx, c *conclusion) (*sip.Disposition, error) {
 	stored, err := tx.StoredReply(ctx, d.Source, c.digest)
 	if err != nil || stored == nil {
@@ -228,8 +228,8 @@ func (d *Server) previousReply(ctx context.Context, tx *store.Tx, c *conclusion)
 // batch returns an empty batch of this Source.
 func (d *Server) batch() *submission.Batch { return &submission.Batch{Source: d.Source, URL: d.URL} }
 
-// assign returns the identifier of a record from that source: the same for the
-// same record, a new one where the source does not tell which it is.
+// assign returns the identifier of a record from a source: the same for the same record,
+// a new one if the source element does not name a record.
 func (d *Server) assign(s *sip.Source) string {
 	if submission.Identifies(s) {
 		return translate.AssignedIdentifier(d.Feed, s)
@@ -238,7 +238,7 @@ func (d *Server) assign(s *sip.Source) string {
 	return translate.AssignedIdentifier(d.Feed, &sip.Source{Identifier: &unique})
 }
 
-// requestDigest identifies a whole request.
+// requestDigest returns the SHA-256 that identifies a whole request.
 func requestDigest(r *sip.Request) [32]byte {
 	var b []byte
 	if r.Source != nil {

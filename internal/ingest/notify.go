@@ -14,10 +14,10 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// Notify takes a disposition in: for the submission whose token it names; else for
-// the record that it names, if there is somewhere to fetch it from; else to be
-// shown. It returns nil only when that is committed. The same notification again
-// adds nothing, but that such a record is fetched again unless it is withdrawn.
+// Notify commits a disposition: for the submission whose token it has; else for the
+// record that it names, if that can be fetched from RecordURL; else only to be shown. It
+// returns nil only when that is committed. The same notification again adds nothing,
+// except that such a record is fetched again unless it is withdrawn.
 func (d *Server) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposition) error {
 	if err := d.mayNotify(ctx, caller.Token); err != nil {
 		return err
@@ -45,9 +45,8 @@ func (d *Server) Notify(ctx context.Context, caller sip.Caller, disp *sip.Dispos
 	return err
 }
 
-// mayNotify refuses notifications where none are offered, but those with a token:
-// what was sent on before the mode was another one, or while there was a target,
-// still gets its disposition.
+// mayNotify refuses notifications where none are offered, except those with a token: a
+// request that was sent on in another mode, or for a target, still gets its disposition.
 func (d *Server) mayNotify(ctx context.Context, token string) error {
 	if d.Offers().Notify {
 		return nil
@@ -77,8 +76,8 @@ func (d *Server) submissionByToken(ctx context.Context, token string) (*submissi
 	return s, nil
 }
 
-// unmatched takes in a notification that belongs to no submission. Whoever knows
-// the token of a submission is known; this caller has shown none.
+// unmatched commits a notification that belongs to no submission. A caller that has the
+// token of a submission is identified by it; this caller has shown none.
 func (d *Server) unmatched(ctx context.Context, disp *sip.Disposition, note *submission.IncomingNotification) error {
 	note.Anonymous = d.anonymous()
 	pending := false
@@ -114,26 +113,25 @@ func (d *Server) unmatched(ctx context.Context, disp *sip.Disposition, note *sub
 type incoming struct {
 	// id is the submission's.
 	id int64
-	// check returns why the disposition is refused, or completes it; nil allows all. With
-	// done it is in force already.
+	// check returns why the disposition is refused, or completes it; nil allows all. done
+	// means that it is in force already.
 	check       func(ctx context.Context, tx *store.Tx, s *submission.Submission) (done bool, err error)
 	disposition *sip.Disposition
 	// notification that it came in, to be completed with its verdict; nil when it came
 	// otherwise.
 	notification *submission.IncomingNotification
-	// relayed: the submitter gets the disposition as the reply to the own request.
+	// relayed: the submitter gets the disposition as the reply to its own request.
 	relayed bool
-	// settled: an operator knows what the ingest server has decided, whatever is in
-	// force; settles is the ID of the notification that says so, 0 is none.
+	// settled: an operator has found out what the ingest server decided, whatever is in
+	// force; settles is the ID of the notification with that decision, 0 is none.
 	settled bool
 	settles int64
 }
 
-// resolve commits what follows from a disposition for its submission as that is then, in
-// one transaction: the state; the record, if it was accepted here and no newer version
-// of it was; the event, if it was rejected; the notification that its submitter gets;
-// and the one that was received. It returns the submission as it was before, and as it
-// is after.
+// resolve commits the effects of a disposition on its submission, as that is then, in one
+// transaction: the state; the record, if it was accepted here and no newer version of it
+// was; the event, if it was rejected; the notification that its submitter gets; and the
+// one that was received. It returns the submission as it was before, and as it is after.
 func (d *Server) resolve(ctx context.Context, in incoming) (before, after *submission.Submission, err error) {
 	var effects submission.Effects
 	err = d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
@@ -186,7 +184,7 @@ func (d *Server) resolve(ctx context.Context, in incoming) (before, after *submi
 	return before, after, nil
 }
 
-// update is what is written of a submission that a disposition has changed.
+// update returns the update of a submission that a disposition has changed.
 func (d *Server) update(ctx context.Context, tx *store.Tx, next *submission.Submission, effects submission.Effects, in *incoming) (submission.Update, error) {
 	u := submission.Update{Submission: *next, Rejected: effects.Rejected, Incoming: in.notification, Settled: in.settled, SettledNotification: in.settles}
 	if effects.Resolution == submission.Contradicts && !in.settled {
@@ -210,7 +208,7 @@ func (d *Server) update(ctx context.Context, tx *store.Tx, next *submission.Subm
 	return u, nil
 }
 
-// accepted returns what is published of an accepted submission.
+// accepted returns the observation that is published of an accepted submission.
 func (d *Server) accepted(s *submission.Submission) event.Observation {
 	o := translate.FromSubmitted(&translate.Submitted{Assigned: s.Assigned, SourceIdentifier: s.SourceIdentifier, Title: s.Title, Content: s.Content, Length: s.Length}, d.now())
 	if d.RecordURL != "" {
@@ -235,13 +233,13 @@ func (d *Server) outgoing(s *submission.Submission, disp *sip.Disposition) (*sub
 	now := event.MicrosOf(d.now())
 	return &submission.OutgoingNotification{
 		Set: d.Set, Recipient: s.Recipient, Disposition: submission.Document(&own), State: submission.DeliveryWaiting, Created: now, Due: now,
-		// One submission has one ultimate disposition, so this names the mail.
+		// A submission has one ultimate disposition, so this is a stable Message-ID for
+		// the mail.
 		Message: fmt.Sprintf("submission-%d@%s.bridge", s.ID, strings.TrimPrefix(d.Feed, "urn:uuid:")),
 	}, nil
 }
 
-// sourceOf returns the source element that a request came with, nil when it had
-// none.
+// sourceOf returns the source element of a submission's request, nil when it had none.
 func sourceOf(s *submission.Submission) (*sip.Source, error) {
 	if s.SourceXML == nil {
 		return nil, nil

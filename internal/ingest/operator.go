@@ -12,24 +12,25 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Settlement is what became of a submission at its ingest server, as somebody has
-// found out who asked there: on the telephone, or since a notification without a
-// token can only be about it.
+// Settlement is what became of a submission at its ingest server, as an operator has
+// found out: by asking there, or because a notification without a token can only be about
+// it.
 type Settlement struct {
-	// Outcome is StateAccepted, under Assigned; StateRejected, for Reason, which may
-	// be ""; StateUnsent when the server has not taken it; 0 when Notification says.
+	// Outcome is StateAccepted, under Assigned; StateRejected, for Reason, which may be
+	// ""; StateUnsent when the server has not taken it; 0 for the outcome of
+	// Notification.
 	Outcome          submission.State
 	Assigned, Reason string
-	// Notification is the ID of one of the set that belongs to no submission; 0 is
-	// none.
+	// Notification is the ID of a notification of the set that belongs to no submission;
+	// 0 is none.
 	Notification int64
 }
 
-// Settle settles a submission that was sent on and whose ultimate disposition is
-// missing, or contradicted. What follows is what follows from a notification, but
-// that a submitter who has a disposition already gets no other one. The same
-// settlement twice is nil. What a contradicted disposition has published stays: the
-// submission that is returned is as it was before.
+// Settle settles a submission that was sent on and whose ultimate disposition is missing,
+// or contradicted. It has the effects of a notification, except that a submitter who has
+// a disposition already gets no other one. The same settlement twice is nil. A record
+// that was published by a contradicted disposition stays: the submission that is returned
+// is as it was before.
 func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *submission.Submission, err error) {
 	if how.Notification != 0 {
 		if err := d.fromNotification(ctx, id, &how); err != nil {
@@ -73,19 +74,19 @@ func (d *Server) fromNotification(ctx context.Context, id int64, how *Settlement
 	case n.Submission != 0 && (n.Submission != id || n.Verdict != submission.NotificationSettled):
 		return fmt.Errorf("notification %d belongs to submission %d", n.ID, n.Submission)
 	case n.Submission != 0:
-		how.Notification = 0 // that was said before
+		how.Notification = 0 // a repeated settlement
 	}
 	how.Outcome, how.Assigned, how.Reason = n.Outcome, n.Assigned, n.Reason
 	return nil
 }
 
-// isInForce reports whether the submission has ended as a settlement says.
+// isInForce reports whether the submission has ended as a settlement states.
 func (how *Settlement) isInForce(s *submission.Submission) bool {
 	_, effects := submission.Apply(*s, submission.Disposition{State: how.Outcome, Assigned: how.Assigned}, time.Time{})
 	return effects.Resolution == submission.Repeats
 }
 
-// maySettle returns why a submission cannot be settled so, or that it is already.
+// maySettle returns why a submission cannot be settled so, or done if it already is.
 func (d *Server) maySettle(s *submission.Submission, how *Settlement) (done bool, err error) {
 	switch {
 	case s.Set != d.Set:
@@ -106,7 +107,7 @@ func (d *Server) maySettle(s *submission.Submission, how *Settlement) (done bool
 	return false, nil
 }
 
-// as says under which identifier a submission was accepted.
+// as describes under which identifier a submission was accepted.
 func as(s *submission.Submission) string {
 	if s.State != submission.StateAccepted {
 		return ""
@@ -114,20 +115,20 @@ func as(s *submission.Submission) string {
 	return ", as " + s.Assigned
 }
 
-// Withdraw takes back a record that this Source has brought into the set: spam, or
-// what must be taken down. It becomes an event of kind deleted, with the reason,
-// unless another Source of the set has the record too (A15); and its content is
-// not waited for any more. With nil that is committed. Of the Server it needs only
-// Set, Source, URL and Store.
+// Withdraw deletes a record that this Source has brought into the set: spam, or a record
+// that must be taken down. That becomes an event of kind deleted, with the reason, unless
+// another Source of the set has the record too (A15); and its content is not waited for
+// any more. When it returns nil that is committed. Of the Server it needs only Set,
+// Source, URL and Store.
 //
-// It is no ban. What is submitted, or accepted, after that is new and is published
-// again; only repeats of what came before are not.
+// It is no ban. A record that is submitted or accepted after that is new and is published
+// again; only repeats of earlier requests are not.
 func (d *Server) Withdraw(ctx context.Context, identifier, reason string) error {
 	if len(reason) > submission.MaxText {
 		return fmt.Errorf("the reason has %d bytes: at most %d are allowed", len(reason), submission.MaxText)
 	}
-	// When the original was modified is not known from this: the library may have it
-	// as it was.
+	// The time when the original was modified is unknown: the library may have it
+	// unchanged.
 	o := event.Observation{Record: identifier, Deleted: true}
 	o.Order, _ = event.StampOf(d.now())
 	var refused error
@@ -156,7 +157,7 @@ func (d *Server) Withdraw(ctx context.Context, identifier, reason string) error 
 	return nil
 }
 
-// withdrawn reports whether the record of an accepted submission was taken back
+// withdrawn reports whether the record of an accepted submission has been withdrawn
 // since.
 func withdrawn(ctx context.Context, q queries, s *submission.Submission) (bool, error) {
 	if s.State != submission.StateAccepted {

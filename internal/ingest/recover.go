@@ -15,8 +15,8 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// recover finds out what was under way when the last run ended, and puts right
-// when what waits is due. It returns before the first request is taken.
+// recover finds out what was under way when the last run ended, and corrects the due
+// times of submissions that wait. It returns before the first request is taken.
 func (d *Server) recover(ctx context.Context) error {
 	if err := d.recoverAllForwarding(ctx); err != nil {
 		return err
@@ -24,10 +24,10 @@ func (d *Server) recover(ctx context.Context) error {
 	return delivery.LimitWaits(ctx, d.Store, d.Source, d.now(), d.deadline())
 }
 
-// doDue does what is due, and returns when something is due next; the zero time
-// when nothing is known to be.
+// doDue does what is due, and returns when something is due next; the zero time when
+// nothing is.
 func (d *Server) doDue(ctx context.Context) (next time.Time, err error) {
-	// First what came of requests where the log could not take it before.
+	// First save the results of requests that the log could not store before.
 	d.gateway.mu.Lock()
 	unsaved := slices.Collect(maps.Keys(d.gateway.unsaved))
 	d.gateway.mu.Unlock()
@@ -61,8 +61,9 @@ func (d *Server) doDue(ctx context.Context) (next time.Time, err error) {
 // pageLimit is how many submissions are read at a time.
 const pageLimit = 1000
 
-// recoverAllForwarding recovers the requests that the log shows as being sent on although
-// nobody is sending them: the process was killed, or the reply could not be committed.
+// recoverAllForwarding recovers the requests that the log has in the state forwarding
+// though no goroutine sends them: the process was killed, or the reply could not be
+// committed.
 func (d *Server) recoverAllForwarding(ctx context.Context) error {
 	q := submission.Query{Source: d.Source, States: []submission.State{submission.StateForwarding}, Limit: pageLimit}
 	for {
@@ -95,9 +96,10 @@ func (d *Server) recoverForwarding(ctx context.Context, request [32]byte) error 
 
 // recoverNewest returns the newest submission of a request, nil if there is none. Before
 // that it commits the reply that is not in the log yet; if there is none, and the log
-// still has the submission in the state forwarding, it becomes in doubt. submitterWaits reports
-// whether a submitter waits for the reply. Only the one who has the request under way may
-// call it; so of several submissions of a request only the newest can be on its way.
+// still has the submission in the state forwarding, it becomes in doubt. submitterWaits
+// reports whether a submitter waits for the reply. Only the goroutine that has the
+// request under way may call it; so of several submissions of a request only the newest
+// can be being sent.
 func (d *Server) recoverNewest(ctx context.Context, request [32]byte, submitterWaits func() bool) (*submission.Submission, error) {
 	s, err := d.newest(ctx, d.Store, request)
 	if err != nil {
@@ -115,9 +117,9 @@ func (d *Server) recoverNewest(ctx context.Context, request [32]byte, submitterW
 	return s, nil
 }
 
-// recordReply commits what came of sending a submission on, and returns it as it is
-// stored then. What the log does not take is kept for the next time. relayed
-// says that the submitter is about to be answered.
+// recordReply commits the result of sending a submission on, and returns the submission
+// as it is stored then. A result that cannot be committed is kept in unsaved. relayed
+// means that the submitter is about to be answered.
 func (d *Server) recordReply(ctx context.Context, s *submission.Submission, r delivery.Reply, relayed bool) (*submission.Submission, error) {
 	d.gateway.save(s.Request, unsavedReply{r, s.ID - 1})
 	id := s.ID
@@ -144,8 +146,8 @@ func (d *Server) deadline() time.Duration {
 	return delivery.DefaultDeadline
 }
 
-// apply commits what an input makes of a submission as it is then, and returns it as it
-// is stored after that.
+// apply commits the effects of an input on a submission as it is then, and returns it as
+// it is stored after that.
 func (d *Server) apply(ctx context.Context, id int64, in submission.Input) (s *submission.Submission, err error) {
 	err = d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
 		if s, err = tx.Submission(ctx, id); err != nil {

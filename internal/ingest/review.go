@@ -35,7 +35,7 @@ func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposi
 	if err != nil {
 		return nil, err
 	}
-	if s != nil { // which nothing has to be written for
+	if s != nil { // nothing has to be written
 		return d.answer(s, r.Source)
 	}
 	queued, err := d.newSubmission(ctx, r, digest)
@@ -68,7 +68,7 @@ func (d *Server) previous(ctx context.Context, q queries, digest [32]byte) (*sub
 	return d.repeatOf(ctx, q, s)
 }
 
-// Verdict is what was decided on a submission under review.
+// Verdict is the decision on a submission under review.
 type Verdict struct {
 	ID int64
 	// Accept it under the identifier Assigned ("" is the one that mode library would
@@ -79,11 +79,11 @@ type Verdict struct {
 	Replace bool
 }
 
-// Decide settles a submission under review: one that was received and never sent
-// on, whatever the mode is by now. Nothing else settles it, and what was sent on
-// is settled by whom it went to. The same decision twice is nil; another one is an
-// error that says which is in force. With nil the decision is committed, and whoever
-// submitted the record is going to be notified.
+// Decide decides on a submission under review: one that was received and never sent on,
+// whatever the mode is now. Nothing else ends such a submission; one that was sent on is
+// decided by the server that it was sent to. The same decision twice is nil; for another
+// one the error names the decision in force. When it returns nil the decision is
+// committed, and the submitter will be notified.
 func (d *Server) Decide(ctx context.Context, v Verdict) error {
 	disposition, id := &sip.Disposition{Outcome: sip.Rejected, Reason: v.Reason}, v.ID
 	if v.Accept {
@@ -113,10 +113,10 @@ func (d *Server) Decide(ctx context.Context, v Verdict) error {
 	return err
 }
 
-// checkIdentifierFree refuses an identifier that another record of the set has: to accept the
-// submission under it would replace that. The same record is one that was accepted
-// under it for the same source element, submitter included, or that library mode
-// would give that identifier.
+// checkIdentifierFree refuses an identifier that another record of the set has: accepting
+// the submission under it would replace that record. A record is the same one, and no
+// other, if it was accepted under the identifier for the same source element, submitter
+// included, or if library mode would give it that identifier.
 func (d *Server) checkIdentifierFree(ctx context.Context, id int64, assigned string) error {
 	ev, err := d.Store.Record(ctx, d.Set, event.Key(assigned))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,8 +150,8 @@ func (d *Server) isOwn(ctx context.Context, s *submission.Submission, assigned s
 	return d.Store.HasNewerVersion(ctx, &first, []submission.State{submission.StateAccepted}, assigned)
 }
 
-// mayDecide returns why a submission cannot be decided so. It completes a
-// disposition that leaves the identifier to us.
+// mayDecide returns why a submission cannot be decided so. It completes a disposition
+// without an assigned identifier.
 func (d *Server) mayDecide(ctx context.Context, tx *store.Tx, s *submission.Submission, disposition *sip.Disposition) error {
 	accept := disposition.Outcome == sip.Accepted
 	switch {
@@ -173,9 +173,9 @@ func (d *Server) mayDecide(ctx context.Context, tx *store.Tx, s *submission.Subm
 	return nil
 }
 
-// IdentifierOf returns the identifier under which a submission to a set with a feed
-// is accepted where nobody assigns one: that of the last version of its record that
-// was accepted, else the one that mode library gives.
+// IdentifierOf returns the identifier under which a submission to a set with a feed id is
+// accepted if nobody assigns another one: that of the last accepted version of its
+// record, else the one that mode library gives.
 func IdentifierOf(ctx context.Context, q queries, feed string, s *submission.Submission) (string, error) {
 	if submission.Versioned(s) {
 		accepted, err := q.Submissions(ctx, submission.Query{Source: s.Source, Subject: s.Subject(), States: []submission.State{submission.StateAccepted}, Newest: true, Limit: 1})
@@ -193,7 +193,7 @@ func IdentifierOf(ctx context.Context, q queries, feed string, s *submission.Sub
 	return (&Server{Feed: feed}).assign(source), nil
 }
 
-// checkAssigned refuses what cannot be an identifier.
+// checkAssigned returns an error for a text that cannot be an identifier.
 func checkAssigned(assigned string) error {
 	switch {
 	case !utf8.ValidString(assigned):

@@ -45,15 +45,15 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// queries are asked of what is committed (*store.Store), or inside a transaction
-// (*store.Tx).
+// queries are the queries of a *store.Store, on what is committed, and of a *store.Tx,
+// inside a transaction.
 type queries interface {
 	HasNewerVersion(ctx context.Context, s *submission.Submission, states []submission.State, assigned string) (bool, error)
 	Submissions(context.Context, submission.Query) ([]submission.Submission, error)
 	Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error)
 }
 
-// Mode is what a Server is besides a notification recipient.
+// Mode is the role of a Server besides that of a notification recipient.
 type Mode string
 
 // The modes.
@@ -65,7 +65,7 @@ const (
 	// Review: an ingest server that accepts provisionally, until somebody
 	// decides.
 	Review Mode = "review"
-	// Gateway: an ingest server that passes on to another one.
+	// Gateway: an ingest server that passes requests on to another one.
 	Gateway Mode = "gateway"
 )
 
@@ -77,7 +77,8 @@ type Server struct {
 	// Feed is the id of the set's feed (urn:uuid:...); identifiers that we assign
 	// are derived from it, so that those of two sets differ.
 	Feed string
-	// Source under which the log keeps what arrives here, and its URL there.
+	// Source is the Source under which the log keeps what arrives here, URL its URL
+	// there.
 	Source event.SourceID
 	URL    string
 	// Content is how the set treats content; 0 is event.Mirror.
@@ -85,36 +86,35 @@ type Server struct {
 	Mode    Mode
 
 	Store *store.Store
-	// Keep stores records. What it has returned for is durable.
+	// Keep stores records. When it returns nil they are durable.
 	Keep func(ctx context.Context, records ...[]byte) error
 
 	// Formats that are accepted: the root element of a record, and the URL of its
 	// schema.
 	Formats map[xml.Name]string
-	// Validate checks a record against the schema of that URL; nil is no check.
-	// The reason is why the record is invalid; an error says that this could
-	// not be found out.
+	// Validate checks a record against the schema of that URL; nil is no check. reason is
+	// why the record is invalid, "" if it is valid; an error means that this could not be
+	// found out.
 	Validate func(ctx context.Context, schema string, record []byte) (reason string, err error)
-	// RecordURL is where a record can be fetched whose identifier a notification
-	// has: an http or https URL with {assigned-identifier} in its path; "" is
-	// nowhere.
+	// RecordURL is the URL from which a record that a notification names can be fetched:
+	// http or https, with {assigned-identifier} in its path; "" is none.
 	RecordURL string
-	// Recipient returns why a notification-recipient may not be used; nil, or a nil
-	// error, when it may.
+	// Recipient returns an error if a notification-recipient may not be used; nil allows
+	// all.
 	Recipient func(ctx context.Context, url string) error
 	Access    Access
-	// Quota is what callers whom Access lets in without a secret may have stored
-	// in a day; nil is as much as they like.
+	// Quota bounds how much callers whom Access allows without a secret may store in a
+	// day; nil is no bound.
 	Quota *limit.Quota
 
 	// Upstream is the ingest server behind a gateway.
 	Upstream delivery.Upstream
 	// Endpoint returns the URL of this service, without a slash at its end.
 	Endpoint func() string
-	// Named returns the notification recipient that a gateway names for a token;
-	// nil is the service itself.
+	// Named returns the notification recipient that a gateway sends upstream with a
+	// token; nil is the service itself.
 	Named func(token string) string
-	// Deadline is how long a provisional answer may stay one (gateway).
+	// Deadline is how long a provisional answer may stay provisional (gateway).
 	Deadline time.Duration
 
 	// Targets: the set submits its records to an ingest server, so that
@@ -134,24 +134,24 @@ type Server struct {
 
 	service service
 	gateway gatewayState
-	// Requests that are to be concluded together. concludeTurn has an element while somebody
-	// commits some.
+	// Requests that wait to be concluded together. concludeTurn has an element while a
+	// goroutine commits some.
 	concludeOnce sync.Once
 	concludeTurn chan struct{}
 	mu           sync.Mutex
 	waiting      []*conclusion
-	// denied are those of Admit, overQuota those of takeQuota.
+	// denied throttles the log messages of Admit, overQuota those of takeQuota.
 	denied, overQuota limit.LogThrottle
 }
 
 var _ sip.Backend = (*Server)(nil)
 
-// duePoll is how long what is due may wait, should the moment be missed.
+// duePoll is how long something that is due may wait, should the moment be missed.
 const duePoll = time.Minute
 
-// Run does in its time what is due: it must be called once. When it returns, Ingest
-// answers with an error. As long as the log cannot take what became of requests
-// of the last run, Ingest answers with an error too.
+// Run does what is due, each at its time: it must be called once. When it returns, Ingest
+// answers with an error. Until the log has stored the results of the last run's requests,
+// Ingest answers with an error too.
 func (d *Server) Run(ctx context.Context) {
 	recovered := false
 	delivery.Loop(ctx, func() (time.Duration, error) {
@@ -179,7 +179,7 @@ func (d *Server) Run(ctx context.Context) {
 	d.service.set(errEnded)
 }
 
-// service is whether requests are taken. The zero value is ready.
+// service holds whether requests are taken. The zero value is ready.
 type service struct {
 	once   sync.Once
 	known  chan struct{} // closed by the first set
@@ -190,7 +190,7 @@ type service struct {
 
 func (s *service) init() { s.once.Do(func() { s.known = make(chan struct{}) }) }
 
-// set stores why requests are not taken; with nil they are.
+// set stores why requests are not taken; nil means that they are.
 func (s *service) set(err error) {
 	s.init()
 	s.mu.Lock()
@@ -201,7 +201,7 @@ func (s *service) set(err error) {
 	}
 }
 
-// ready waits until it is known whether requests are taken.
+// ready waits until it is decided whether requests are taken, and returns why not.
 func (s *service) ready(ctx context.Context) error {
 	s.init()
 	select {
@@ -251,8 +251,7 @@ func (d *Server) schemas() []string {
 	return slices.Compact(urls)
 }
 
-// Ingest answers a request as the mode wants it, after what follows from it has
-// been committed.
+// Ingest answers a request according to the mode, after its effects have been committed.
 func (d *Server) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*sip.Disposition, error) {
 	if err := d.mayIngest(&caller); err != nil {
 		return nil, err
@@ -275,7 +274,7 @@ func (d *Server) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) 
 	return d.ingestLibrary(ctx, r)
 }
 
-// requestBytes is about what is stored of a request.
+// requestBytes estimates the stored bytes of a request.
 func requestBytes(r *sip.Request) int64 {
 	n := len(r.Record.XML) + len(r.Recipient)
 	for _, text := range submission.SourceTexts(r.Source) {
@@ -284,9 +283,8 @@ func requestBytes(r *sip.Request) int64 {
 	return int64(n)
 }
 
-// mayIngest returns why the caller may not use the operations of an ingest server.
-// Admit lets in whoever has the token of a submission; that one is here to
-// notify.
+// mayIngest returns why the caller may not use the operations of an ingest server. Admit
+// also allows callers with the token of a submission; those may only notify.
 func (d *Server) mayIngest(caller *sip.Caller) error {
 	if d.Mode == Recipient {
 		return &sip.Fault{Code: sip.Client, Text: "this service is a notification recipient: it offers notify, not get-properties or ingest"}
@@ -297,8 +295,8 @@ func (d *Server) mayIngest(caller *sip.Caller) error {
 	return nil
 }
 
-// checkRecipient returns a fault when a notification-recipient is none, or may
-// not be used. "" is allowed: nobody is named.
+// checkRecipient returns a fault when a notification-recipient is not a valid one, or may
+// not be used. "" is allowed: it names nobody.
 func (d *Server) checkRecipient(ctx context.Context, recipient string) error {
 	if recipient == "" {
 		return nil

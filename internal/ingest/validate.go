@@ -17,17 +17,17 @@ import (
 const (
 	// lintTime is how long one validation may take.
 	lintTime = 30 * time.Second
-	// lintOutput is how much of a validator's output is read, and lintLines how
-	// many of its complaints a submitter is told.
+	// lintOutput is how many bytes of a validator's output are read, and lintLines how
+	// many of its complaints a submitter gets.
 	lintOutput = 64 << 10
 	lintLines  = 3
 )
 
-// NewXMLLint returns what validates records (Server.Validate) with the program
-// xmllint at path. The schemas are local files by the URL of the schema; a record
-// of another schema is not validated. xmllint gets no network and 30 seconds, and
-// as many run at once as Go uses processors. What is neither a verdict "valid" nor
-// "invalid" is an error: the program or the schema is missing, it crashed, or it
+// NewXMLLint returns a function that validates records (Server.Validate) with the program
+// xmllint at path. schemas has the paths of local files by the URL of the schema; a
+// record of another schema is not validated. xmllint gets no network and 30 seconds, and
+// as many run at once as Go uses processors. If the result is neither "valid" nor
+// "invalid" it returns an error: the program or the schema is missing, it crashed, or it
 // took too long.
 func NewXMLLint(path string, schemas map[string]string) func(ctx context.Context, schema string, record []byte) (reason string, err error) {
 	running := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -53,7 +53,7 @@ func lint(ctx context.Context, path, schema string, record []byte) (string, erro
 	var said limitedBuffer
 	cmd := exec.CommandContext(limited, path, "--noout", "--nonet", "--schema", schema, "-")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(record), &said, &said
-	cmd.Env = []string{"LC_ALL=C", "XML_CATALOG_FILES="} // nothing outside the schema's own folder decides
+	cmd.Env = []string{"LC_ALL=C", "XML_CATALOG_FILES="} // no catalog from outside the schema's folder is used
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -67,8 +67,8 @@ func lint(ctx context.Context, path, schema string, record []byte) (string, erro
 	case !errors.As(err, &exit):
 		return "", fmt.Errorf("run %s: %w", path, err)
 	}
-	// 1: it could not be parsed; 3 and 4: not valid (xmllint(1)). Only what it
-	// says about its standard input is about the record.
+	// 1: it could not be parsed; 3 and 4: not valid (xmllint(1)). Only its output about
+	// its standard input is about the record.
 	if code := exit.ExitCode(); code == 1 || code == 3 || code == 4 {
 		if reason := complaints(said.String()); reason != "" {
 			return reason, nil
@@ -77,10 +77,10 @@ func lint(ctx context.Context, path, schema string, record []byte) (string, erro
 	return "", fmt.Errorf("%s ended with %w: %s", path, err, firstLine(said.String()))
 }
 
-// complaint is a line of xmllint about its standard input.
+// complaint matches a line of xmllint about its standard input.
 var complaint = regexp.MustCompile(`(?m)^-:(\d+): (?:element [^:\s]+(?::[^:\s]+)?: )?(.+)$`)
 
-// complaints returns the first things that xmllint says are wrong with a record.
+// complaints returns the first errors that xmllint reports about a record.
 func complaints(said string) string {
 	var lines []string
 	for _, m := range complaint.FindAllStringSubmatch(said, lintLines) {

@@ -12,23 +12,23 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Failure is how a target fails. The log keeps it, so that another process can
-// tell, and takes it in when it begins, has another reason or ends: not once more
-// for each failed request in between.
+// Failure is how a target fails. The log keeps it, so that another process can read it.
+// The log stores it when it begins, has another reason or ends, and not for each failed
+// request in between.
 type Failure struct {
-	// Since is when it began: the first failed request after the last answer.
+	// Since is the time of the first failed request after the last answer.
 	Since time.Time `json:"since"`
 	// Reason of the first failed request that had it.
 	Reason string `json:"reason"`
-	// Again is when the server was to be asked after that request. Later it is asked
-	// ever less often, at least once an hour.
+	// Again is the time at which the server was to be asked next after that request.
+	// After later failures the intervals grow, up to an hour.
 	Again time.Time `json:"again"`
-	// Properties: it fails when it is asked for its properties already.
+	// Properties: the request for the server's properties fails already.
 	Properties bool `json:"properties,omitempty"`
 }
 
-// StoredFailure reads it out of what the log keeps of a target, nil when the
-// target answers.
+// StoredFailure reads the failure that the log keeps of a target, nil when the target
+// answers.
 func StoredFailure(p *event.Progress) (*Failure, error) {
 	if len(p.Memory) == 0 {
 		return nil, nil
@@ -40,7 +40,7 @@ func StoredFailure(p *event.Progress) (*Failure, error) {
 	return f, nil
 }
 
-// same reports whether both say the same.
+// same reports whether both are the same failure, except for Again.
 func (f *Failure) same(g *Failure) bool {
 	if f == nil || g == nil {
 		return f == g
@@ -59,9 +59,9 @@ type breaker struct {
 // breakerThreshold is how many failures in a row open the breaker.
 const breakerThreshold = 3
 
-// failed counts a request that began at a time, and returns how long the breaker is
-// open for it. atOnce: this one alone is enough. A server that answers with a fault
-// is given a new chance each time: it may be the records.
+// failed counts a failed request that began at a time, and returns how long the breaker
+// is open for it. atOnce: this failure alone opens it. If a fault of the server opens it,
+// the count begins anew: the record may be the cause, and not the server.
 func (b *breaker) failed(every time.Duration, began, now time.Time, err error, atOnce bool) time.Duration {
 	if began.Before(b.openedAt) {
 		return 0 // under way when the breaker opened
@@ -89,7 +89,7 @@ func (b *breaker) failed(every time.Duration, began, now time.Time, err error, a
 	return wait
 }
 
-// retryAfter is how long the server wants to be left alone, an hour at most.
+// retryAfter is how long the server has asked us to wait, an hour at most.
 func retryAfter(err error) time.Duration {
 	var status *sip.StatusError
 	if !errors.As(err, &status) {
@@ -98,27 +98,26 @@ func retryAfter(err error) time.Duration {
 	return min(status.RetryAfter, submission.MaxRetry)
 }
 
-// RetryAfterGate is how long the ingest server behind a gateway wants to be left
-// alone, an hour at most: whoever calls until then is told so at once. The zero value
-// is ready.
+// RetryAfterGate refuses calls of the ingest server behind a gateway for as long as the
+// server has asked us to wait, an hour at most. The zero value is ready.
 type RetryAfterGate struct {
 	mu    sync.Mutex
 	until time.Time
 	why   string
 }
 
-// PausedError is the error of a request that was not sent, since the ingest server
-// wants to be left alone.
+// PausedError is the error of a request that was not sent, because the ingest server has
+// asked us to wait.
 type PausedError struct {
 	until time.Time
-	why   string // what it has said
+	why   string // the server's message
 }
 
 func (e *PausedError) Error() string {
 	return fmt.Sprintf("it wants to be left alone until %s: %s", e.until.UTC().Format(time.RFC3339), e.why)
 }
 
-// Check returns nil when the server may be asked, else a *PausedError.
+// Check returns nil when the server may be called, else a *PausedError.
 func (r *RetryAfterGate) Check(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,14 +127,14 @@ func (r *RetryAfterGate) Check(now time.Time) error {
 	return &PausedError{r.until, r.why}
 }
 
-// Record takes in how a call of the server has failed.
+// Record notes the error of a call of the server, if the server asks us to wait.
 func (r *RetryAfterGate) Record(now time.Time, err error) {
 	var status *sip.StatusError
 	if !errors.As(err, &status) || status.RetryAfter == 0 {
 		return
 	}
 	why := *status
-	why.RetryAfter = 0 // the moment is said, and it may be sooner
+	why.RetryAfter = 0 // Error states the end instead, which may be sooner
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if until := now.Add(retryAfter(err)); until.After(r.until) {

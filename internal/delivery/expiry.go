@@ -11,26 +11,26 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
-// Expiry ends what reaches its deadline at targets that the log knows and that are
-// not configured any more. Nothing is sent to them: what waits there is sent when
-// they are configured again, but what may have been taken, or was accepted
-// provisionally, becomes unresolved. Their notifications still count.
+// Expiry ends submissions that reach their deadline at targets that the log has and that
+// are not configured any more. Nothing is sent to them: what waits there is sent when
+// they are configured again, but what may have been taken, or was accepted provisionally,
+// becomes unresolved. Their notifications still count.
 type Expiry struct {
 	Store   *store.Store
 	Targets []event.SourceID
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Log is told of failures; nil is silence.
+	// Log gets failures; nil discards them.
 	Log *slog.Logger
 }
 
 // pageLimit is how many submissions are read at a time.
 const pageLimit = 1000
 
-// expiryPeriod is how long a deadline may be passed before anybody looks.
+// expiryPeriod is how often Run looks for deadlines that have passed.
 const expiryPeriod = time.Hour
 
-// Run looks at the deadlines, now and each hour, until ctx has ended.
+// Run ends what has reached its deadline, now and each hour, until ctx ends.
 func (f *Expiry) Run(ctx context.Context) {
 	now := time.Now
 	if f.Now != nil {
@@ -50,15 +50,15 @@ func (f *Expiry) Run(ctx context.Context) {
 	})
 }
 
-// Expire ends the submissions of a Source that have reached their deadline, but those that
-// skip reports; nil reports none. Nothing is due after its deadline, so it reads only
-// what is due, a page at a time, and nothing twice.
+// Expire ends the submissions of a Source that have reached their deadline, except those
+// that skip reports; nil reports none. Nothing is due after its deadline, so it reads
+// only what is due, a page at a time, and nothing twice.
 func Expire(ctx context.Context, s *store.Store, source event.SourceID, now time.Time, skip func(id int64) bool) error {
 	states := []submission.State{submission.StateWaiting, submission.StateInDoubt, submission.StateProvisional}
 	return applyToAll(ctx, s, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, skip)
 }
 
-// LimitWaits shortens the waits for a disposition that are longer than a deadline by now:
+// LimitWaits shortens the waits for a disposition that are longer than deadline from now:
 // the deadline was longer when they began, or the clock was ahead.
 func LimitWaits(ctx context.Context, s *store.Store, source event.SourceID, now time.Time, deadline time.Duration) error {
 	states := []submission.State{submission.StateInDoubt, submission.StateProvisional}
@@ -66,9 +66,9 @@ func LimitWaits(ctx context.Context, s *store.Store, source event.SourceID, now 
 	return applyToAll(ctx, s, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, nil)
 }
 
-// applyToAll commits what an input changes of the submissions of a Source in some
-// states that are due after one and up to a time. An update that is stale has lost to a
-// disposition.
+// applyToAll commits the effects of an input on the submissions of a Source in some
+// states that are due after one and up to a time. If an update is stale, a disposition
+// came first, and stays.
 func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, after *submission.Submission, upto event.Micros, in submission.Input, now time.Time, skip func(id int64) bool) error {
 	for _, state := range states {
 		last := after

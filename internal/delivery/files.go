@@ -13,8 +13,8 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Files submits documents from outside of any set to an ingest server, once, and
-// keeps nothing of it.
+// Files submits documents that belong to no set to an ingest server, once, and stores
+// nothing.
 type Files struct {
 	Server Upstream
 	// Recipient is the URL of the notification recipient; "" names none.
@@ -23,36 +23,36 @@ type Files struct {
 	// left out.
 	Submitter *sip.Submitter
 	Sequence  string
-	// Format is the URL of the schema that all of them follow; "" is the one that
-	// each names itself, in xsi:schemaLocation.
+	// Format is the URL of the schema that all of them follow; with "" each names its
+	// own, in xsi:schemaLocation.
 	Format string
-	// Force sends also what is of no format that the server lists, which is not even
-	// asked: it may not know our get-properties.
+	// Force also sends documents in a format that the server does not list. The server is
+	// not even asked for its properties: it may not support our form of that request.
 	Force bool
 	// Workers is how many requests are under way at a time; 0 is 4.
 	Workers int
-	// Waits is called when get-properties has failed, with how long it is until it is
-	// called again; nil is not called.
+	// Waits is called when get-properties has failed, with the time until the next try;
+	// nil is not called.
 	Waits func(err error, wait time.Duration)
 }
 
 // File is a document to be submitted.
 type File struct {
 	Name string
-	// Identifier is the source's for the record; nil is none.
+	// Identifier is the source-identifier of the record; nil is none.
 	Identifier *string
 	Open       func() (io.ReadCloser, error)
 }
 
-// FileResult is what has become of a file.
+// FileResult is the result of submitting a file.
 type FileResult struct {
 	Name string
 	// State is StateAccepted, with Assigned; StateRejected or StateProvisional;
-	// StateUnsent when the server has certainly not taken it; StateUnresolved when
-	// it may have, but no answer came, or one that decides nothing.
+	// StateUnsent when the server has certainly not taken it; StateUnresolved when it may
+	// have, but no answer came, or one without a disposition.
 	State    submission.State
 	Assigned string
-	// Reason of all but an acceptance, "" when a server gave none.
+	// Reason of any other State than StateAccepted, "" when a server gave none.
 	Reason string
 	// Unlisted: it was not sent because the server does not list its format, or
 	// because its format is not known.
@@ -62,16 +62,16 @@ type FileResult struct {
 }
 
 const (
-	// attempts is how often a request is sent that fails, attemptFirst the wait
-	// after the first time, which doubles.
+	// attempts is how often a failing request is sent, attemptWait the wait after the
+	// first time, which doubles with each further one.
 	attempts    = 4
 	attemptWait = time.Second
-	// maxRetryAfter is how long a server may want to be left alone; one that wants more
-	// is given up.
+	// maxRetryAfter is the longest wait that a server may ask for; if it asks for more
+	// the request is given up.
 	maxRetryAfter = time.Minute
 )
 
-// Check returns what is wrong with the recipient or the submitter.
+// Check returns an error if the recipient or the submitter is not valid.
 func (f *Files) Check() error {
 	if f.Recipient != "" {
 		if err := ParseRecipient(f.Recipient); err != nil {
@@ -84,10 +84,10 @@ func (f *Files) Check() error {
 	return nil
 }
 
-// Submit submits files and reports on each, in their order, from one goroutine.
-// The error is that the server does not tell what it accepts, so that nothing was
-// sent, or that ctx has ended. When the server does not answer for several files
-// in a row the rest is not sent.
+// Submit submits files and reports on each, in their order, from one goroutine. It
+// returns an error if the server does not report which formats it accepts, so that
+// nothing was sent, or if ctx has ended. When the server does not answer for several
+// files in a row the rest is not sent.
 func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult)) error {
 	properties := &sip.Properties{}
 	if !f.Force {
@@ -103,7 +103,7 @@ func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult
 		workers = 4
 	}
 	var silent atomic.Int32
-	// One more result is awaited than fit in here.
+	// The loop below waits for one more result than fits in here.
 	results := make(chan chan FileResult, workers-1)
 	go func() {
 		defer close(results)
@@ -157,8 +157,8 @@ func (f *Files) submit(ctx context.Context, file *File, listed []string, silent 
 	return r
 }
 
-// request makes the request of a file; nil when it is not to be sent, and then r
-// says why.
+// request makes the request of a file; nil when it is not to be sent, and then r has the
+// reason.
 func (f *Files) request(file *File, r *FileResult, listed []string) *sip.Request {
 	record, err := readFile(file)
 	if err != nil {
@@ -182,7 +182,7 @@ func readFile(file *File) (sip.Record, error) {
 	return sip.ReadRecord(content, sip.ReadOptions{}.Limits)
 }
 
-// sourceElement describes where a record comes from; nil when nothing is known.
+// sourceElement describes the source of a record; nil when nothing is known of it.
 func sourceElement(submitter *sip.Submitter, sequence string, identifier *string) *sip.Source {
 	s := sip.Source{Submitter: submitter, Identifier: identifier}
 	if sequence != "" {
@@ -194,9 +194,10 @@ func sourceElement(submitter *sip.Submitter, sequence string, identifier *string
 	return &s
 }
 
-// retryCall makes a call again as long as that may help, a few times; where a repeat is
-// not harmless, only when it certainly has not arrived. doubt reports whether one of
-// those that failed may have; waits, which may be nil, is called before each wait.
+// retryCall repeats a failed call a few times, as long as that may help. Unless a repeat
+// is harmless, it repeats a call only if the last one has certainly not arrived. doubt
+// reports whether one of the failed calls may have arrived; waits, which may be nil, is
+// called before each wait.
 func retryCall(ctx context.Context, waits func(error, time.Duration), harmless bool, call func() error) (doubt bool, err error) {
 	for n := 1; ; n++ {
 		err = call()

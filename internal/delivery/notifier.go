@@ -27,10 +27,10 @@ type Mailer interface {
 }
 
 // Notifier delivers the outgoing notifications of a log to their recipients, each at
-// least once: what was delivered when the process is killed before the log knows is
-// delivered again. Each is tried at least once before it is given up. Those of one
-// recipient go one at a time, first those that were tried least, and among these
-// the one that has been due longest. There is one Notifier to a log.
+// least once: a notification is delivered again if the process is killed after its
+// delivery and before the commit. Each is tried at least once before it is given up.
+// Those of one recipient go one at a time: first those with the fewest tries, and among
+// these the one that has been due longest. There is one Notifier to a log.
 type Notifier struct {
 	Store *store.Store
 	// HTTP returns the client for an http or https recipient.
@@ -38,9 +38,9 @@ type Notifier struct {
 	// Mail sends to smtp and mailto recipients; without it they wait.
 	Mail Mailer
 	// First is how long after a failure a notification is tried again, doubled each time
-	// up to Longest, until GiveUp has passed since it was created; 0 is a minute,
-	// 6 hours, 5 days. For as long as First nothing else goes to a recipient whose
-	// answer was no good, nor to a host that could not be reached.
+	// up to Longest, until GiveUp has passed since it was created; 0 is a minute, 6
+	// hours, 5 days. For the time of First nothing else goes to a recipient that gave a
+	// bad answer, nor to a host that could not be reached.
 	First, Longest, GiveUp time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -62,19 +62,19 @@ func (p *Notifier) woken() chan struct{} {
 const (
 	// notifyPoll is how often Run looks for notifications without a Wake.
 	notifyPoll = time.Minute
-	// loadPause is the shortest pause between two queries for what is due, and loadShare
-	// how many times as long as a query took the pause is; while no other call can begin
-	// it is loadBusy times as long.
+	// loadPause is the shortest pause between two queries for what is due. The pause is
+	// loadShare times as long as the last query took, and loadBusy times that while no
+	// other call can begin.
 	loadPause, loadShare, loadBusy = 100 * time.Millisecond, 4, 10
-	// notifyEnd is how long it may take to commit what was delivered at the end.
+	// notifyEnd is how long the last commit may take when Run ends.
 	notifyEnd = 5 * time.Second
 	// notifyPage is how many notifications are read at a time.
 	notifyPage = 64
 )
 
-// Run delivers until ctx ends; what was delivered by then is committed before it
-// returns. It may run once at a time. It begins with what waits, due or not:
-// a restart often follows a repair.
+// Run delivers until ctx ends; what was delivered by then is committed before it returns.
+// It may run once at a time. It begins with all that waits, due or not: a restart often
+// follows a repair.
 func (p *Notifier) Run(ctx context.Context) {
 	r := newNotifyLoop(p)
 	r.startup = true
@@ -101,17 +101,17 @@ func (p *Notifier) Run(ctx context.Context) {
 	}
 }
 
-// notifyLoop is a Notifier at work. Of notifications that wait its queue keeps no
-// texts: they are read again when it is their turn.
+// notifyLoop is a running Notifier. Its queue keeps no texts of notifications that wait:
+// they are read again when it is their turn.
 type notifyLoop struct {
 	*Notifier
 	*queue[*submission.OutgoingNotification]
 	first, longest, giveUp time.Duration
 	log                    *slog.Logger
 
-	startup  bool          // whatever waits is due
-	loadedAt time.Time     // when the log was asked last
-	loadTime time.Duration // how long it took to answer
+	startup  bool          // all that waits is due
+	loadedAt time.Time     // when the log was queried last
+	loadTime time.Duration // how long that took
 }
 
 func newNotifyLoop(p *Notifier) *notifyLoop {
@@ -127,8 +127,8 @@ func newNotifyLoop(p *Notifier) *notifyLoop {
 	return r
 }
 
-// step commits what is done, looks for what is due, starts calls, and returns how long
-// there is nothing else to do.
+// step commits results, looks for what is due and starts calls. It returns how long there
+// is nothing else to do.
 func (r *notifyLoop) step(ctx context.Context) (time.Duration, error) {
 	if err := r.flush(context.WithoutCancel(ctx)); err != nil {
 		return 0, fmt.Errorf("log their results: %w", err)
@@ -161,8 +161,8 @@ func (r *notifyLoop) load(ctx context.Context) error {
 	now, began := r.now(), time.Now()
 	defer func() { r.loadedAt, r.loadTime = time.Now(), time.Since(began) }()
 	upto, soon := event.MicrosOf(now), event.MicrosOf(now.Add(notifyPoll))
-	// What is due later than a failure can make it was made so by a clock that went
-	// wrong.
+	// A notification that is due later than any back-off allows was saved while the clock
+	// was wrong.
 	wrong := &submission.OutgoingNotification{Due: event.MicrosOf(now.Add(r.longest)), ID: math.MaxInt64}
 	if r.startup {
 		upto, soon, wrong = math.MaxInt64, math.MaxInt64, nil
@@ -206,8 +206,8 @@ func (r *notifyLoop) read(ctx context.Context, due event.Micros, after *submissi
 	}
 }
 
-// hostOf returns what answers, or does not, for a recipient: the host of a URL
-// with its scheme, or the domain of a mailbox.
+// hostOf returns the part of a recipient that has to answer: the host of a URL with its
+// scheme, or the domain of a mailbox.
 func hostOf(recipient string) string {
 	u, err := url.Parse(recipient)
 	switch {
@@ -219,7 +219,8 @@ func hostOf(recipient string) string {
 	return strings.ToLower(u.Opaque[strings.LastIndexByte(u.Opaque, '@')+1:])
 }
 
-// deliver reads a notification and sends it the way its recipient wants it.
+// deliver reads a notification and sends it by HTTP or mail, as its recipient's URL
+// demands.
 func (r *notifyLoop) deliver(ctx context.Context, it *item[*submission.OutgoingNotification]) error {
 	it.skip = true
 	n, err := r.Store.OutgoingNotification(ctx, it.id)
@@ -255,8 +256,8 @@ func (r *notifyLoop) deliver(ctx context.Context, it *item[*submission.OutgoingN
 	return err
 }
 
-// settle says what follows from a delivery: for the notification, and for whoever else
-// waits for its recipient, or its host.
+// settle sets the new state of a notification after a delivery, and returns the pauses of
+// its recipient and its host.
 func (r *notifyLoop) settle(it *item[*submission.OutgoingNotification]) (e effect) {
 	if it.skip {
 		return e
@@ -276,7 +277,7 @@ func (r *notifyLoop) settle(it *item[*submission.OutgoingNotification]) (e effec
 		return e
 	case now.Sub(n.Created.Time()) >= r.giveUp:
 		n.State = submission.DeliveryExpired
-	default: // after its back-off, or later if the recipient wants so; for the last time when it is given up
+	default: // after its back-off, or later if the recipient asks for that; for the last time when it is given up
 		wait := submission.BackOff(r.first, r.longest, n.Tries)
 		if status != nil {
 			wait = max(wait, min(status.RetryAfter, r.longest))
@@ -302,8 +303,7 @@ func (r *notifyLoop) commit(ctx context.Context, done []item[*submission.Outgoin
 	for i := range done {
 		changed[i], done[i].due = *done[i].row, done[i].row.Due
 	}
-	// A batch is of one Source, and one will do for all: notifications are changed by
-	// their ID.
+	// A batch has one Source, and any one will do: notifications are changed by their ID.
 	if _, err := r.Store.Write(ctx, &submission.Batch{Source: changed[0].Source, Outgoing: changed}); err != nil {
 		return nil, err
 	}

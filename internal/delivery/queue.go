@@ -3,15 +3,15 @@
 // Files submits documents that belong to no set.
 //
 // A queue delivers due rows. Its loop reads what is due from the log, no more than a
-// bounded number, and fewer of one host when many hosts wait. Hosts take turns; of a
-// host those rows go first that were tried least, and one at a time to a subject (a
+// bounded number, and fewer of one host when many hosts wait. Hosts take turns. Of a
+// host, the rows with the fewest tries go first, and one at a time to a subject (a
 // record, a recipient). Calls are limited in all, to a host, and for what has failed
-// before, so that nothing that fails or hangs holds up what would be delivered. What
-// follows from a call is decided when it ends: for the row a back-off or its end, for
-// the host a pause, and of a host that is paused the queue holds nothing. The loop
-// commits what has become of rows, many together; before that they are not delivered
-// again, and when nothing can be committed no call begins. A row that somebody else
-// has changed meanwhile is read and decided again.
+// before, so that a call that fails or hangs does not hold up the others. The effects of
+// a call are decided when it ends: for the row a back-off or its end, for the host a
+// pause. Of a host that is paused the queue holds nothing. The loop commits the results
+// of rows, many together. Before that they are not delivered again, and when nothing can
+// be committed no call begins. A row that somebody else has changed meanwhile is read and
+// decided again.
 //
 // All state is in the log, and nothing counts as delivered before it is committed
 // there: what was delivered when the process ends before that is delivered again.
@@ -32,14 +32,15 @@ import (
 
 const (
 	// maxPerHost and maxQueued are how many items a queue holds: of one host, and of all
-	// together. When there are too many, it is fewer of one host.
+	// together. When there are too many in all, it holds fewer of one host.
 	maxPerHost, maxQueued = 4000, 16_000
 	// maxUncommitted is how many deliveries may be uncommitted before no other begins,
 	// and how many are committed together.
 	maxUncommitted = 256
 )
 
-// key stands for a host or a subject: what peers write may be long.
+// key is a hash of the name of a host or a subject: these names come from others and may
+// be long.
 type key [16]byte
 
 func keyOf(text string) key {
@@ -47,10 +48,10 @@ func keyOf(text string) key {
 	return key(sum[:16])
 }
 
-// item is a row that is due, and then what has become of it.
+// item is a row that is due, and then the result of its delivery.
 type item[T any] struct {
 	id            int64
-	due           event.Micros // once it is committed: when it is due again, 0 is never
+	due           event.Micros // after the commit: when it is due again, 0 is never
 	tries         int
 	host, subject key
 	row           T
@@ -62,7 +63,7 @@ type item[T any] struct {
 	err   error // of deliver
 }
 
-// effect is what follows from a delivery for others.
+// effect is the effect of a delivery on other items.
 type effect struct {
 	// hostUntil and subjectUntil are until when the host and the subject are paused.
 	hostUntil, subjectUntil time.Time
@@ -74,21 +75,21 @@ type effect struct {
 type deliverer[T any] interface {
 	// deliver sends a row. call ends when the delivery is given up.
 	deliver(call context.Context, it *item[T]) error
-	// settle says what follows from a delivery for others. The queue is locked meanwhile.
+	// settle returns the effect of a delivery on others. The queue is locked meanwhile.
 	settle(it *item[T]) effect
-	// commit writes what has become of items and sets when each is due again. It returns
+	// commit writes the results of items and sets when each is due again. It returns
 	// those that somebody else has changed meanwhile, to be committed again.
 	commit(ctx context.Context, done []item[T]) (again []item[T], err error)
 }
 
-// queue delivers due rows, as the comment of the package says. The loop of its owner
-// adds them, starts calls and commits; a call that has ended goes on with the next
-// item by itself. The first fields do not change once it is in use.
+// queue delivers due rows, as the package comment describes. The loop of its owner adds
+// them, starts calls and commits. A goroutine whose call has ended goes on with the next
+// item by itself. The fields above mu do not change once the queue is in use.
 type queue[T any] struct {
 	deliverer[T]
 	now func() time.Time
-	// calls is how many may be under way, perHost how many of one host, and retries how
-	// many of what has failed before: what is new does not wait for that.
+	// calls is how many calls may be under way, perHost how many of one host, and retries
+	// how many of items that have failed before: new items do not wait for those.
 	calls, perHost, retries int
 	// slow is how long a call may take at most while others wait for it; 0 is for ever.
 	slow time.Duration
@@ -102,12 +103,12 @@ type queue[T any] struct {
 	blocked  bool // nothing can be committed
 	hosts    map[key]*hostQueue[T]
 	order    []key // of hosts with items, in the order in which they are served
-	most     int   // items of one host
-	total    int   // items of all
-	hidden   bool  // there are more hosts
+	most     int   // most items of one host
+	total    int   // items of all hosts
+	hidden   bool  // the log has due items of more hosts
 	underWay map[int64]*call
-	retrying int               // calls of what has failed before
-	subjects map[key]bool      // of the calls
+	retrying int               // calls of items that have failed before
+	subjects map[key]bool      // those that a call is under way to
 	until    map[key]time.Time // when the pauses of hosts and subjects end
 	claimed  map[int64]bool    // items under way, and those in done
 	done     []item[T]         // not committed yet
@@ -119,9 +120,9 @@ type queue[T any] struct {
 // hostQueue holds the due items of one host.
 type hostQueue[T any] struct {
 	due       []item[T]
-	truncated bool // there are more
+	truncated bool // the log has more due items of the host
 	// of is how many items of a subject were added. The first items, as many as unseen,
-	// may yet make room for those of other subjects.
+	// may still be replaced by items of other subjects.
 	of     map[key]int
 	unseen int
 	busy   int // calls under way
@@ -158,8 +159,8 @@ func (q *queue[T]) reset() {
 	}
 }
 
-// add adds an item behind those that have been due longer. Of a host that is paused
-// nothing is held.
+// add adds an item behind those that have been due longer. It drops an item of a host
+// that is paused.
 func (q *queue[T]) add(it item[T]) {
 	h := q.hosts[it.host]
 	switch {
@@ -191,7 +192,8 @@ func (q *queue[T]) add(it item[T]) {
 	if q.total++; q.total <= maxQueued || q.most == 1 {
 		return
 	}
-	// Half as many of one host, so that a few with very many hide nobody.
+	// Halve the items of one host, so that a few hosts with very many do not hide the
+	// others.
 	q.most /= 2
 	q.total = 0
 	for _, host := range q.order {
@@ -209,8 +211,9 @@ func (q *queue[T]) add(it item[T]) {
 	}
 }
 
-// makeRoom gives an item of a subject of which none is held the place of one of a subject
-// of which several are: a recipient for which very much is due hides no other one.
+// makeRoom replaces an item of a subject that has several by an item of a subject that
+// has none, so that a recipient with very many due notifications does not hide the
+// others.
 func (h *hostQueue[T]) makeRoom(it item[T]) {
 	if h.of[it.subject] > 0 {
 		return
@@ -225,9 +228,9 @@ func (h *hostQueue[T]) makeRoom(it item[T]) {
 	}
 }
 
-// sort puts those first that were tried least: a host that fails for some of its
+// sort puts the items with the fewest tries first: a host that fails for some of its
 // subjects only must not be busy with those alone. It forgets the hosts that have no
-// items: of one that has some it stays known that it fails.
+// items. The others are kept, with whether they are failing.
 func (q *queue[T]) sort() {
 	for host, h := range q.hosts {
 		if len(h.due) == 0 && h.busy == 0 && !q.isPaused(host) {
@@ -273,8 +276,8 @@ func (q *queue[T]) begin() (it item[T], ok bool) {
 	return it, false
 }
 
-// ready returns the place of the first item of a host that may be delivered now; -1
-// is none. To one subject goes one at a time.
+// ready returns the index of the first item of a host that may be delivered now; -1 is
+// none. To one subject goes one at a time.
 func (q *queue[T]) ready(host key, h *hostQueue[T]) int {
 	if q.isPaused(host) || h.busy >= q.perHost || h.failing && (h.busy > 0 || q.retrying >= q.retries) {
 		return -1
@@ -284,7 +287,7 @@ func (q *queue[T]) ready(host key, h *hostQueue[T]) int {
 	})
 }
 
-// end takes an item back from its call, and learns from what has become of it.
+// end takes an item back from its call, and applies the effect of its delivery.
 func (q *queue[T]) end(it *item[T]) {
 	h := q.hosts[it.host]
 	h.busy--
@@ -299,7 +302,7 @@ func (q *queue[T]) end(it *item[T]) {
 		q.stale = true
 	}
 	q.pause(it.subject, e.subjectUntil)
-	if q.pause(it.host, e.hostUntil) { // what waits for it is read again then
+	if q.pause(it.host, e.hostUntil) { // its items are read again when the pause ends
 		q.total -= len(h.due)
 		h.due = nil
 		q.order = slices.DeleteFunc(q.order, func(k key) bool { return k == it.host })
@@ -314,7 +317,7 @@ func (q *queue[T]) end(it *item[T]) {
 }
 
 // pause lets no call to a host or a subject begin until a time, and reports whether that
-// is later than before.
+// is later than its last pause.
 func (q *queue[T]) pause(who key, until time.Time) bool {
 	longer := until.After(q.until[who])
 	if longer {
@@ -328,13 +331,13 @@ func (q *queue[T]) isPaused(who key) bool {
 	return ok && q.now().Before(until)
 }
 
-// errTooSlow is the cause of a call's end that has kept others waiting.
+// errTooSlow is the cause that ends a call that has kept others waiting for too long.
 var errTooSlow = errors.New("it does not answer, and neither do too many others")
 
 // start begins as many calls as may be under way. When there are too many, in all or of
-// what has failed before, it gives up the one of these that has taken longest, if that
-// is too long: else a few that never answer would stop all others. It returns when
-// another one is too slow, zero for never. Calls end with ctx.
+// items that have failed before, it ends the one of these that has taken longest, if that
+// is longer than slow: else a few that never answer would stop all others. It returns
+// when the next call will be too slow, zero for never. Calls end with ctx.
 func (q *queue[T]) start(ctx context.Context) (slow time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -362,7 +365,7 @@ func (q *queue[T]) start(ctx context.Context) (slow time.Time) {
 	return slow
 }
 
-// work delivers an item, and then others as long as there are some that may go.
+// work delivers an item, and then others as long as some may be delivered now.
 func (q *queue[T]) work(ctx context.Context, it item[T]) {
 	begin := func() context.Context {
 		c, cut := context.WithCancelCause(ctx)
@@ -376,7 +379,7 @@ func (q *queue[T]) work(ctx context.Context, it item[T]) {
 			if it.err != nil && context.Cause(c) == errTooSlow { //nolint:errorlint // it is set as it is
 				it.down, it.err = true, errTooSlow
 			}
-			it.skip = it.skip || it.err != nil && ctx.Err() != nil // broken off by the end of the process
+			it.skip = it.skip || it.err != nil && ctx.Err() != nil // ended with the process
 			q.mu.Lock()
 			q.underWay[it.id].cut(nil)
 			q.end(&it)
@@ -389,8 +392,7 @@ func (q *queue[T]) work(ctx context.Context, it item[T]) {
 	})
 }
 
-// flush commits what is done, but not what is done meanwhile: there may be no end of
-// that.
+// flush commits the results so far, but none that arrive meanwhile: they might never end.
 func (q *queue[T]) flush(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -418,7 +420,7 @@ func (q *queue[T]) flush(ctx context.Context) error {
 	return nil
 }
 
-// release lets go of an item that is committed.
+// release removes a committed item from those that are claimed.
 func (q *queue[T]) release(it *item[T]) {
 	delete(q.claimed, it.id)
 	if at := it.due.Time(); it.due != 0 && (q.next.IsZero() || at.Before(q.next)) {
@@ -426,8 +428,8 @@ func (q *queue[T]) release(it *item[T]) {
 	}
 }
 
-// look reports whether to query the log for what is due, and else when to; zero is not
-// known.
+// look reports whether to query the log for what is due now, and otherwise at which time;
+// zero is unknown.
 func (q *queue[T]) look() (stale bool, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -444,7 +446,7 @@ func (q *queue[T]) look() (stale bool, at time.Time) {
 	return q.stale, sooner(at, q.next)
 }
 
-// clear begins to look anew for what is due.
+// clear empties the queue before the loop reads anew what is due.
 func (q *queue[T]) clear() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -452,7 +454,7 @@ func (q *queue[T]) clear() {
 	q.stale, q.next = false, time.Time{}
 }
 
-// mark has the loop look anew for what is due.
+// mark makes the loop read anew what is due.
 func (q *queue[T]) mark() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -466,14 +468,14 @@ func (q *queue[T]) busy() bool {
 	return len(q.underWay) >= q.calls
 }
 
-// sending reports whether there are calls under way and more to come.
+// sending reports whether calls are under way and more items wait.
 func (q *queue[T]) sending() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.total > 0 && len(q.underWay) > 0
 }
 
-// sooner returns the first of two times, of which zero is never.
+// sooner returns the earlier of two times; zero is never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -488,7 +490,7 @@ func (q *queue[T]) close() {
 	q.ended = true
 }
 
-// stop waits for the calls, and begins no others.
+// stop waits for the calls under way, and begins no others.
 func (q *queue[T]) stop() {
 	q.close()
 	q.workers.Wait()
@@ -497,8 +499,8 @@ func (q *queue[T]) stop() {
 // storeFirst and storeLongest are the shortest and the longest wait after a failed step.
 const storeFirst, storeLongest = time.Second, 30 * time.Second
 
-// Loop does steps, and waits after each, until ctx ends; nil waits for nothing but the
-// time. After a step that has failed it calls failed and waits, longer and longer.
+// Loop calls step until ctx ends, and wait after each step; nil waits for the time alone.
+// After a step that has failed it calls failed and waits, longer each time.
 func Loop(ctx context.Context, step func() (idle time.Duration, err error), wait func(idle time.Duration), failed func(err error, again time.Duration)) {
 	sleep := func(idle time.Duration) {
 		select {

@@ -22,16 +22,16 @@ type Upstream interface {
 	Ingest(context.Context, *sip.Request) (*sip.Disposition, error)
 }
 
-// Reply is what came of sending a request to an ingest server: a disposition, or
-// an error.
+// Reply is the result of sending a request to an ingest server: a disposition, or an
+// error.
 type Reply struct {
 	Disposition *sip.Disposition
 	Err         error
 }
 
-// Ask sends a request to an ingest server, once. An answer that is not about the
-// request, or that is too long to be stored, is an error: it decides nothing, and yet the
-// request has arrived.
+// Ask sends a request to an ingest server, once. An answer that is not about the request,
+// or that is too long to be stored, is an error: it has no usable disposition, although
+// the request has arrived.
 func Ask(ctx context.Context, server Upstream, r *sip.Request) Reply {
 	disposition, err := server.Ingest(ctx, r)
 	if err != nil {
@@ -48,9 +48,9 @@ func Ask(ctx context.Context, server Upstream, r *sip.Request) Reply {
 	return Reply{Disposition: disposition}
 }
 
-// otherSource returns in what the source element of a disposition differs from the one
-// that was sent; "" is in nothing. What is left out or empty, and white space around a
-// text, do not count.
+// otherSource describes how the source element of a disposition differs from the one that
+// was sent; "" if it does not. Elements that are left out or empty, and white space
+// around a text, do not count.
 func otherSource(sent, repeated *sip.Source) string {
 	ours, theirs := submission.SourceTexts(sent), submission.SourceTexts(repeated)
 	for _, path := range slices.Sorted(maps.Keys(theirs)) {
@@ -62,12 +62,12 @@ func otherSource(sent, repeated *sip.Source) string {
 	return ""
 }
 
-// ErrNotSent is the error of a request that was not sent, since it could not be
-// committed that it is going to be.
+// ErrNotSent is the error of a request that was not sent, because the state before
+// sending could not be committed.
 var ErrNotSent = errors.New("it could not be committed, and was not sent")
 
-// Refused reports whether the ingest server has certainly not taken the request. One
-// that redirects has not: nobody follows it.
+// Refused reports whether the ingest server has certainly not taken the request. A
+// redirect is such an answer: we do not follow it.
 func (r Reply) Refused() bool {
 	var fault *sip.Fault
 	var status *sip.StatusError
@@ -76,14 +76,14 @@ func (r Reply) Refused() bool {
 	case errors.Is(r.Err, ErrNotSent), errors.As(r.Err, &resting), errors.As(r.Err, &fault):
 		return true
 	case errors.As(r.Err, &status):
-		// Other answers may come from somebody between, who knows nothing of what
-		// has become of it; or they say that it was taken, and not what is decided.
+		// Other answers may come from a proxy that does not know what has become of the
+		// request; or they mean that it was taken, without a decision.
 		return status.Status/100 == 3 || status.Status/100 == 4 || status.Status == http.StatusNotImplemented || status.Status == http.StatusServiceUnavailable
 	}
 	return !sip.Sent(r.Err)
 }
 
-// Failure returns what it means that the ingest server has sent no disposition.
+// Failure returns the class of a reply without a disposition.
 func (r Reply) Failure() submission.FailureClass {
 	switch {
 	case AboutRecord(r.Err):
@@ -96,9 +96,9 @@ func (r Reply) Failure() submission.FailureClass {
 	return submission.ReplyLost
 }
 
-// AboutRecord reports whether a failure is of this record alone, which will not be
-// taken whenever it is sent. Others may be put right: by the server, or by whoever
-// has given us its address and password.
+// AboutRecord reports whether a failure concerns only this record, which will not be
+// taken whenever it is sent. Other failures may be mended: by the server, or by the
+// operator who configured its address and password.
 func AboutRecord(err error) bool {
 	var fault *sip.Fault
 	var status *sip.StatusError
@@ -115,8 +115,8 @@ func AboutRecord(err error) bool {
 	return false
 }
 
-// ParseRecipient returns what is wrong with the URL of a notification recipient.
-// The draft has http and smtp; https and mailto are taken as well.
+// ParseRecipient returns an error if a URL is not valid for a notification recipient. The
+// draft has http and smtp; https and mailto are accepted as well.
 func ParseRecipient(recipient string) error {
 	u, err := url.Parse(recipient)
 	if err != nil {
@@ -135,5 +135,5 @@ func ParseRecipient(recipient string) error {
 	return fmt.Errorf("it must be an http:, https:, smtp: or mailto: URL")
 }
 
-// NewToken returns 128 random bits, for a URL or a mailbox.
+// NewToken returns a random token of 128 bits, for a URL or a mailbox.
 func NewToken() string { return strings.ToLower(rand.Text()) }

@@ -55,8 +55,8 @@ func isXML(mediaType string) bool {
 	return t == "application/xml" || t == "text/xml" || strings.HasSuffix(t, "+xml")
 }
 
-// request makes the request of a submission; nil when it is not to be sent, and
-// then r says why.
+// request makes the request of a submission; nil when it is not to be sent, and then r
+// has the reason.
 func (o *Submitter) request(ctx context.Context, r *report, formats []string) *sip.Request {
 	stored, err := o.content(ctx, r.Content)
 	if err != nil {
@@ -106,8 +106,8 @@ func formatOf(record *sip.Record, configured string, listed []string) string {
 	return configured
 }
 
-// unlisted says why a record is not sent to a server that lists these formats; ""
-// when it may be.
+// unlisted returns why a record is not sent to a server that lists these formats; "" when
+// it may be sent.
 func unlisted(record *sip.Record, format string, listed []string) string {
 	const shown = 5
 	if format != "" && slices.Contains(listed, format) {

@@ -21,13 +21,13 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Submitter submits the records of a set to an ingest server: it is a target of that
-// set. The log keeps a target as a Source of kind "submit", which never speaks for
-// a record.
+// Submitter submits the records of a set to an ingest server: it is a target of that set.
+// The log keeps a target as a Source of kind "submit", which is never the authority of a
+// record.
 //
-// Every change of a record becomes a row in the log, a submission; what is to be
-// sent waits there until there is an answer. So a process that ends loses nothing,
-// and at worst submits a record again whose answer it did not live to commit.
+// Every change of a record becomes a row in the log, a submission, which waits there
+// until it is answered. So a process that ends loses nothing. At worst the next one
+// submits a record again whose answer was not committed.
 type Submitter struct {
 	Set    string
 	Source event.SourceID
@@ -35,9 +35,9 @@ type Submitter struct {
 	URL      string
 	Store    *store.Store
 	Contents *content.Store
-	// Server is asked for its properties first, and gets only what is of a format
-	// that it lists; but with SkipProperties it gets everything, and is not asked: the
-	// draft gives that operation no document, so a server need not know ours.
+	// Server is asked for its properties first, and gets only records in a format that it
+	// lists. With SkipProperties it gets every record, and is not asked: the draft gives
+	// that operation no document, so a server need not support ours.
 	Server         Upstream
 	SkipProperties bool
 	// Formats are the URLs of schemas by the root element of a record. A record
@@ -60,42 +60,42 @@ type Submitter struct {
 	// Workers is how many requests are under way at a time; 0 is 4.
 	Workers int
 	// ImportTo is the Source of kind sip of the set that imports the accepted records,
-	// and ImportURL its URL in the log; 0 is none. What is accepted meanwhile is imported
-	// when there is one.
+	// and ImportURL its URL in the log; 0 is none. Records that are accepted while there
+	// is none are imported later.
 	ImportTo  event.SourceID
 	ImportURL string
 	// ImportPending gets a value when a notification has committed that a record was
-	// accepted (see ingest.Server.ImportPending); nil is never.
+	// accepted (see ingest.Server.ImportPending); nil never has one.
 	ImportPending <-chan struct{}
-	// Reload gets a value when Resend has put rows into the queue; nil is never.
+	// Reload gets a value when Resend has put rows into the queue; nil never has one.
 	Reload <-chan struct{}
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Log is told of failures; nil is silence.
+	// Log gets failures; nil discards them.
 	Log *slog.Logger
-	// Failed gets each error of the log, in reading too, which Run answers by trying
-	// again; nil is nobody.
+	// Failed is called with each error of the log, also of reading; Run then tries again.
+	// It may be nil.
 	Failed func(error)
 }
 
-// DefaultDeadline is how long a decision may take where nothing else is said.
+// DefaultDeadline is how long a decision may take if Deadline is 0.
 const DefaultDeadline = 7 * 24 * time.Hour
 
 const (
-	// maxQueuedRows is how many rows wait to be sent at most; what lies behind them is
-	// taken in later.
+	// maxQueuedRows is how many rows wait to be sent at most; later events are read when
+	// there is room.
 	maxQueuedRows = 20_000
 	// pageItems is how many rows that are due are read at a time.
 	pageItems = 512
-	// chunkLimit is how many events are taken in at a time.
+	// chunkLimit is how many events are read at a time.
 	chunkLimit = 1000
-	// shutdownGrace is how long requests under way may still be answered when the
-	// process ends: what is cut off has to be sent again.
+	// shutdownGrace is how long requests under way may still be answered when the process
+	// ends: a request that is broken off has to be sent again.
 	shutdownGrace = 5 * time.Second
 )
 
-// Run takes in what happens in the set and submits it, until ctx has ended. It
-// must not run twice at a time for one target.
+// Run reads the changes of the set and submits them, until ctx ends. It must not run
+// twice at a time for one target.
 func (o *Submitter) Run(ctx context.Context) {
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -107,7 +107,7 @@ func (o *Submitter) Run(ctx context.Context) {
 		}
 		return d.step(ctx, calls)
 	}, func(idle time.Duration) { d.wait(ctx, idle) }, func(err error, again time.Duration) {
-		d.loaded = false // the log knows what has happened all the same
+		d.loaded = false // the commit may have taken effect all the same
 		if d.s.Failed != nil {
 			d.s.Failed(err)
 		}
@@ -135,29 +135,29 @@ func (o *Submitter) withDefaults() *Submitter {
 	return &c
 }
 
-// submitLoop is a Submitter at work. What is not said to be otherwise belongs to the
+// submitLoop is a running Submitter. Unless a field says otherwise it belongs to the
 // goroutine of Run.
 type submitLoop struct {
 	s *Submitter
 	*queue[*report]
-	breaker breaker // belongs to who has locked the queue
+	breaker breaker // guarded by the lock of the queue
 
 	loaded     bool
-	lastSeq    event.Seq        // the last event that was taken in
+	lastSeq    event.Seq        // the last event that was read
 	moreEvents bool             // there may be events after it
-	changed    <-chan struct{}  // closed when there are; nil is to be asked for anew
+	changed    <-chan struct{}  // closed when there are; nil has to be fetched anew
 	waiting    map[string]int64 // the row of each record that waits
 	importDue  bool             // there may be accepted records that are to be imported
 	accepted   int              // how many were since the last import
 	expiry     time.Time        // when deadlines are looked at next
-	stored     *Failure         // what the log has of how the server fails
-	version    int64            // of that, compared and swapped; 0 is not known
+	stored     *Failure         // the failure of the server that the log has
+	version    int64            // of stored, compared and swapped; 0 is not known
 	remembers  bool
 
 	properties properties
 }
 
-// report is a submission and what came of sending it.
+// report is a submission and the result of sending it.
 type report struct {
 	submission.Submission
 	Reply
@@ -165,7 +165,7 @@ type report struct {
 	local   bool   // nothing was sent, for a reason on our side
 	expired bool   // its deadline has come
 	sent    bool
-	// listed: the server has told its properties; unlisted: it has failed to.
+	// listed: the server has sent its properties; unlisted: that request has failed.
 	listed, unlisted bool
 }
 
@@ -175,12 +175,12 @@ func newSubmitLoop(o *Submitter) *submitLoop {
 	return d
 }
 
-// step does what there is to do, and returns how long there is nothing else.
+// step does all that can be done now, and returns how long there is nothing else to do.
 func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 	if err := d.load(ctx); err != nil {
 		return 0, err
 	}
-	// What was answered is committed although ctx has ended.
+	// Commit the answers although ctx has ended.
 	if err := d.flush(calls); err != nil {
 		return 0, err
 	}
@@ -192,7 +192,7 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		d.expiry = now.Add(min(max(d.s.Deadline/100, time.Minute), submission.MaxRetry))
-		d.loaded = !d.full() // what has expired, or was answered in notifications, has made room
+		d.loaded = !d.full() // rows that have expired or were answered have made room
 	}
 	if stale, _ := d.look(); stale {
 		if err := d.fill(ctx); err != nil {
@@ -200,13 +200,13 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 		}
 	}
 	d.start(calls)
-	// While answers come quickly many are imported together, and else at once.
+	// While answers come quickly many are imported together, else each at once.
 	if !d.sending() || d.accepted >= maxUncommitted {
 		if err := d.importAccepted(calls); err != nil {
 			return 0, err
 		}
 	}
-	if err := d.saveFailure(calls); err != nil { // the last: it may be long until the next step
+	if err := d.saveFailure(calls); err != nil { // do this last: it may be long until the next step
 		return 0, err
 	}
 	if !d.loaded || d.moreEvents && !d.full() {
@@ -236,7 +236,7 @@ func (d *submitLoop) wait(ctx context.Context, idle time.Duration) {
 	}
 }
 
-// shutdown writes what was answered after ctx has ended.
+// shutdown commits the answers that arrive after ctx has ended.
 func (d *submitLoop) shutdown(ctx context.Context) {
 	if err := d.flush(ctx); err != nil {
 		d.s.Log.Error("answers could not be logged; the next run requests them again", "error", err)
@@ -295,10 +295,10 @@ func (d *submitLoop) load(ctx context.Context) error {
 	return nil
 }
 
-// check adds rows that wait, and puts right which of them should not, or not so
-// long. At most one row of a record waits: one that was put back into the queue while
-// its record changed is not the last word on it any more. And what was made while the
-// clock was ahead is not due in years.
+// check adds rows that wait, and corrects those that should not wait, or not so long.
+// Only the row of a record's last change may wait: a row may have been put back into the
+// queue while its record changed. A row that was made while the clock was ahead must not
+// wait for years.
 func (d *submitLoop) check(ctx context.Context, rows []submission.Submission, waiting map[string]int64) error {
 	seqs := make([]event.Seq, len(rows))
 	for i := range rows {
@@ -324,7 +324,7 @@ func (d *submitLoop) check(ctx context.Context, rows []submission.Submission, wa
 		}
 	}
 	if len(updates) > 0 {
-		_, err = d.append(ctx, updates) // one that is stale has lost to a disposition
+		_, err = d.append(ctx, updates) // if one is stale, a disposition came first
 	}
 	return err
 }
@@ -371,8 +371,8 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 	return nil
 }
 
-// appended tells the queue of new rows. When some have replaced others it forgets what
-// it holds: an old version must not be sent after this.
+// appended makes the queue read new rows. If some have replaced others it also forgets
+// its items: an old version must not be sent after this.
 func (d *submitLoop) appended(replaced bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -387,7 +387,7 @@ func (d *submitLoop) appended(replaced bool) {
 }
 
 // changes reads the next events and returns new submissions of those that are the last
-// word on a record, how far it has read, and whether that is all there is.
+// events of their records, how far it has read, and whether that is all there is.
 func (d *submitLoop) changes(ctx context.Context) (out []submission.Submission, upto event.Seq, all bool, err error) {
 	upto = d.lastSeq
 	n := 0
@@ -429,7 +429,7 @@ func (d *submitLoop) fill(ctx context.Context) error {
 		}
 	}
 	if len(rows) == 0 && d.full() {
-		d.loaded = false // what was answered in notifications has made room
+		d.loaded = false // rows that were answered in notifications have made room
 	}
 	d.clear()
 	d.mu.Lock()
@@ -438,7 +438,7 @@ func (d *submitLoop) fill(ctx context.Context) error {
 		if s := &rows[i]; d.waiting[s.Record] == s.ID {
 			d.add(item[*report]{id: s.ID, due: s.Due, tries: s.Tries, subject: keyOf(s.Record), row: &report{Submission: *s}})
 		} else if !d.claimed[s.ID] {
-			d.loaded = false // somebody has put it there: is it the last word on its record?
+			d.loaded = false // another process has put it there: check whether it has the record's last change
 		}
 	}
 	if h := d.hosts[key{}]; h != nil {
@@ -451,12 +451,12 @@ func (d *submitLoop) fill(ctx context.Context) error {
 	return nil
 }
 
-// room returns how many rows fill the queue, and whether the server is paused.
+// room returns how many due rows to read, and whether the server is paused.
 func (d *submitLoop) room() (limit int, paused bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if paused = d.isPaused(key{}); paused {
-		d.next = time.Time{} // its end is what comes next
+		d.next = time.Time{} // the next time is the end of the pause
 	}
 	return pageItems + len(d.claimed), paused
 }
@@ -480,7 +480,7 @@ func (d *submitLoop) deliver(ctx context.Context, it *item[*report]) error {
 		return err
 	}
 	if r.Token == "" && d.s.Recipient != nil {
-		// It is in the log before anybody can notify of it.
+		// It must be in the log before a notification can name it.
 		r.Token = NewToken()
 		out, err := d.append(ctx, []submission.Update{{Submission: r.Submission}})
 		if err != nil || len(out.Stale) > 0 {
@@ -497,22 +497,22 @@ func (d *submitLoop) deliver(ctx context.Context, it *item[*report]) error {
 	return r.Err
 }
 
-// properties are what the server has told of itself. They belong to who has the turn.
+// properties are the properties of the server. They belong to the call that has the turn.
 type properties struct {
 	turn     chan struct{}
 	formats  []string  // nil is not known
-	until    time.Time // when it has to list them again
+	until    time.Time // when the server has to list them again
 	failedAt time.Time
 	failure  error
-	// probe: after a failure the server is asked first whether it answers.
+	// probe: after a failure the next call asks for the properties first.
 	probe atomic.Bool
 }
 
-// formatsKept is how long the server need not list its formats again.
+// formatsKept is how long a list of formats is used before the server is asked again.
 const formatsKept = time.Hour
 
-// formats returns those that the server lists. Of calls that need them at once one
-// asks.
+// formats returns the formats that the server lists. If several calls need them at once,
+// one of them asks.
 func (d *submitLoop) formats(ctx context.Context, it *item[*report]) ([]string, error) {
 	if d.s.SkipProperties {
 		return nil, nil
@@ -534,7 +534,7 @@ func (d *submitLoop) formats(ctx context.Context, it *item[*report]) ([]string, 
 	p.probe.Store(false)
 	p.failure, p.failedAt, p.formats = err, d.s.Now(), nil
 	if err != nil {
-		it.row.unlisted = ctx.Err() == nil // else it says nothing of the server
+		it.row.unlisted = ctx.Err() == nil // else the server is not the cause
 		return nil, err
 	}
 	it.row.listed = true
@@ -542,7 +542,7 @@ func (d *submitLoop) formats(ctx context.Context, it *item[*report]) ([]string, 
 	return p.formats, nil
 }
 
-// settle learns from a delivery whether the server answers.
+// settle notes whether the server answers, and returns the pauses that follow.
 func (d *submitLoop) settle(it *item[*report]) (e effect) {
 	r := it.row
 	var panicked *defect.Error
@@ -550,7 +550,7 @@ func (d *submitLoop) settle(it *item[*report]) (e effect) {
 		r.local, r.Err, it.skip = true, it.err, false
 	}
 	if r.listed && d.breaker.failure != nil && d.breaker.failure.Properties {
-		d.breaker.failure = nil // it may fail all the same when it is given a record
+		d.breaker.failure = nil // it may still fail when it gets a record
 	}
 	switch {
 	case r.unlisted:
@@ -569,7 +569,7 @@ func (d *submitLoop) settle(it *item[*report]) (e effect) {
 	return e
 }
 
-// commit writes what follows from reports.
+// commit writes the results of reports.
 func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []item[*report], err error) {
 	var updates []submission.Update
 	var of []int // the report of each update
@@ -612,8 +612,8 @@ func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []
 	return again, nil
 }
 
-// update returns what follows from a report for its submission; false is nothing: a
-// notification was faster, or a later change has replaced it.
+// update returns the update of a report's submission; false is none: a notification came
+// first, or a later change has replaced it.
 func (o *Submitter) update(r *report) (submission.Update, bool) {
 	var in submission.Input
 	switch {
@@ -637,10 +637,11 @@ func (o *Submitter) update(r *report) (submission.Update, bool) {
 }
 
 // importAccepted imports accepted records into the other set, under their assigned
-// identifiers, in the transaction that notes it. Their events, which never change, are
-// read before that, since the transaction keeps others from writing. They inherit from the event whose record
-// was submitted where the original is. Of two submissions of one record that were
-// accepted under the same identifier the later one stays, whichever was accepted first.
+// identifiers, in the transaction that marks them as imported. It reads their events,
+// which never change, before that, since the transaction keeps others from writing. The
+// records inherit the URL of the original from the event that was submitted. Of two
+// submissions of one record that were accepted under the same identifier the later one
+// stays, whichever was accepted first.
 func (d *submitLoop) importAccepted(ctx context.Context) error {
 	for d.importDue && d.s.ImportTo != 0 {
 		query := submission.Query{Source: d.s.Source, ImportPending: true, Limit: chunkLimit}
@@ -707,7 +708,7 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 	return nil
 }
 
-// saveFailure has the log keep how the server fails, or that it answers, when that has
+// saveFailure stores in the log how the server fails, or that it answers, when that has
 // changed.
 func (d *submitLoop) saveFailure(ctx context.Context) error {
 	d.mu.Lock()
@@ -736,13 +737,13 @@ func (d *submitLoop) append(ctx context.Context, updates []submission.Update) (s
 	return d.s.Store.Write(ctx, &submission.Batch{Source: d.s.Source, URL: d.s.URL, Updates: updates})
 }
 
-// resendGroup is how many submissions are put back into the outbox at once.
+// resendGroup is how many submissions are put back into the queue at once.
 const resendGroup = 500
 
-// Resend puts submissions that have ended without an answer back into the outbox:
-// one, or with id 0 all in a state, unsent or unresolved. What is not the last
-// word on its record any more stays as it is: a later change was submitted in its
-// place. It returns how many were put back. Send to Reload afterwards.
+// Resend puts submissions that have ended without an answer back into the queue: one, or
+// with id 0 all in a state, unsent or unresolved. A submission that is not of its
+// record's last change stays as it is: a later change was submitted instead. It returns
+// how many were put back. The caller then has to send to Reload.
 func (o *Submitter) Resend(ctx context.Context, id int64, state submission.State) (n int, err error) {
 	now := o.withDefaults().Now()
 	q := submission.Query{Source: o.Source, States: []submission.State{state}, Limit: resendGroup}

@@ -23,12 +23,11 @@
 //	state = walk.Result().State // to be stored
 //	// walk.Result().Gap: an archive document is missing
 //
-// [Walk.Documents] yields the newest document first, and a document has its entries in
-// any order. Of several entries of one
-// record the one with the latest Updated counts; where a deletion has the same
-// Updated as an active entry, the draft does not say which. A record itself is behind
-// the links of [Entry.Alternates]. One that no entry names is deleted only where
-// [Document.Complete] says so.
+// [Walk.Documents] yields the newest document first; a document has its entries in any
+// order. Of several entries of one record the one with the latest Updated counts; where
+// a deletion has the same Updated as an active entry, the draft does not say which of
+// them counts. The links of [Entry.Alternates] lead to the record itself. A record that
+// no entry names counts as deleted only where [Document.Complete] reports true.
 //
 // Keep [Result].State, and the next Walk reads only documents in which something is
 // new. It reads them whole, so some entries of the previous walk come again; applying
@@ -66,18 +65,18 @@ const (
 	LinkExtensionsNamespace = "http://purl.org/atompub/link-extensions/1.0"
 )
 
-// What travels between two bridges beyond Atom-PMH, in a namespace of our own.
+// The terms that bridges exchange beyond Atom-PMH, in a namespace of our own.
 const (
-	// CarriedNamespace is that of the attributes. It is a name and no address,
-	// and it never changes. On a link of relation via, modified, hash and length
-	// are those of the original: a time of RFC 3339, hashes in the manner of
-	// ResourceSync ("sha-256:" and hex), bytes. On an alternate link hash is that
-	// of the representation, or of its bytes in the content coding encoding, as length
-	// is then; profile narrows its media type, and pri is its priority among the links
-	// of its relation, as in ResourceSync. On atom:entry, and on a link that leads to a
-	// record, id is what the bridge calls the record; on atom:entry, modified is when
-	// the record was last modified, where no link of relation via says so, and changefreq
-	// a sitemap's hint.
+	// CarriedNamespace is that of the attributes. It is a name and no address, and it
+	// never changes. On a link of relation via, modified, hash and length are those of the
+	// original: a time of RFC 3339, hashes as ResourceSync writes them ("sha-256:" and
+	// hex), a number of bytes. On an alternate link hash is that of the representation, or
+	// of its bytes in the content coding encoding, as length is then; profile narrows its
+	// media type, and pri is its priority among the links of its relation, as in
+	// ResourceSync. On atom:entry, and on a link that leads to a record, id is the
+	// bridge's identifier of the record. On atom:entry, modified is when the record was
+	// last modified, where no link of relation via states that; changefreq is a sitemap's
+	// hint.
 	CarriedNamespace = "urn:x-bridge:terms:1"
 	// RelFurtherAlternate is the relation of the second and every further
 	// alternate link of one media type and language, of which RFC 4287 (4.1.2)

@@ -104,7 +104,7 @@ func (r *Reader) tombstone(d *draftEntry, report reporter) error {
 	})
 }
 
-// deletion reads a child that says something about a deletion (RFC 6721 4).
+// deletion reads a child that describes a deletion (RFC 6721 4).
 func (r *Reader) deletion(d *draftEntry, report reporter) error {
 	s := r.scan
 	switch s.Local {
@@ -162,7 +162,8 @@ func (r *Reader) entryLink(d *draftEntry, report reporter) error {
 	return nil
 }
 
-// extraDate reads a date that decides nothing. A bad one is reported and left out.
+// extraDate reads a date that does not order entries. A bad one is reported and left
+// out.
 func (r *Reader) extraDate(to *time.Time, report reporter) error {
 	name := r.scan.Local
 	raw, _, err := r.characters()
@@ -199,7 +200,7 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 		d.ids++
 		switch {
 		case d.ids == 1 && markup:
-			d.ids++ // no id that anybody could tell
+			d.ids++ // it cannot be used as an id
 			d.bad(ruleID, "atom:id contains elements; want an IRI")
 		case d.ids > 1:
 			d.bad(ruleEntry, "more than one atom:id")
@@ -251,8 +252,9 @@ func (d *draftEntry) stamp(r *Reader, raw string, report reporter) {
 	d.bad(rule, "stamp %q: %v", clip(raw), err)
 }
 
-// content reads an atom:content for what it is, not for what it holds. Several
-// count as one that holds what they hold together.
+// content reads an atom:content. It keeps the text and elements inside only with
+// ReadOptions.Content; otherwise it only notes whether there are any, in any of
+// several.
 func (r *Reader) content(d *draftEntry, report reporter) error {
 	s := r.scan
 	c := Content{Empty: true}
@@ -288,7 +290,8 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 	return nil
 }
 
-// contentTaken reads an atom:content for what it holds. Of several the first counts.
+// contentTaken reads an atom:content and keeps what is inside. Of several the first
+// counts.
 func (r *Reader) contentTaken(d *draftEntry, c Content) error {
 	if d.Content != nil {
 		return r.scan.Skip()
@@ -434,7 +437,8 @@ func (r *Reader) classify(d *draftEntry, report reporter) {
 	}
 }
 
-// note reports what a good entry breaks, and remembers what shows only later.
+// note reports the rules that a good entry breaks, and keeps what can be checked only
+// at the end of the document.
 func (r *Reader) note(d *draftEntry, report reporter) {
 	if !d.Tombstone {
 		if d.titles != 1 {

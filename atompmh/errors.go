@@ -10,8 +10,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// Limits caps what a document may ask for. The zero value of a field means its
-// default.
+// Limits caps the size and the nesting of a document. The zero value of a field means
+// its default.
 type Limits struct {
 	// Document is how many bytes a document may have; 0 is 64 MiB.
 	Document int64
@@ -81,7 +81,7 @@ func (e *EntryError) Error() string {
 	return fmt.Sprintf("%s: bad entry%s: %s [%s]", strictxml.Place(e.URL, e.Line, e.Column), name, e.Reason, e.Rule)
 }
 
-// clip shortens what a document said to what fits into a message.
+// clip shortens a text of a document to fit into a message.
 func clip(s string) string { return strictxml.Clip(s) }
 
 // RuleError is a rule that a document would break. The Writer returns it instead of
@@ -99,9 +99,9 @@ func (e *RuleError) Error() string {
 
 // Gap is a missing or unreadable archive document.
 type Gap struct {
-	// URL is that of the document, as the link to it says.
+	// URL is that of the document, as it stands in the link.
 	URL string
-	// Reason says what was there instead, for people.
+	// Reason describes, for people, what was there instead.
 	Reason string
 }
 
@@ -155,7 +155,7 @@ type TooManyError struct {
 	Read int // documents
 }
 
-// Error says so, and what to do.
+// Error names the document, the number of those read, and what to do.
 func (e *TooManyError) Error() string {
 	return fmt.Sprintf("%s: %v: %d were read; if the feed is that long, raise the cap and go on", e.URL, ErrTooManyDocuments, e.Read)
 }

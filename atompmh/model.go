@@ -51,8 +51,8 @@ type Feed struct {
 	Generator string
 	// Links are all links of the feed, in document order.
 	Links []Link
-	// TotalResults is how many entries there are in all by the feed's own word
-	// (totalResults of OpenSearch 1.0 and 1.1); 0 when it does not say.
+	// TotalResults is how many entries the feed claims to have in all (totalResults of
+	// OpenSearch 1.0 and 1.1); 0 when it claims nothing.
 	TotalResults int64
 	// Archive and Complete: the feed has fh:archive, fh:complete (RFC 5005 2, 4).
 	Archive, Complete bool
@@ -92,15 +92,15 @@ type Entry struct {
 	// byte. White space around it belongs to it and is reported: two documents
 	// that differ only there name different records.
 	ID string
-	// CarriedID is what another bridge calls the record where that is no
-	// absolute IRI, from the attribute id in CarriedNamespace; "" when absent.
+	// CarriedID is another bridge's identifier of the record where that is no absolute
+	// IRI, from the attribute id in CarriedNamespace; "" when absent.
 	CarriedID string
-	// CarriedModified is when the Source says that the record was last modified,
-	// where no link says so, from the attribute modified there: a time of RFC 3339,
+	// CarriedModified is when the record was last modified at its Source, where no link
+	// states that, from the attribute modified in CarriedNamespace: a time of RFC 3339,
 	// not checked; "" when absent.
 	CarriedModified string
 	// CarriedChangeFreq is a sitemap's hint how often the record changes, from the
-	// attribute changefreq there; "" when absent.
+	// attribute changefreq in CarriedNamespace; "" when absent.
 	CarriedChangeFreq string
 	// Updated is atom:updated (or at:deleted-entry's when) in UTC, to the
 	// nanosecond; further digits are cut off. Its year is 1678 to 2261.
@@ -188,9 +188,8 @@ func (l *Link) Attr(space, local string) (value string, ok bool) {
 	return "", false
 }
 
-// Content describes an atom:content (RFC 4287 4.1.3). What it holds is kept only if
-// ReadOptions.Content asks for that: in Atom-PMH the metadata record is behind the
-// alternate links.
+// Content describes an atom:content (RFC 4287 4.1.3). What it holds is kept only with
+// ReadOptions.Content: in Atom-PMH the alternate links lead to the metadata record.
 type Content struct {
 	// Empty: it holds neither elements nor text other than white
 	// space.
@@ -255,6 +254,6 @@ func (e *Entry) Record() string {
 	return e.ID
 }
 
-// Untitled reports whether the title only repeats atom:id. RFC 4287 demands one of
-// every entry, and that is what a record without a title has there.
+// Untitled reports whether the title only repeats atom:id. RFC 4287 demands a title of
+// every entry, so the entry of a record without one repeats the id there.
 func (e *Entry) Untitled() bool { return e.Title == collapse(e.ID) }

@@ -11,8 +11,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// ReadOptions says what a Reader has to know besides the bytes. The zero value is
-// valid.
+// ReadOptions is what a Reader needs besides the bytes of the document. The zero value
+// is valid.
 type ReadOptions struct {
 	// URL is the document's final URL, against which links are resolved and
 	// which errors name. Without it relative links stay relative.
@@ -23,7 +23,7 @@ type ReadOptions struct {
 	// Content: the atom:content of an entry is its record, inline or at its src,
 	// whatever alternate links the entry has. The draft does not define that.
 	Content bool
-	// Strict checks the rules that no consumer depends on too. It costs time, and up to
+	// Strict checks also the rules that no consumer depends on. It costs time, and up to
 	// 50 MB of memory in a document of a million entries.
 	Strict bool
 	// Report is called with each place where the document breaks a rule and can be
@@ -69,8 +69,8 @@ func NewReader(r io.Reader, o ReadOptions) *Reader {
 	return &Reader{in: r, o: o}
 }
 
-// Head reads up to the first entry and returns what the feed has said by then.
-// Errors are those of Next, but never an *EntryError and never io.EOF.
+// Head reads up to the first entry and returns the metadata of the feed that it has met
+// by then. Errors are those of Next, but never an *EntryError and never io.EOF.
 func (r *Reader) Head() (*Feed, error) {
 	if err := r.readHead(); err != nil && err != io.EOF {
 		return nil, err
@@ -78,19 +78,19 @@ func (r *Reader) Head() (*Feed, error) {
 	return r.Feed(), nil
 }
 
-// Feed returns what the feed has said so far; once Next has returned io.EOF that
-// is everything.
+// Feed returns the metadata of the feed that was read so far; once Next has returned
+// io.EOF that is all of it.
 func (r *Reader) Feed() *Feed {
 	f := r.feed
 	f.Links = slices.Clone(f.Links)
 	return &f
 }
 
-// Next returns the next entry; it is the caller's to keep. An *EntryError stands for one entry that cannot
-// be taken; the reading goes on after it. A *DocumentError ends it: the document
-// is at fault. Any other error comes from below and ends it too. io.EOF is
-// returned only once every byte has been read, the root was closed and nothing
-// but comments and white space followed.
+// Next returns the next entry, which the caller may keep. An *EntryError stands for one
+// entry that cannot be taken; the reading goes on after it. A *DocumentError ends it:
+// the document is at fault. Any other error is one of the underlying reader and ends it
+// too. io.EOF is returned only once every byte has been read, the root was closed and
+// nothing but comments and white space followed.
 func (r *Reader) Next() (*Entry, error) {
 	if err := r.readHead(); err != nil {
 		return nil, err
@@ -109,9 +109,9 @@ func (r *Reader) Next() (*Entry, error) {
 	return e, err
 }
 
-// Input returns the entry that Next returned last, whole: a document of its own
-// in UTF-8, which a Reader with the same URL reads in the same way. It is nil
-// before the first entry. See Frame for what it may cost.
+// Input returns the entry that Next returned last, whole: a document of its own in
+// UTF-8, which a Reader with the same URL reads in the same way. It is nil before the
+// first entry. See Frame for its limit.
 func (r *Reader) Input() []byte {
 	if r.to == 0 {
 		return nil
@@ -128,9 +128,10 @@ func (r *Reader) AppendEntry(b []byte) []byte {
 	return append(b, r.scan.Slice(r.from, r.to)...)
 }
 
-// Frame makes a document of entries of this one: it puts the root's namespaces and
-// base around them. Entries may be far shorter than that. Once a Reader has framed
-// far more than it has read, it returns the entries alone.
+// Frame makes a document of entries of this one: it puts a root element with the root's
+// namespaces and base around them. That may be far longer than the entries. Once a
+// Reader has added far more bytes in this way than it has read, Frame returns the
+// entries alone, without these namespaces.
 func (r *Reader) Frame(entries ...[]byte) []byte {
 	before, after := r.prologue, r.epilogue
 	if r.framed += int64(len(before)); r.framed > strictxml.FrameBudget(r.scan.Offset()) {
@@ -182,7 +183,7 @@ func (r *Reader) start() error {
 	return err
 }
 
-// notice makes a Problem of what the scanner has read over.
+// notice makes a Problem of a defect that the scanner has tolerated.
 func (r *Reader) notice(n strictxml.Notice) {
 	rule := ruleBase
 	if n.About == strictxml.AboutCharset {
@@ -191,7 +192,7 @@ func (r *Reader) notice(n strictxml.Notice) {
 	r.problem(Problem{Rule: rule, Line: n.Line, Column: n.Column, Found: n.Found, Expected: n.Expected})
 }
 
-// advance reads what the feed says until the next entry starts or the document
+// advance reads the metadata of the feed until the next entry starts or the document
 // has ended.
 func (r *Reader) advance() error {
 	s := r.scan
@@ -255,7 +256,7 @@ func (r *Reader) feedElement() error {
 			report(ruleFeed, "a second atom:id", "one; the first is used")
 			return nil
 		}
-		if len(id) > strictxml.MaxReference { // every cursor of the walk has it
+		if len(id) > strictxml.MaxReference { // every cursor of the walk stores it
 			report(ruleID, fmt.Sprintf("an id of %d bytes", len(id)), fmt.Sprintf("at most %d; it is ignored", strictxml.MaxReference))
 			return nil
 		}
@@ -330,7 +331,7 @@ func (r *Reader) feedLink(report reporter) error {
 	return nil
 }
 
-// finish reports what shows only at the end.
+// finish reports the broken rules that show only at the end of the document.
 func (r *Reader) finish() {
 	missing := func(n int, name string) {
 		if n == 0 {

@@ -10,14 +10,14 @@ import (
 type Rule struct {
 	// ID is short and stable; Problem.Rule and EntryError.Rule hold it.
 	ID string
-	// Title says the rule in a few words.
+	// Title states the rule in a few words.
 	Title string
 	// Clause names the specification and the section in it.
 	Clause string
 	// Severity is Must, Should or Note.
 	Severity string
-	// Reader: the rule says what a consumer may rely on. No document
-	// can break it, so it is never reported.
+	// Reader: the rule states what a consumer may rely on. No document can break it, so it
+	// is never reported.
 	Reader bool
 	// Strict: only a Reader with ReadOptions.Strict checks it, as no consumer depends on
 	// it.
@@ -116,7 +116,7 @@ func Rules() []Rule {
 		{ID: ruleCharset, Title: "Content-Type and the XML declaration name the same charset", Clause: "RFC 7303 3.2", Severity: Note},
 		{ID: ruleDocument, Title: "a document is whole, well-formed XML without a document type, and its root is atom:feed", Clause: "RFC 4287 2; XML 1.0 2.1", Severity: Must},
 
-		// What no consumer depends on.
+		// Rules that no consumer depends on.
 		{ID: ruleText, Title: "the type of a title, subtitle, summary or rights is text, html or xhtml", Clause: "RFC 4287 3.1.1", Severity: Must, Strict: true},
 		{ID: ruleLinkType, Title: "the type of a link has the form of a media type", Clause: "RFC 4287 4.2.7.3", Severity: Must, Strict: true},
 		{ID: ruleSelf, Title: "a feed has a link self", Clause: "RFC 4287 4.1.1", Severity: Should, Strict: true},

@@ -8,8 +8,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// The rules of this file are checked by a strict Reader alone: what breaks them keeps no
-// consumer from reading the document.
+// The rules of this file are checked by a strict Reader alone: every consumer can read
+// a document that breaks them.
 
 // maxStamps is how many entries strictStamp remembers.
 const maxStamps = 1_000_000
@@ -119,8 +119,8 @@ func (r *Reader) strictFeed() {
 	}
 }
 
-// strictArchive checks the head of a document that prev-archive led to, of which newest
-// is the first.
+// strictArchive checks the head of a document that a prev-archive link led to; newest:
+// it is the first one.
 func (d *Document) strictArchive(newest bool) {
 	feed := &d.reader.feed
 	broken := func(rule, found, expected string) {
@@ -134,8 +134,8 @@ func (d *Document) strictArchive(newest bool) {
 	}
 }
 
-// Unreachable is the problem of an archive document that is missing, is none, or has been
-// met in the chain before.
+// Unreachable is the problem of an archive document that is missing, is no Atom Feed
+// Document, or was met in the chain before. why describes what was found.
 func Unreachable(at, why string) Problem {
 	return Problem{Rule: ruleChain, URL: at, Found: why, Expected: "the Atom Feed Document before this one in the chain"}
 }

@@ -98,12 +98,11 @@ func relation(rel string) string {
 
 var errTimeForm = errors.New("want RFC 3339, such as 2026-01-02T03:04:05.678Z")
 
-// ParseTime reads a timestamp of RFC 3339 5.6 with any number of fraction digits
-// (those below the nanosecond are cut off) and any offset, and returns it in UTC.
-// t and z may be in lower case; a leap second is the start of the next minute.
-// Years after 2261 are an error, because int64 nanoseconds cannot hold them; what
-// is before 1678, which somebody may really mean, or means nothing at all, is taken
-// as its beginning.
+// ParseTime reads a timestamp of RFC 3339 5.6 with any number of fraction digits (those
+// below the nanosecond are cut off) and any offset, and returns it in UTC. t and z may
+// be in lower case; a leap second is the start of the next minute. Years after 2261 are
+// an error, because int64 nanoseconds cannot hold them; an earlier time than 1678,
+// whether meant or a placeholder, is taken as the beginning of 1678.
 func ParseTime(s string) (time.Time, error) {
 	if len(s) < len("2006-01-02T15:04:05Z") {
 		return time.Time{}, errTimeForm

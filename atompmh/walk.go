@@ -22,10 +22,10 @@ import (
 // read; the caller reads and stores the entries. A Walk is used by one goroutine at a
 // time. Each loop over Documents begins anew, with the fields as they are then.
 type Walk struct {
-	// Client makes every request; nil is http.DefaultClient, which waits without
-	// end. The walk repeats no request and does not heed Retry-After: that is for
-	// the Client's Transport. Its CheckRedirect is called after the walk's own check
-	// of where a redirect leads; without one, five redirects are followed.
+	// Client makes every request; nil is http.DefaultClient, which has no timeout. The
+	// walk repeats no request and does not heed Retry-After: that is for the Client's
+	// Transport. Its CheckRedirect is called after the walk's own check of where a
+	// redirect leads; without one, five redirects are followed.
 	Client *http.Client
 	// URL of the subscription document: http, https, or file when the Client's
 	// transport can read it.
@@ -50,16 +50,16 @@ type Walk struct {
 	// MaxDocuments caps the documents of one walk, resumed parts included; 0 is
 	// 10,000.
 	MaxDocuments int
-	// AllowHost reports whether links and redirects may lead to a host (without
-	// port) other than that of URL; nil allows none. It may be called from two
-	// goroutines at once. A host that URL itself is redirected to is allowed: the
-	// Client has to refuse what may not be asked at all.
+	// AllowHost reports whether links and redirects may lead to a host (without port)
+	// other than that of URL; nil allows none. It may be called from two goroutines at
+	// once. A host that URL itself is redirected to is allowed: the Client has to refuse
+	// the hosts that may not be asked at all.
 	AllowHost func(host string) bool
 	// Limits cap each document.
 	Limits Limits
 	// Content: the atom:content of an entry is its record, see ReadOptions.Content.
 	Content bool
-	// Strict checks the rules that no consumer depends on too, see ReadOptions.Strict.
+	// Strict checks also the rules that no consumer depends on, see ReadOptions.Strict.
 	Strict bool
 	// Report is called with each broken rule, from the goroutine of the loop over
 	// Documents; nil is allowed.
@@ -187,19 +187,19 @@ type Result struct {
 	Ended bool
 	// FeedID is the atom:id of the subscription document, "" when it has none.
 	FeedID string
-	// Target is the largest stamp in the first document that had entries, later
-	// ones than its answer's date left out. It is the mark of State once the walk
-	// has ended whole. Zero when there is none: the mark stays.
+	// Target is the largest stamp in the first document that had entries; stamps later
+	// than the date of its answer do not count. It is the mark of State once the walk has
+	// ended whole. Zero when there is none: the mark stays.
 	Target time.Time
 	// Full: the walk was to read to the oldest document, as Walk.Full asked for when
 	// it began.
 	Full bool
 	// Documents counts those read to their end, those before the walk was broken off
-	// included. After a break it leaves out the one of the loop's last turn.
+	// included. When the caller leaves the loop with break, the document of the last turn
+	// is not counted.
 	Documents int
-	// Entries counts those of these documents, bad and historical ones included,
-	// and TotalResults is how many there are by the feed's own word, 0 when it does
-	// not say.
+	// Entries counts those of these documents, bad and historical ones included, and
+	// TotalResults is how many the feed claims to have, 0 when it does not say.
 	Entries, TotalResults int64
 	// Oldest: the walk read the whole logical feed, to its oldest document or to
 	// a complete one.
@@ -218,8 +218,9 @@ type Result struct {
 
 // Documents walks, and returns the documents, newest first. Read all Entries of each,
 // and go on with the loop: it ends with an error where entries were left unread. An
-// archive document that cannot be read to its end is the Gap, any other ends the walk.
-// When the loop has ended, Result says what the walk has read.
+// archive document that cannot be read to its end is the Gap; any other such document
+// ends the walk with an error. When the loop has ended, Result says what the walk has
+// read.
 //
 // An error of Documents is its last value. To errors.Is and errors.As it is a
 // *StatusError, a *DocumentError, one of the package's variables, or what the Client
@@ -293,7 +294,7 @@ type Document struct {
 	after  cursor  // the cursor once this document is done
 }
 
-// Feed returns what the feed has said so far, see Reader.Feed.
+// Feed returns the metadata of the feed that was read so far, see Reader.Feed.
 func (d *Document) Feed() *Feed { return d.reader.Feed() }
 
 // next returns the next entry, see Reader.Next.
@@ -325,10 +326,10 @@ func (d *Document) next() (*Entry, error) {
 	return e, err
 }
 
-// Entries returns what is left of the entries, each as an *Entry or as an
-// *EntryError for one that cannot be taken. They end where the document ends, and where
-// it cannot be read any further, which Walk.Documents then deals with. Whole reports
-// which of them it was.
+// Entries returns what is left of the entries, each as an *Entry or as an *EntryError
+// for one that cannot be taken. They end where the document ends, and where it cannot
+// be read any further, which Walk.Documents then deals with. Whole reports which of the
+// two it was.
 func (d *Document) Entries() iter.Seq2[*Entry, *EntryError] {
 	return func(yield func(*Entry, *EntryError) bool) {
 		for {
@@ -366,14 +367,14 @@ func (d *Document) Complete() bool {
 	return d.ended && d.mayComplete() && !d.nameless && !Short(d.after.TotalResults, d.after.Entries)
 }
 
-// mayComplete is Complete as far as the head can tell.
+// mayComplete reports whether the document may be Complete, judged by its head alone.
 func (d *Document) mayComplete() bool {
 	return d.reader.feed.Complete && !d.after.Active
 }
 
-// State returns that of a walk which goes on after this document. It is to be stored
-// in one transaction with what the document said; ok is false until the
-// document was read to its end.
+// State returns that of a walk which goes on after this document. Store it in one
+// transaction with the entries of the document; ok is false until the document was read
+// to its end.
 func (d *Document) State() (s State, ok bool) {
 	if !d.ended {
 		return State{}, false
@@ -392,8 +393,8 @@ func (d *Document) cursor() cursor {
 	return c
 }
 
-// advance completes the cursor, except for Active: Complete still asks for that
-// of the newer documents.
+// advance completes the cursor, except for Active: Complete still needs the one of the
+// newer documents.
 func (d *Document) advance() {
 	c := &d.after
 	c.Documents++

@@ -23,8 +23,8 @@ const (
 	accept = "application/atom+xml, application/xml;q=0.9, text/xml;q=0.8, */*;q=0.1"
 )
 
-// walker is one walk. Only the goroutine of the loop over its documents touches it;
-// the one request that is under way ahead of it has its own.
+// walker is one walk. Only the goroutine of the loop over its documents uses it; the
+// request that is made ahead has a goroutine of its own.
 type walker struct {
 	w      *Walk
 	ctx    context.Context
@@ -341,7 +341,7 @@ func (k *walker) checkComplete(doc *Document) {
 	case !feed.Complete:
 		return
 	case Short(doc.after.TotalResults, doc.after.Entries):
-		return // the walk's end says so
+		return // the end of the walk reports that
 	case !doc.Complete() && doc.after.Active:
 		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete", "none, because a newer document has entries that are or may be active; fh:complete is ignored"
 	case !doc.Complete():
@@ -391,7 +391,8 @@ func (k *walker) result(ended bool) Result {
 	return r
 }
 
-// newest merges what this walk and the last one know.
+// newest merges the feed/updated of the documents that this walk and the last one have
+// met, and keeps the newest keptHeads.
 func newest(now, before map[string]time.Time) map[string]time.Time {
 	all := maps.Clone(before)
 	if all == nil {

@@ -33,10 +33,10 @@ type Writer struct {
 	err     error
 }
 
-// NewWriter begins a document with what head says. Its links are Self, Current,
-// PrevArchive and NextArchive, and of Links those with another relation. ID,
-// Title, Updated and Authors must be given. The bytes go to w in pieces of some 32
-// KiB; w is never closed.
+// NewWriter begins a document with the metadata in head. Its links are Self, Current,
+// PrevArchive and NextArchive, and of Links those with another relation. ID, Title,
+// Updated and Authors must be given. The bytes go to w in pieces of some 32 KiB; w is
+// never closed.
 func NewWriter(w io.Writer, head *Feed) *Writer {
 	wr := &Writer{out: strictxml.NewOutput(w), head: *head}
 	if err := head.broken(); err != nil {
@@ -264,7 +264,7 @@ func appendTime(b []byte, open string, t time.Time, end string) []byte {
 	return append(t.UTC().AppendFormat(append(b, open...), time.RFC3339Nano), end...)
 }
 
-// broken applies what RFC 4287 asks of persons, categories and languages.
+// broken applies the rules of RFC 4287 for persons, categories and languages.
 func (m *Metadata) broken() *RuleError {
 	for _, persons := range [...][]Person{m.Authors, m.Contributors} {
 		for i := range persons {
@@ -316,7 +316,7 @@ func (m *Metadata) append(b []byte, indent, end string) []byte {
 
 const tombstonesDeclaration = ` xmlns:at="` + TombstonesNamespace + `"`
 
-// appendPersons appends a Person construct of each. What follows a space in name is
+// appendPersons appends a Person construct of each. The part of name after a space is
 // written in the start tag only, as with appendText.
 func appendPersons(b []byte, indent, name string, persons []Person, end string) []byte {
 	for i := range persons {

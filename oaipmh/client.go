@@ -11,8 +11,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// Client asks a repository single questions. To harvest it use a Walk. It is safe for
-// concurrent use when its functions are; the fields are not changed meanwhile.
+// Client makes single requests to a repository. To harvest it use a Walk. It is safe
+// for concurrent use if its functions are; do not change its fields meanwhile.
 type Client struct {
 	// HTTP makes every request; nil is http.DefaultClient. See Walk.Client.
 	HTTP *http.Client
@@ -22,7 +22,7 @@ type Client struct {
 	AllowHost func(host string) bool
 	// Limits cap each answer.
 	Limits Limits
-	// Strict checks the rules that no harvester depends on too.
+	// Strict checks also the rules that no harvester depends on.
 	Strict bool
 	// Report is called with each broken rule; nil is allowed.
 	Report func(Problem)
@@ -38,7 +38,7 @@ const (
 
 // Errors are those of Walk.Documents: an *Error when the repository answers with one.
 
-// Identify returns what the repository says of itself (4.2).
+// Identify returns the repository's description of itself (4.2).
 func (c *Client) Identify(ctx context.Context) (*Identity, error) {
 	a, _, err := c.ask(ctx, Request{Verb: Identify})
 	if err != nil {
@@ -56,9 +56,9 @@ func (c *Client) Formats(ctx context.Context, identifier string) ([]Format, erro
 	return a.Formats, nil
 }
 
-// Sets returns all sets (4.6), or the first 100,000, or fewer where they have more than
-// 16 MiB. A repository without sets answers
-// with an *Error, whose Code is NoSetHierarchy.
+// Sets returns all sets (4.6), or the first 100,000, or fewer where their text has more
+// than 16 MiB. A repository without sets answers with an *Error, whose Code is
+// NoSetHierarchy.
 func (c *Client) Sets(ctx context.Context) ([]Set, error) {
 	var sets []Set
 	token, size := "", 0

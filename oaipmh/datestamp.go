@@ -37,7 +37,7 @@ func digits(b []byte) (n int) {
 	return n
 }
 
-// oddDatestamps are forms in which datestamps come all the same (O7).
+// oddDatestamps are other forms in which repositories write datestamps (O7).
 var oddDatestamps = []string{
 	"2006-01-02T15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999",
 	"2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02T15", "2006-01-02Z07:00", "2006-01-02", "20060102T150405Z", "20060102", "2006-1-2", "2006-01", "2006",

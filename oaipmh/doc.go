@@ -21,7 +21,8 @@
 //			records = append(records, rec)
 //		}
 //		if doc.Whole() {
-//			store(records, doc.State())
+//			at, _ := doc.State()
+//			store(records, at)
 //		}
 //	}
 //	state = walk.Result().State // to be stored
@@ -33,17 +34,19 @@
 // [Document.State] after each document, and an interrupted walk continues from there.
 //
 // Where a list breaks off, since its token has expired or an answer is no XML, the walk
-// asks again, and then for parts of the list. What it cannot have ends it with an
-// [IncompleteError] when all else was read. [Result].Whole says that nothing is missing.
-// A repository that does not remember its deletions (Identity.Deleted) tells them by
-// absence only: from a walk that was Whole and Full, best one of ListIdentifiers.
+// asks again, and then for parts of the list. If parts cannot be read at all, it reads
+// all else and then ends with an [IncompleteError]. [Result].Whole reports that nothing
+// is missing. Where a repository does not keep deleted records (Identity.Deleted), only
+// absence shows a deletion: the record is absent from a walk that was Whole and Full,
+// best one of ListIdentifiers.
 //
 // # Reading one answer
 //
-// [NewReader] reads an answer, record by record, in memory that does not grow with it. A
-// Reader takes what it can: a place where an answer breaks a rule is reported as a
-// [Problem], a record that cannot be taken is a [RecordError], and only a [DocumentError]
-// ends the reading. [Rules] lists the rules. A [Client] asks single questions.
+// [NewReader] reads an answer, record by record, in memory that does not grow with it.
+// A Reader takes what it can: a place where an answer breaks a rule is reported as a
+// [Problem], a record that cannot be taken is a [RecordError], and only a
+// [DocumentError] ends the reading. [Rules] lists the rules. A [Client] makes single
+// requests.
 //
 // The package stores nothing, and makes requests only with the *http.Client that it is
 // given.

@@ -9,8 +9,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// Limits caps what a document may ask for. The zero value of a field means its
-// default.
+// Limits caps the size and the nesting of a document. The zero value of a field means
+// its default.
 type Limits struct {
 	// Document is how many bytes a document may have, after its content coding was
 	// undone; 0 is 64 MiB.
@@ -79,7 +79,7 @@ func (e *RecordError) Error() string {
 	return fmt.Sprintf("%s: bad record%s: %s [%s]", strictxml.Place(e.URL, e.Line, e.Column), name, e.Reason, e.Rule)
 }
 
-// clip shortens what a document said to what fits into a message.
+// clip shortens a text of a document to fit into a message.
 func clip(s string) string { return strictxml.Clip(s) }
 
 // Errors of a walk that decide what to do next.
@@ -87,9 +87,9 @@ var (
 	// ErrRepository: the repository behind the URL is another one than was harvested
 	// before: its baseURL has changed.
 	ErrRepository = errors.New("the repository has changed")
-	// ErrLoop: the list does not come to an end: its tokens lead back to what it has
-	// told. What was read stays good; the mark must not move, and absence means
-	// nothing.
+	// ErrLoop: the list does not come to an end: its tokens lead back to records that it
+	// has listed before. What was read stays good; the mark must not move, and absence
+	// means nothing.
 	ErrLoop = errors.New("the list goes round in a loop")
 	// ErrTooManyDocuments: MaxDocuments were read. The walk can go on from the last
 	// Document.State with a higher one.
@@ -125,7 +125,7 @@ type TooManyError struct {
 	Read int // documents
 }
 
-// Error says so, and what to do.
+// Error names the document, the number of those read, and what to do.
 func (e *TooManyError) Error() string {
 	return fmt.Sprintf("%s: %v: %d were read; if the list is that long, raise the cap and go on", e.URL, ErrTooManyDocuments, e.Read)
 }

@@ -19,22 +19,22 @@ import (
 
 // Handler serves a Repository over HTTP: GET and POST (3.1.1), all verbs, all errors.
 // Answers are streamed, in memory that does not grow with them. When something fails
-// after a part was sent, the connection is cut, so that nobody takes it for the whole.
-// Register it for the path of BaseURL; it does not look at the path.
+// after a part was sent, the connection is cut, so that no client takes it for the
+// whole. Register it for the path of BaseURL; it does not look at the path.
 //
-// resumptionTokens say all that there is to know of the list, so nothing is kept between
-// two requests, and they never expire.
+// A resumptionToken holds the whole state of its list, so the Handler keeps nothing
+// between two requests, and tokens never expire.
 type Handler struct {
 	Repository Repository
-	// BaseURL is where harvesters reach the handler, without a query. It also is what
-	// tells its tokens from those of another repository.
+	// BaseURL is where harvesters reach the handler, without a query. It also
+	// distinguishes its tokens from those of another repository.
 	BaseURL string
 	// SetsPage is how many sets one answer has; 0 is 500.
 	SetsPage int
 	// Fail answers a request that failed with an error of the Repository which is no
-	// *Error, before anything was sent; nil answers as Repository says.
+	// *Error, before anything was sent; nil answers as documented at Repository.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
-	// Log gets why a request failed here; nil is silence.
+	// Log gets the reason when a request fails here; nil logs nothing.
 	Log *slog.Logger
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
@@ -88,7 +88,7 @@ type handling struct {
 	answer *Writer // nil before it is begun
 }
 
-// plainError is an answer that is none of the protocol's.
+// plainError is an answer in plain text, which the protocol does not define.
 type plainError struct {
 	status int
 	text   string
@@ -154,7 +154,7 @@ func verbArguments(v Verb) (names []string, known bool) {
 	return nil, false
 }
 
-// parseArguments reads a request (3.1.1, 4), or says all that is wrong with it.
+// parseArguments reads a request (3.1.1, 4), or returns all that is wrong with it.
 func parseArguments(args url.Values) (*Request, []*Error) {
 	var bad []*Error
 	wrong := func(format string, a ...any) {
@@ -250,7 +250,7 @@ func (x *handling) checkDates(q *Request) []*Error {
 		return nil
 	}
 	id, err := x.Repository.Identity(x.r.Context())
-	if err != nil || id.Granularity == Second { // an error comes again
+	if err != nil || id.Granularity == Second { // the request itself will return the error
 		return nil
 	}
 	return []*Error{{Code: BadArgument, Text: "from and until are finer than the granularity of this repository, " + id.Granularity.String()}}
@@ -306,7 +306,7 @@ func (x *handling) whole(q *Request, write func(*Writer) error) error {
 	return w.Close()
 }
 
-// refuse answers an *Error of the repository. Others it returns.
+// refuse answers an *Error of the repository. It returns other errors.
 func (x *handling) refuse(q *Request, err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Code.known() {
@@ -316,7 +316,8 @@ func (x *handling) refuse(q *Request, err error) error {
 	return err
 }
 
-// errors answers with errors. Those about the request itself have it unrepeated (3.6).
+// errors answers with errors. An answer about a wrong request does not repeat its
+// arguments (3.6).
 func (x *handling) errors(q *Request, errs ...*Error) {
 	if errs[0].Code == BadArgument || errs[0].Code == BadVerb {
 		q = nil
@@ -337,7 +338,7 @@ func (x *handling) sets(q *Request) error {
 	page := cmp.Or(x.SetsPage, 500)
 	sets, err := x.Repository.Sets(x.r.Context(), string(c.Position), page+1)
 	switch {
-	case err == nil && len(sets) == 0 && q.Token != "": // they have gone since
+	case err == nil && len(sets) == 0 && q.Token != "": // the other sets were removed since
 		err = &Error{Code: BadResumptionToken, Text: "there are no further sets: ask for the list anew"}
 	case err == nil && len(sets) == 0:
 		err = &Error{Code: NoSetHierarchy, Text: "this repository has no sets"}
@@ -429,8 +430,8 @@ func (w *Writer) errorsAlone(e *Error) error {
 	return w.Close()
 }
 
-// fail answers what is no answer of the protocol. Half an answer cannot be taken back:
-// its connection is cut.
+// fail answers with an HTTP error. Where a part of an answer was sent already, it cuts
+// the connection.
 func (x *handling) fail(err error) {
 	var status *plainError
 	var wait *UnavailableError
@@ -464,5 +465,5 @@ func (x *handling) text(status int, text string) {
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
 	x.w.WriteHeader(status)
-	_, _ = io.WriteString(x.w, text+"\n") // nobody is there to tell
+	_, _ = io.WriteString(x.w, text+"\n") // if it fails, the client has gone
 }

@@ -69,7 +69,7 @@ const (
 	DeletedPersistent DeletedRecords = "persistent"
 )
 
-// Identity is what a repository says of itself (4.2, Identify).
+// Identity is a repository's description of itself (4.2, Identify).
 type Identity struct {
 	Name    string
 	BaseURL string
@@ -142,7 +142,7 @@ type Provenance struct {
 	// Datestamp is that of the record there, as it is written: a day or a second.
 	Datestamp         string
 	MetadataNamespace string
-	// Harvested is when, in UTC; zero when not said.
+	// Harvested is when it was harvested, in UTC; zero when not stated.
 	Harvested time.Time
 	// Altered: the metadata is not what the origin has.
 	Altered bool
@@ -151,7 +151,7 @@ type Provenance struct {
 	Origin *Provenance
 }
 
-// First returns the origin of origins.
+// First returns the first repository in the chain of origins.
 func (p *Provenance) First() *Provenance {
 	for p.Origin != nil {
 		p = p.Origin
@@ -164,9 +164,9 @@ type Token struct {
 	// Value is for the next request, byte for byte; "" at the end of the list.
 	Value string
 	// Size is the completeListSize and Cursor how many records came before; -1 when not
-	// said. They are hints.
+	// stated. They are hints.
 	Size, Cursor int64
-	// Expires is when the token may end, in UTC; zero when not said.
+	// Expires is when the token may expire, in UTC; zero when not stated.
 	Expires time.Time
 }
 

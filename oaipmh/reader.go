@@ -14,7 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// ReadOptions says what a Reader has to know besides the bytes. The zero value is
+// ReadOptions is what a Reader needs besides the bytes of the answer. The zero value is
 // valid.
 type ReadOptions struct {
 	// URL is the address that answered, which errors name.
@@ -22,7 +22,7 @@ type ReadOptions struct {
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
 	Limits      Limits
-	// Strict checks the rules that no harvester depends on too.
+	// Strict checks also the rules that no harvester depends on.
 	Strict bool
 	// Lenient reads an answer that is not well-formed as it was meant, where that is
 	// clear, and reports it. Characters that XML does not allow, raw or as references,
@@ -36,14 +36,14 @@ type ReadOptions struct {
 	Report func(Problem)
 }
 
-// Answer is what an answer says besides its records (3.2).
+// Answer is the content of an answer besides its records (3.2).
 type Answer struct {
 	// Verb is the element of the answer, "" before it was read, and of an error.
 	Verb Verb
 	// ResponseDate is when the answer was made, by the repository's clock, in UTC; zero
 	// when it does not say.
 	ResponseDate time.Time
-	// BaseURL and Request are what the repository says it was asked.
+	// BaseURL and Request are the request, as the repository repeats it.
 	BaseURL string
 	Request Request
 	// Identity is the answer to Identify, Formats to ListMetadataFormats, Sets to
@@ -103,9 +103,9 @@ func NewReader(r io.Reader, o ReadOptions) *Reader {
 	return &Reader{in: r, o: o}
 }
 
-// Answer returns what the answer has said so far: before the first call of Next all that
-// comes before the first record, and everything once Next has returned io.EOF. It changes
-// while Next reads.
+// Answer returns what was read of the answer so far: before the first call of Next all
+// that comes before the first record, and everything once Next has returned io.EOF. It
+// changes while Next reads.
 func (r *Reader) Answer() *Answer {
 	_ = r.head() // Next returns it
 	if r.scan != nil {
@@ -114,13 +114,13 @@ func (r *Reader) Answer() *Answer {
 	return &r.answer
 }
 
-// Next returns the next record, or the next header of ListIdentifiers; it is the caller's
-// to keep, but for Sets, which records share. A *RecordError stands for one record that
-// cannot be taken; the reading goes on after it. A *DocumentError ends it: the answer is
-// at fault. An *Error says that the repository has answered with an error, and nothing
-// was at fault; several are joined. Any other error comes from below and ends the reading
-// too. io.EOF is returned only once every byte has been read, the root was closed and
-// nothing but comments and white space followed.
+// Next returns the next record, or the next header of ListIdentifiers; the caller may
+// keep it, but for Sets, which records share. A *RecordError stands for one record that
+// cannot be taken; the reading goes on after it. A *DocumentError ends it: the answer
+// is at fault. An *Error says that the repository has answered with an error, and
+// nothing was at fault; several are joined. Any other error is one of the underlying
+// reader and ends the reading too. io.EOF is returned only once every byte has been
+// read, the root was closed and nothing but comments and white space followed.
 func (r *Reader) Next() (*Record, error) {
 	if err := r.head(); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (r *Reader) Next() (*Record, error) {
 
 // Input returns the record that Next returned last, whole: a document of its own in
 // UTF-8, which a Reader with the same URL reads in the same way. It is nil before the
-// first record. See Frame for what it may cost.
+// first record. See Frame for its limit.
 func (r *Reader) Input() []byte {
 	if r.to == 0 {
 		return nil
@@ -158,8 +158,9 @@ func (r *Reader) AppendRecord(b []byte) []byte {
 }
 
 // Frame makes a document of records of this one: it puts the start tags of the root and
-// the list around them. Records may be far shorter than that. Once a Reader has framed
-// far more than it has read, it returns the records alone.
+// the list around them. These may be far longer than the records. Once a Reader has
+// added far more bytes in this way than it has read, Frame returns the records alone,
+// without the namespaces of these tags.
 func (r *Reader) Frame(records ...[]byte) []byte {
 	before, after := r.prologue, r.epilogue
 	if r.framed += int64(len(before)); r.framed > strictxml.FrameBudget(r.scan.Offset()) {
@@ -217,7 +218,7 @@ func (r *Reader) start() error {
 	return err
 }
 
-// notice makes a Problem of what the scanner has read over.
+// notice makes a Problem of a defect that the scanner has tolerated.
 func (r *Reader) notice(n strictxml.Notice) {
 	rule := ruleCharacters
 	switch n.About {
@@ -229,8 +230,7 @@ func (r *Reader) notice(n strictxml.Notice) {
 	r.problem(Problem{Rule: rule, Line: n.Line, Column: n.Column, Found: n.Found, Expected: cmp.Or(n.Expected, "well-formed XML; what was meant is read")})
 }
 
-// advance reads what the answer says until the next record starts or the document has
-// ended.
+// advance reads the answer until the next record starts or the document has ended.
 func (r *Reader) advance() error {
 	s := r.scan
 	s.Keep(-1)
@@ -324,7 +324,7 @@ func (r *Reader) element() error {
 	return nil
 }
 
-// finish looks at what shows only at the end.
+// finish checks what shows only at the end of the answer.
 func (r *Reader) finish() error {
 	if r.seen.dates == 0 {
 		r.problem(Problem{Rule: ruleResponseDate, Found: "no responseDate", Expected: "one"})
@@ -360,7 +360,7 @@ func (r *Reader) problem(p Problem) {
 	}
 }
 
-// unknown reports an element that has no place where it stands.
+// unknown reports an element that is not allowed where it stands.
 func (r *Reader) unknown() {
 	r.report(ruleOrder, fmt.Sprintf("<%s> in namespace %q", clip(r.scan.Local), clip(r.scan.Space)), "an element of the protocol; it is left out")
 }
@@ -521,8 +521,8 @@ const maxToken = 4 << 10
 const (
 	// maxDescribed is how many sets or formats one answer may have.
 	maxDescribed = 100_000
-	// maxDescriptions is how many descriptions of one thing are kept, and maxSaid after
-	// how many bytes of them no further one is.
+	// maxDescriptions is how many descriptions of one thing are kept; once they have
+	// maxSaid bytes no further one is kept.
 	maxDescriptions = 100
 	maxSaid         = 1 << 20
 )

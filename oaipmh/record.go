@@ -255,7 +255,7 @@ func (r *Reader) setsOf() []string {
 	return r.sets
 }
 
-// checkSetSpec reports a setSpec that is none.
+// checkSetSpec reports a setSpec that is not valid.
 func (r *Reader) checkSetSpec(spec string) {
 	if !CanBeSet(spec) {
 		r.report(ruleSetSpec, "setSpec "+strconv.Quote(clip(spec)), "names of letters, digits and -_.!~*'() with colons between them")
@@ -343,8 +343,8 @@ func (r *Reader) provenance(d *draftRecord) error {
 	})
 }
 
-// origin reads an originDescription, and those inside of it. How deep they go is for the
-// cap on depth.
+// origin reads an originDescription, and those inside of it. The cap on depth limits
+// how deep they go.
 func (r *Reader) origin() (*Provenance, error) {
 	s := r.scan
 	p := &Provenance{}

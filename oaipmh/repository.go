@@ -16,13 +16,14 @@ import (
 // once. An *Error is answered as it is, an *UnavailableError with 503; any other error
 // with 500, and only Handler.Log gets its text.
 type Repository interface {
-	// Identity returns what the repository says of itself. It must be cheap.
+	// Identity returns the repository's description of itself. It must be cheap.
 	Identity(ctx context.Context) (*Identity, error)
 	// Formats returns the formats of an item, or of all items where identifier is "". The
 	// error is an *Error with IDDoesNotExist or NoMetadataFormats.
 	Formats(ctx context.Context, identifier string) ([]Format, error)
-	// Sets returns the sets whose setSpecs follow after, in the order of their bytes, at
-	// most so many. The error is an *Error with NoSetHierarchy where there are no sets.
+	// Sets returns the first sets whose setSpecs are greater than after, in the order of
+	// their bytes, and no more than most. The error is an *Error with NoSetHierarchy where
+	// there are no sets.
 	Sets(ctx context.Context, after string, most int) ([]Set, error)
 	// Record returns a record in a format. The error is an *Error with IDDoesNotExist or
 	// CannotDisseminateFormat.
@@ -41,16 +42,16 @@ type Query struct {
 	// From and Until are both inclusive, in UTC; zero is no limit. An Until that was a
 	// day is the last second of it.
 	From, Until time.Time
-	// Position is what Next has returned, nil at the beginning. It travels in the
-	// resumptionToken, so a short one is better. Who asks could have made it up.
+	// Position is what Next has returned, nil at the beginning. It is a part of the
+	// resumptionToken, so a short one is better. A client could have made it up.
 	Position []byte
 }
 
 // List is one answer's part of a list of records.
 type List struct {
 	// Date is the responseDate; zero is now. A harvester asks later for what has changed
-	// from this second on: it must not be later than the datestamp of anything that the
-	// list does not tell.
+	// from this second on: it must not be later than the datestamp of any change that the
+	// list leaves out.
 	Date time.Time
 	// Records are the records, or for ListIdentifiers their headers at least; a record may
 	// be the same variable with another value. There must be one at least. It is called
@@ -73,8 +74,8 @@ type UnavailableError struct {
 // Error returns the reason.
 func (e *UnavailableError) Error() string { return e.Reason }
 
-// continuation is what a resumptionToken of a Handler says: the verb and the arguments of
-// the list, and the position. Nothing is kept of it, so it never expires.
+// continuation is the content of a resumptionToken of a Handler: the verb and the
+// arguments of the list, and the position. Nothing is kept of it, so it never expires.
 type continuation struct {
 	Query
 	granularity Granularity // of From and Until

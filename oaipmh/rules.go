@@ -10,7 +10,7 @@ import (
 type Rule struct {
 	// ID is short and stable; Problem.Rule and RecordError.Rule hold it.
 	ID string
-	// Title says the rule in a few words.
+	// Title states the rule in a few words.
 	Title string
 	// Clause names the section of the specification.
 	Clause string
@@ -100,11 +100,11 @@ func Rules() []Rule {
 		{ID: ruleFormats, Title: "a format has metadataPrefix, schema and metadataNamespace", Clause: "4.4", Severity: Must},
 		{ID: ruleSets, Title: "a set has setSpec and setName", Clause: "4.6", Severity: Must},
 
-		// What only a strict Reader looks at.
+		// Rules that only a strict Reader checks.
 		{ID: ruleSchema, Title: "the root, and the metadata of oai_dc, have an xsi:schemaLocation that names the schema of their namespace", Clause: "3.2, 3.4", Severity: Must, Strict: true},
 		{ID: ruleTwice, Title: "no identifier is twice in a list", Clause: "2.5, 3.5", Severity: Note, Strict: true},
 
-		// What only a Walk sees.
+		// Rules that only a Walk can check.
 		{ID: ruleGranularity, Title: "datestamps have the granularity that Identify says, and from and until may have it", Clause: "2.7.1, 3.3", Severity: Must, Several: true},
 		{ID: ruleRange, Title: "a list has records with datestamps from from to until, and no others", Clause: "2.7.1", Severity: Must, Several: true},
 		{ID: ruleFuture, Title: "no datestamp is later than the responseDate", Clause: "2.7.1", Severity: Note, Several: true},
@@ -116,7 +116,7 @@ func Rules() []Rule {
 		{ID: ruleEarliest, Title: "no datestamp is earlier than earliestDatestamp, which does not fall", Clause: "4.2", Severity: Must, Several: true},
 		{ID: ruleBaseURL, Title: "baseURL is the address that answers", Clause: "4.2", Severity: Must, Several: true},
 
-		// What shows only in answers to requests that no harvest makes.
+		// Rules for requests that no harvest makes.
 		{ID: ruleErrorCodes, Title: "a request that is wrong is answered with the error for it, and one that is right with no error", Clause: "3.6", Severity: Must, Several: true},
 		{ID: rulePost, Title: "a repository answers POST as it answers GET", Clause: "3.1.1", Severity: Must, Several: true},
 		{ID: ruleMediaType, Title: "the Content-Type of an answer is text/xml", Clause: "3.1.2.1", Severity: Must, Several: true},

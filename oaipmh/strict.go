@@ -9,10 +9,11 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// The rules of this file are checked by a strict Reader alone: what breaks them keeps no
-// harvester from reading the answer.
+// The rules of this file are checked by a strict Reader alone: every harvester can read
+// an answer that breaks them.
 
-// schemas are the schemas that the specification names (3.2, 2.5).
+// schema returns the URL of the schema that the specification names for a namespace
+// (3.2, 2.5).
 func schema(namespace string) string {
 	if namespace == DCNamespace {
 		return "http://www.openarchives.org/OAI/2.0/oai_dc.xsd"

@@ -18,9 +18,9 @@ import (
 // stores the records. A Walk is used by one goroutine at a time. Each loop over Documents
 // begins anew, with the fields as they are then.
 type Walk struct {
-	// Client makes every request, one at a time; nil is http.DefaultClient, which waits
-	// without end. The walk does not heed Retry-After, and a coding such as gzip is undone
-	// below it: both are for the Client's Transport. Its CheckRedirect is called after the
+	// Client makes every request, one at a time; nil is http.DefaultClient, which has no
+	// timeout. The walk does not heed Retry-After, and does not decode a coding such as
+	// gzip: both are for the Client's Transport. Its CheckRedirect is called after the
 	// walk's own check of where a redirect leads; without one, five redirects are
 	// followed.
 	Client *http.Client
@@ -46,9 +46,9 @@ type Walk struct {
 	// Full reads from the beginning whatever State says. An unfinished walk goes on
 	// as it began.
 	Full bool
-	// Window: the walk asks for no more than the records of so much time in one list, for
-	// repositories whose tokens never survive; 0 is one list for all. Datestamps have to
-	// be somewhat right then.
+	// Window is how much time, by datestamp, one list may cover, for repositories whose
+	// tokens never survive; 0 is one list for all. With a Window datestamps have to be
+	// roughly right.
 	Window time.Duration
 
 	// MaxDocuments caps the documents of one walk, resumed parts and what was read
@@ -56,11 +56,11 @@ type Walk struct {
 	MaxDocuments int
 	// AllowHost reports whether redirects may lead to a host (without port) other than
 	// that of URL; nil allows none. A host that URL itself is redirected to is allowed:
-	// the Client has to refuse what may not be asked at all.
+	// the Client has to refuse the hosts that may not be asked at all.
 	AllowHost func(host string) bool
 	// Limits cap each document.
 	Limits Limits
-	// Strict checks the rules that no harvester depends on too.
+	// Strict checks also the rules that no harvester depends on.
 	Strict bool
 	// Report is called with each broken rule, from the goroutine of the loop over
 	// Documents; nil is allowed.
@@ -93,7 +93,8 @@ func (s State) IsZero() bool { return s.m == nil }
 // Mark is how far the repository was read, in UTC; zero when no walk has ended whole.
 func (s State) Mark() time.Time { return s.memory().Mark }
 
-// BaseURL is the repository's name for itself, "" when it is not known.
+// BaseURL is the base URL that the repository states for itself, "" when it is not
+// known.
 func (s State) BaseURL() string { return s.memory().BaseURL }
 
 // MarshalText returns the form in which a State is stored.
@@ -124,7 +125,7 @@ func (s State) memory() memory {
 
 // memory is what a State holds.
 type memory struct {
-	// BaseURL and Earliest are what the repository said of itself.
+	// BaseURL and Earliest are those of the repository's Identity.
 	BaseURL  string    `json:"base_url,omitempty"`
 	Earliest time.Time `json:"earliest,omitzero"`
 	// Mark is when the last whole walk began.
@@ -135,8 +136,8 @@ type memory struct {
 
 // cursor is an unfinished walk.
 type cursor struct {
-	// Span is what the current list is about, Rest what is to be asked for after it, the
-	// last one first.
+	// Span is the part that the current list covers, Rest are the parts to ask for after
+	// it, from the last to the first.
 	Span span   `json:"span,omitzero"`
 	Rest []span `json:"rest,omitempty"`
 	// Token is that of the next request, "" for a list that begins. Listed counts the
@@ -166,9 +167,9 @@ type cursor struct {
 	Full bool `json:"full,omitempty"`
 	// Days: the repository takes days only, whatever its granularity.
 	Days bool `json:"days,omitempty"`
-	// Failures counts the lists that broke off, Barren those of them that gave nothing,
-	// Lost the spans that were given up, of which First is the first one, and Reason
-	// says why.
+	// Failures counts the lists that broke off, Barren those of them that had no record,
+	// Lost the spans that were given up, of which First is the first one, and Reason says
+	// why.
 	Failures int    `json:"failures,omitempty"`
 	Barren   int    `json:"barren,omitempty"`
 	Lost     int    `json:"lost,omitempty"`
@@ -191,13 +192,14 @@ type Result struct {
 	// one that this walk began with, so that the next one reads again what this one
 	// read; to go on instead use Document.State.
 	State State
-	// Identity is what the repository said of itself; nil when it was not reached.
+	// Identity is the repository's description of itself; nil when it was not reached.
 	Identity *Identity
 	// Whole: every list was read to its end.
 	Whole bool
 	// Full: the walk was to read all records from the beginning, with neither From nor
-	// Until. Where it has ended Whole, what no record has named is not in the repository
-	// (any more). It is false where what has changed meanwhile could not be listed.
+	// Until. Where it has ended Whole, an identifier that no record had is not in the
+	// repository (any more). It is false where the changes made meanwhile could not be
+	// listed.
 	Full bool
 	// Empty: the walk has ended whole, and no record matched.
 	Empty bool
@@ -205,13 +207,14 @@ type Result struct {
 	// (O3).
 	Split bool
 	// Documents counts those read to their end, those before the walk was broken off
-	// included. After a break it leaves out the one of the loop's last turn.
+	// included. When the caller leaves the loop with break, the document of the last turn
+	// is not counted.
 	Documents int
 	// Records counts those of these documents, bad ones and those that came again
-	// included, and Size is how many there are by the repository's own word: the sum of
-	// the lists that say so, 0 when none does. It is a hint. Missing is how many more
-	// records the lists say that they have than they had, at their end: what no record has
-	// named may be there all the same.
+	// included, and Size is how many the repository claims to have: the sum over the lists
+	// that state it, 0 when none does. It is a hint. Missing is how many fewer records the
+	// lists had, at their end, than they claimed: a record that none of them had may exist
+	// all the same.
 	Records, Size, Missing int64
 }
 
@@ -285,13 +288,13 @@ type Document struct {
 	after  cursor // the cursor once this document is done
 }
 
-// Answer returns what the answer has said so far, see Reader.Answer.
+// Answer returns what was read of the answer so far, see Reader.Answer.
 func (d *Document) Answer() *Answer { return d.reader.Answer() }
 
 // Entries returns what is left of the records, each as a *Record or as a *RecordError
-// for one that cannot be taken. They end where the document ends, and where it cannot be
-// read any further, which Walk.Documents then deals with. Whole reports which of them it
-// was.
+// for one that cannot be taken. They end where the document ends, and where it cannot
+// be read any further, which Walk.Documents then deals with. Whole reports which of the
+// two it was.
 func (d *Document) Entries() iter.Seq2[*Record, *RecordError] {
 	return func(yield func(*Record, *RecordError) bool) {
 		for {
@@ -347,9 +350,9 @@ func (d *Document) AppendRecord(b []byte) []byte { return d.reader.AppendRecord(
 // Frame makes a document of records of this one, see Reader.Frame.
 func (d *Document) Frame(records ...[]byte) []byte { return d.reader.Frame(records...) }
 
-// State returns that of a walk which goes on after this document. It is to be stored
-// in one transaction with what the document said; ok is false until the document was
-// read to its end.
+// State returns that of a walk which goes on after this document. Store it in one
+// transaction with the records of the document; ok is false until the document was read
+// to its end.
 func (d *Document) State() (s State, ok bool) {
 	if !d.ended {
 		return State{}, false

@@ -74,7 +74,7 @@ func newWalker(ctx context.Context, w *Walk) (*walker, error) {
 	return k, err
 }
 
-// newClient returns what makes the requests to a repository.
+// newClient returns the client that makes the requests to a repository.
 func newClient(client *http.Client, base string, allow func(string) bool, led []string, now func() time.Time) (*follow.Client, error) {
 	c, err := follow.New(follow.Options{
 		HTTP: client, Start: base, AllowHost: allow, Led: led, Accept: accept, Refused: ErrRefused, Now: now, Queries: true, Documents: mayExplain,
@@ -141,7 +141,7 @@ func (k *walker) granularity() Granularity {
 	return k.identity.Granularity
 }
 
-// begin asks the repository who it is, and decides what to ask for.
+// begin asks the repository for its Identity, and decides what to ask for.
 func (k *walker) begin() error {
 	at := k.now()
 	r, _, err := answer(k.ctx, k.client, k.base, Request{Verb: Identify},
@@ -193,8 +193,8 @@ func (k *walker) begin() error {
 	return nil
 }
 
-// sameRepository compares two base URLs. Servers have moved to https, and a slash or a
-// port at the end of the host says nothing.
+// sameRepository compares two base URLs. It ignores the scheme and the port, since
+// servers have moved to https, and a slash at the end of the path.
 func sameRepository(a, b string) bool {
 	plain := func(s string) string {
 		u, err := url.Parse(s)
@@ -232,8 +232,9 @@ func (k *walker) next() (*Document, error) {
 	}
 }
 
-// stuck reports whether a fault of the network keeps a walk from going on: it does so at
-// the very document where another one has ended, or in a list that has broken off before.
+// stuck reports whether a fault of the network keeps a walk from going on: it occurs at
+// the document where an earlier walk has ended, or in a list that has broken off
+// before.
 func (k *walker) stuck(err error) bool {
 	var network *url.Error
 	if k.cur.Token == "" || k.ctx.Err() != nil || errors.Is(err, ErrRefused) || !errors.As(err, &network) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -242,8 +243,8 @@ func (k *walker) stuck(err error) bool {
 	return k.cur.Failures > 0 || k.before.Walk != nil && !k.moved
 }
 
-// mayBreakOff reports whether a status in the middle of a list may say that its token has
-// expired. What is about access or load does not, and passes.
+// mayBreakOff reports whether a status in the middle of a list may say that its token
+// has expired. Statuses about access or load do not say that, and are temporary.
 func mayBreakOff(status int) bool {
 	return mayExplain(status) || status >= 500 && status != http.StatusServiceUnavailable
 }
@@ -302,8 +303,8 @@ func (k *walker) request() Request {
 	return q
 }
 
-// get asks for the next document and reads its head. The document is there although err
-// is not nil when the repository has answered, and was at fault.
+// get asks for the next document and reads its head. When the repository has answered
+// and was at fault, both the document and err are set.
 func (k *walker) get() (*Document, error) {
 	if k.cur.Documents >= cmp.Or(k.w.MaxDocuments, defaultMaxDocuments) {
 		q := k.request()
@@ -562,9 +563,9 @@ func (k *walker) result(ended bool) Result {
 }
 
 // loop finds out that a list does not come to an end (O2). Its memory is bounded: it
-// knows of the last 250,000 identifiers at least that they were there before. Longer loops
-// are found by a document that is the same as one before: after a power of two of
-// documents that one is kept, and compared with each that follows.
+// recognizes at least the last 250,000 identifiers. It finds longer loops by a document
+// that has the same records as one before: it keeps a hash of the document at each
+// power of two, and compares each that follows with it.
 type loop struct {
 	seen  []*filter // each has more room than the one before, up to filterMost
 	seed  maphash.Seed
@@ -584,8 +585,9 @@ type filter struct {
 const (
 	filterLeast = 1 << 10 // words of 64 bits
 	filterMost  = 1 << 17
-	// remembered is how many identifiers a loop knows at least. Older ones are forgotten,
-	// so that the memory of a walk does not grow beyond a quarter of a million records.
+	// remembered is how many identifiers a loop recognizes at least. Older ones are
+	// forgotten, so that the memory of a walk does not grow beyond a quarter of a million
+	// records.
 	remembered = 2 * filterMost
 )
 
@@ -643,7 +645,8 @@ func (f *filter) place(h, i uint64) (word, bit uint64) {
 	return at >> 6 % uint64(len(f.bits)), 1 << (at & 63)
 }
 
-// turned looks at a document that was read whole.
+// turned takes note of a document that was read whole. It returns an ErrLoop if the
+// list repeats itself.
 func (l *loop) turned(doc *Document) error {
 	if doc.after.Ended {
 		return nil

@@ -29,7 +29,7 @@ type Writer struct {
 	err      error
 }
 
-// RuleError says that a Writer was asked for what would break the protocol.
+// RuleError is a call of a Writer that would break the protocol.
 type RuleError struct {
 	Clause string // of the specification
 	Place  string // such as a record with its identifier
@@ -55,10 +55,11 @@ const (
 	metadataStartBare = `<oai:metadata xmlns:oai="` + Namespace + `" xmlns="">`
 )
 
-// NewWriter begins the answer of a date to a request at a base URL. q is nil where the
-// request is not to be repeated, since it was badVerb or badArgument (3.6); then nothing
-// but Errors may follow. An Identifier, Prefix or Set that is none is not repeated. The
-// bytes go to w in pieces of some 32 KiB; w is never closed.
+// NewWriter begins an answer. date is its responseDate, base the base URL, and q the
+// request. q is nil where the request is not to be repeated, since it was badVerb or
+// badArgument (3.6); then nothing but Errors may follow. An Identifier, Prefix or Set
+// that is not valid is not repeated. The bytes go to w in pieces of some 32 KiB; w is
+// never closed.
 func NewWriter(w io.Writer, date time.Time, base string, q *Request) *Writer {
 	wr := &Writer{out: strictxml.NewOutput(w)}
 	if date.IsZero() || !dated(date) {
@@ -104,7 +105,7 @@ func (w *Writer) Sent() bool { return w.out.Passed() > 0 }
 // Elements counts the records, headers, sets or formats so far.
 func (w *Writer) Elements() int { return w.elements }
 
-// ready says why nothing of a verb may be written now; nil when it may.
+// ready returns an error when no element of the verbs may be written now.
 func (w *Writer) ready(verbs ...Verb) error {
 	if w.err != nil {
 		return w.err
@@ -122,7 +123,7 @@ func (w *Writer) ready(verbs ...Verb) error {
 	return w.err
 }
 
-// end keeps the first error, and passes on what is enough to be sent.
+// end keeps the first error, and sends the bytes gathered once they are enough.
 func (w *Writer) end(err *RuleError) error {
 	if err != nil {
 		w.err = err
@@ -134,7 +135,7 @@ func (w *Writer) end(err *RuleError) error {
 	return w.err
 }
 
-// Errors writes why there is nothing else to answer (3.6).
+// Errors writes errors, which are then the whole answer (3.6).
 func (w *Writer) Errors(errs ...*Error) error {
 	switch {
 	case w.err != nil:
@@ -162,7 +163,7 @@ func (c Code) known() bool {
 	return false
 }
 
-// Identity writes what the repository says of itself (4.2).
+// Identity writes the repository's description of itself (4.2).
 func (w *Writer) Identity(id *Identity) error {
 	if err := w.ready(Identify); err != nil {
 		return err
@@ -355,7 +356,7 @@ func appendOrigin(b []byte, p *Provenance) []byte {
 	return append(b, "</originDescription>"...)
 }
 
-// foreign writes elements of others, each inside of one of ours.
+// foreign writes foreign XML elements, each between start and end.
 func (w *Writer) foreign(place, start string, docs [][]byte, end string) error {
 	for _, doc := range docs {
 		doc, root, err := ReadMetadata(doc, "")

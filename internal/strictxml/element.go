@@ -37,13 +37,13 @@ func (s *Scanner) Element(most int, own ...string) (doc []byte, added bool, err 
 	return doc, added, nil
 }
 
-// need says which of the namespaces that an element inherits have to be declared on
-// it when it becomes a document of its own: those of its names, and those whose
-// prefix stands in front of a colon in a value or a text, which may be a QName. The
-// others differ from client to client, and the same record is to be the same bytes
-// whoever sends it. That is why the namespaces that surround every one (own) count in
-// names only, and why nothing is declared for a word without a colon: it may be prose
-// about xsd or soap.
+// need finds the namespaces that an element inherits and that have to be declared on it
+// when it becomes a document of its own: those of its names, and those whose prefix
+// stands in front of a colon in a value or a text, which may be a QName. The others
+// differ from client to client, and the same record is to be the same bytes whoever
+// sends it. That is why the namespaces that surround every one (own) count in names
+// only, and why nothing is declared for a word without a colon: it may be prose about
+// xsd or soap.
 //
 // An element may have a few bytes, and inherit a thousand namespaces: only those are
 // looked at whose prefix it has.
@@ -51,7 +51,7 @@ type need struct {
 	s   *Scanner
 	own []string
 	// settled are those of Scanner.ns outside of the element that are declared on it: by
-	// itself, or as declare says.
+	// itself, or since declare has them.
 	settled []bool
 	declare []Binding
 }
@@ -98,14 +98,15 @@ func (n *need) name(prefix []byte) {
 	}
 }
 
-// value is called with what stands in front of a colon, anywhere.
+// value is called with each word in front of a colon, anywhere in the element.
 func (n *need) value(prefix []byte) {
 	if at, ok := n.find(prefix); ok && !slices.Contains(n.own, n.s.ns[at].Space) {
 		n.add(at)
 	}
 }
 
-// values reports whether it matters what stands in front of colons.
+// values reports whether words in front of colons may be prefixes that have to be
+// declared.
 func (n *need) values() bool {
 	for at := range n.settled {
 		if n.inherits(at) && !slices.Contains(n.own, n.s.ns[at].Space) {

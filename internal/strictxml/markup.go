@@ -225,7 +225,7 @@ func (s *Scanner) opens(mark string) (ok bool, err error) {
 	return true, nil
 }
 
-// orBroken returns err, else that the XML is broken.
+// orBroken returns err or, if that is nil, an error for broken XML.
 func (s *Scanner) orBroken(err error, reason string) error {
 	if err != nil {
 		return err
@@ -233,8 +233,8 @@ func (s *Scanner) orBroken(err error, reason string) error {
 	return s.broken(reason)
 }
 
-// doctype refuses a document type declaration, when it was read: a document that
-// is cut off or too long is said to be that.
+// doctype refuses a document type declaration after reading it to its end: a document
+// that is cut off or too long gets the error for that instead.
 func (s *Scanner) doctype() error {
 	length := 0
 	for depth := 0; length == 0 || depth > 0; length++ {
@@ -260,7 +260,7 @@ func (s *Scanner) doctype() error {
 	return s.Fail("DOCTYPE is refused, since it can define entities; remove it")
 }
 
-// not says in a message what was wanted instead.
+// not returns, for a message, what was wanted instead.
 func (s *Scanner) not() string {
 	if s.o.Want == "" {
 		return ""

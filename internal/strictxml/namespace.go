@@ -28,7 +28,7 @@ type binding struct {
 // maxBindings is how many namespace declarations may be in scope at once.
 const maxBindings = 1024
 
-// open makes a start tag of what was written the current token.
+// open makes the start tag that was read the current token.
 func (s *Scanner) open(n *name) error {
 	f := frame{name: n, ns: len(s.ns), base: s.Base(), lang: s.Lang()}
 	if err := s.attributes(); err != nil {
@@ -99,8 +99,8 @@ func (s *Scanner) known(space string) string {
 }
 
 // lookup finds the namespace of a name's prefix; no default namespace is "". A lenient
-// Scanner has one for every prefix. The name remembers it until a declaration comes into
-// scope or leaves it.
+// Scanner has one for every prefix. The name keeps the result until a declaration comes
+// into scope or leaves it.
 func (s *Scanner) lookup(n *name) (space string, ok bool) {
 	if n.scope == s.scope {
 		return n.space, true
@@ -121,7 +121,7 @@ func (s *Scanner) lookup(n *name) (space string, ok bool) {
 	return space, true
 }
 
-// manyAttributes is from how many on a map finds those that are there twice.
+// manyAttributes is the number of attributes above which a map finds duplicates.
 const manyAttributes = 16
 
 // resolveAttrs finds the namespaces of the attributes of the element that f opens.

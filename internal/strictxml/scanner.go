@@ -36,7 +36,7 @@ const (
 	InstructionsNowhere
 )
 
-// Options says what a Scanner has to know besides the bytes. The zero value is
+// Options is what a Scanner needs besides the bytes of the document. The zero value is
 // valid.
 type Options struct {
 	// URL is the document's final URL, the base of its references; errors name
@@ -78,10 +78,11 @@ type Options struct {
 	// Namespaces are those that the caller looks for. Scanner.Space is the very
 	// string given here, so that comparing it is comparing a pointer.
 	Namespaces []string
-	// Report is called with defects that can be read over; nil is allowed. It is
+	// Report is called with defects that do not end the reading; nil is allowed. It is
 	// called from within Next.
 	Report func(Notice)
-	// Context ends the reading of a document that is in memory; nil is allowed.
+	// Context, when it is done, ends the reading of a document that is in memory; nil is
+	// allowed.
 	Context context.Context
 }
 
@@ -89,10 +90,10 @@ type Options struct {
 const contextTokens = 4096
 
 // Scanner reads the tokens of a document without a document type (XML 1.0, fourth
-// edition, and Namespaces in XML 1.0): the five entities and character references
-// are all it knows. What is not well-formed or exceeds a cap is refused. What its
-// fields hold belongs to the current token and is valid until Next, Characters or
-// Skip is called; strings stay valid. It is not safe for concurrent use.
+// edition, and Namespaces in XML 1.0): it resolves the five predefined entities and
+// character references, and no others. It refuses a document that is not well-formed or
+// exceeds a cap. Its fields describe the current token and are valid until Next,
+// Characters or Skip is called; strings stay valid. It is not safe for concurrent use.
 type Scanner struct {
 	Kind         Kind
 	Space, Local string // of a start tag: its namespace and name
@@ -123,8 +124,8 @@ type Scanner struct {
 	// that changes whenever one is bound or no longer is.
 	innermost map[string]int
 	scope     uint64
-	// document is the base that the document's URL is; spent is what Resolve has
-	// cost.
+	// document is the base made of the document's URL; spent counts the bytes that Resolve
+	// has handled.
 	document *Base
 	spent    int64
 	tokens   uint
@@ -180,7 +181,7 @@ func (s *Scanner) begin() {
 	}
 	in, stated, note, err := decoded(doc, &s.o)
 	if err != nil {
-		// The first token will say it, with its place.
+		// The first token returns the error, with its place.
 		in = errorReader{err}
 	}
 	if m, ok := in.(*memory); ok && !s.o.Lenient && !s.o.Mend {
@@ -236,9 +237,10 @@ func (s *Scanner) Lang() string {
 func (s *Scanner) Depth() int { return len(s.stack) }
 
 // Next reads the next start tag, end tag or text. A *DocumentError says that the
-// document is at fault; any other error comes from below, wrapped with the place.
-// io.EOF comes only after the whole document: every byte was read, the root was
-// closed, and nothing but comments and white space followed. An error stays.
+// document is at fault; any other error is one of the underlying reader, wrapped with
+// the place. io.EOF comes only after the whole document: every byte was read, the root
+// was closed, and nothing but comments and white space followed. After an error every
+// further call returns the same.
 func (s *Scanner) Next() error {
 	if s.err != nil {
 		return s.err
@@ -311,8 +313,8 @@ func (s *Scanner) broken(reason string) error {
 	return &DocumentError{URL: s.o.URL, Line: line, Column: int(s.src.offset()-start) + 1, Reason: "broken XML: " + Clip(reason)}
 }
 
-// placed returns what an error inside a token means: a fault of the document, its
-// end, or a fault of what brings it.
+// placed returns an error inside a token as one of Next: a fault of the document, its
+// early end, or an error of the underlying reader.
 func (s *Scanner) placed(err error) error {
 	var at *DocumentError
 	if errors.As(err, &at) {
@@ -398,8 +400,8 @@ func (s *Scanner) Skip() error {
 // Recover goes on behind an element that could not be read, after Next has returned a
 // *DocumentError inside of it: to the next end tag that is written as that of the
 // innermost element but depth. That becomes the current token. It reports whether there
-// was one. What stands in between is not looked at; it may be part of a comment or CDATA
-// section, which what follows then shows.
+// was one. It does not check what stands in between. The end tag may be inside of a
+// comment or CDATA section; then the document is not well-formed after it.
 func (s *Scanner) Recover(depth int) bool {
 	var fault *DocumentError
 	if len(s.stack) < depth || depth < 1 || !errors.As(s.err, &fault) || s.src.err != nil && s.src.err != io.EOF {
@@ -442,8 +444,8 @@ func (s *Scanner) Slice(from, to int64) []byte { return s.src.slice(from, to) }
 // for its xml:base.
 const longestFrame = 4 << 10
 
-// FrameBudget is how many bytes of frames may be put in front of children of a
-// document of which so much was read.
+// FrameBudget returns how many bytes of frames may be put in front of children of a
+// document of which read bytes were read.
 func FrameBudget(read int64) int64 { return 1<<20 + 4*read }
 
 // Frame returns what makes a child of the root a document of its own, to be put
@@ -482,8 +484,7 @@ func (s *Scanner) Frame() (before []byte, after string, err error) {
 	return append(before, '>'), "</" + root.name.raw + ">", nil
 }
 
-// What says in words what kind of document it is whose root is the current start
-// tag.
+// What names, for messages, the kind of document whose root is the current start tag.
 func (s *Scanner) What() string {
 	const atom = "http://www.w3.org/2005/Atom"
 	name := strings.ToLower(s.Local)

@@ -33,7 +33,7 @@ type source struct {
 	err        error // of r, or that the token is too long; it stays
 }
 
-// chunk is how much is read at a time at most, shortest how much at least.
+// chunk is how many bytes are read at a time at most, shortest how many at least.
 const chunk, shortest = 32 << 10, 512
 
 // newSource returns the window on a document that comes from in. Of one in memory
@@ -109,8 +109,8 @@ func (s *source) fill() error {
 	return s.err
 }
 
-// makeRoom forgets what nobody needs and grows the window when that is not
-// enough.
+// makeRoom drops the bytes that are no longer needed, and grows the window when that is
+// not enough.
 func (s *source) makeRoom() {
 	if cap(s.buf)-len(s.buf) >= s.step {
 		return
@@ -141,7 +141,7 @@ func tooLong(l Limits) *fault {
 
 var declaredEncoding = regexp.MustCompile(`^<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._:-]*)["']`)
 
-// head is how much of a document is looked at for its charset.
+// head is how many bytes of a document are looked at for its charset.
 const head = 1024
 
 // peeker is a document of which the beginning can be looked at; bufio.Reader is one.
@@ -174,10 +174,10 @@ func (m *memory) Read(p []byte) (int, error) {
 	return m.Discard(n)
 }
 
-// decoded returns r as UTF-8 without a byte order mark. By RFC 7303 3 the mark
-// decides, else the charset of the Content-Type, else the XML declaration, else
-// it is UTF-8. stated: one of them says so. note is set when the Content-Type overrules
-// a declaration.
+// decoded returns r as UTF-8 without a byte order mark. By RFC 7303 3 the mark decides,
+// else the charset of the Content-Type, else the XML declaration, else it is UTF-8.
+// stated: one of the three has named a charset. note is set when the Content-Type
+// overrules a declaration.
 func decoded(r peeker, o *Options) (out io.Reader, stated bool, note string, err error) {
 	first, err := r.Peek(head)
 	if err != nil && err != io.EOF {
@@ -222,10 +222,10 @@ func decoded(r peeker, o *Options) (out io.Reader, stated bool, note string, err
 	return transform.NewReader(r, decoder(label, name, enc, o)), true, note, nil
 }
 
-// decoder returns what makes UTF-8 of a charset. label is what the document calls
-// it, name and enc are what that is in the WHATWG Encoding Standard. This takes
-// some names for Windows code pages that share most of their characters: they are what
-// they are called, but for a lenient Scanner.
+// decoder returns a decoder from a charset to UTF-8. label is its name in the document,
+// name and enc are what the WHATWG Encoding Standard takes that for. The standard takes
+// some names for Windows code pages that share most of their characters; only for a
+// lenient Scanner does decoder do the same.
 func decoder(label, name string, enc encoding.Encoding, o *Options) transform.Transformer {
 	codePage, windows := strings.CutPrefix(name, "windows-")
 	switch {
@@ -325,7 +325,8 @@ type either struct {
 	upper [128]rune // of the bytes that are not ASCII
 }
 
-// newEither returns what takes bytes for enc; nil is no charset.
+// newEither returns an either for the charset enc; with nil no byte stands for a
+// character.
 func newEither(enc encoding.Encoding) *either {
 	e := new(either)
 	for i := range e.upper {

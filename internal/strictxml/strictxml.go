@@ -1,7 +1,9 @@
-// Package strictxml is what the protocol packages share of reading XML: a strict
-// tokenizer that caps what a document may ask for and keeps the bytes that may be
-// asked for again. For legacy feeds it can be lenient with what they get wrong most
-// often. It knows XML, its namespaces and xml:base, and no protocol.
+// Package strictxml is the XML tokenizer of the protocol packages. It is strict, caps
+// the size and the nesting of a document, and keeps the bytes of it that a caller needs
+// again. For legacy feeds it can be lenient with what they get wrong most often. It
+// reads XML, its namespaces and xml:base. Of the protocols it knows only how an
+// atom:content is encoded ([Scanner.Content]), and the names of documents for messages
+// ([Scanner.What]).
 package strictxml
 
 import (
@@ -21,11 +23,11 @@ const (
 	capNamespaces = "namespaces"
 )
 
-// Limits caps what a document may ask for. The zero value of each field means
-// its default.
+// Limits caps the size and the nesting of a document. The zero value of each field
+// means its default.
 type Limits struct {
-	// Document is the length of a document in bytes as it arrives; 64 MiB, where
-	// the protocol says nothing else.
+	// Document is the length of a document in bytes as it arrives; 64 MiB, where the
+	// protocol package sets no other.
 	Document int64
 	// Depth of nested elements, 256.
 	Depth int
@@ -114,7 +116,7 @@ func Place(url string, line, column int) string {
 	return fmt.Sprintf("%s:%d:%d", url, line, column)
 }
 
-// Clip shortens what a document said to what fits into a message.
+// Clip shortens a text of a document to fit into a message: to about 200 bytes.
 func Clip(s string) string {
 	const most = 200
 	if len(s) <= most {

@@ -107,8 +107,8 @@ func (s *Scanner) findQuote(quote byte) (int, error) {
 	}
 }
 
-// longestShared is how long the values of a tag are at the most when they are made
-// one string. With longer ones a short value that somebody keeps would keep them.
+// longestShared is up to how many bytes the values of a tag are made one string. A
+// caller that keeps one value of a string keeps all of it in memory.
 const longestShared = 1024
 
 // attributes makes Attrs of what was written, and takes out the namespace
@@ -207,7 +207,8 @@ func (n *name) declares() bool { return n.prefix == "xmlns" || n.raw == "xmlns" 
 // another.
 type names [256]*name
 
-// longestName keeps long names, of which each would be another, from staying.
+// longestName is up to how many bytes a name is kept: long names that all differ would
+// fill the memory.
 const longestName = 100
 
 // place is where a name is looked for. Those of one document seldom agree in
@@ -217,7 +218,7 @@ func (n *names) place(raw []byte) **name {
 	return &n[uint8(length*61)^raw[0]*7^raw[length-1]*29]
 }
 
-// name reads a name. want says in a message what was to be there.
+// name reads a name. want names, for a message, what was expected.
 func (s *Scanner) name(want string) (*name, error) {
 	start := s.src.pos - s.src.token // a fill may move the token
 	for {

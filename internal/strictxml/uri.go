@@ -147,9 +147,9 @@ const (
 	// MaxReference is how long a URI that a document names may be, in bytes: a
 	// base, a reference, and what it is resolved to.
 	MaxReference = 8 << 10
-	// Resolving costs at least the length of the base. A document may spend
-	// freeResolving bytes and resolvingRatio more for each of its own, so that a
-	// long base and many short references do not cost far more than they weigh.
+	// Resolving costs at least the length of the base. A document may spend freeResolving
+	// bytes and resolvingRatio more for each of its own, so that a long base and many
+	// short references do not cost far more than their own length.
 	freeResolving  = 1 << 20
 	resolvingRatio = 16
 )
@@ -170,7 +170,7 @@ type Base struct {
 	bytes int      // length of url
 }
 
-// documentBase is the base that a document's URL is.
+// documentBase returns the base made of a document's URL, nil when there is none.
 func documentBase(raw string) *Base {
 	u, err := url.Parse(raw)
 	if err != nil || raw == "" {
@@ -240,9 +240,9 @@ func (s *Scanner) spend(n int) bool {
 	return s.spent <= freeResolving+resolvingRatio*s.src.offset()
 }
 
-// Resolve resolves a reference against a base of the document, see the function of
-// that name. A reference is refused, too, that makes far more of the document than
-// it is.
+// Resolve resolves a reference against a base of the document, see the function of that
+// name. It also refuses a reference once resolving has cost far more bytes than were
+// read of the document.
 func (s *Scanner) Resolve(b *Base, ref string) (string, error) {
 	ref = Trim(ref)
 	switch {

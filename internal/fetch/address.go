@@ -33,8 +33,8 @@ type Reach struct {
 	// typed it; "" is none. Its host and port are one of Typed.
 	Origin string
 	// User is the login for Origin's scheme, host and port, which is sent nowhere else;
-	// nil for none. So are the fields of Header, by their canonical names; an
-	// Authorization there is one that User does not make.
+	// nil for none. So are the fields of Header, by their canonical names; User replaces
+	// an Authorization there.
 	User   *url.Userinfo
 	Header http.Header
 	// Roots are the authorities that Origin's certificate may come from; nil is the
@@ -42,10 +42,10 @@ type Reach struct {
 	Roots *x509.CertPool
 	// HeaderTimeout is that of Origin's scheme, host and port; 0 is Options.HeaderTimeout.
 	HeaderTimeout time.Duration
-	// Typed are further hosts that the operator typed. They may have private
-	// addresses, if they had them when they were first asked (see Names), but
-	// never those of this machine or its link; an address, and localhost, are
-	// what they are.
+	// Typed are further hosts that the operator typed. They may have private addresses, if
+	// they had them when they were first asked (see Names), but never those of this
+	// machine or its link. An address that the operator typed, and localhost, are allowed
+	// as they are.
 	Typed []string
 	// Allowed are the hosts that the operator allows whatever their addresses are.
 	Allowed []string
@@ -240,11 +240,10 @@ type Network struct {
 // next one is tried beside it (RFC 8305 5).
 const fallbackAfter = 300 * time.Millisecond
 
-// Allowed reports whether the URL's host, of whatever scheme, may be asked at all:
-// the error is an *Error: ErrAddress, ErrHost or ErrPort when it may not,
-// ErrUnresolved when its name has no address that could be checked, which may
-// change (Transient says how likely). When ctx ends first, the error is its
-// cause.
+// Allowed reports whether the URL's host, of whatever scheme, may be asked at all: the
+// error is an *Error: ErrAddress, ErrHost or ErrPort when it may not, ErrUnresolved
+// when its name has no address that could be checked, which may change (see Transient).
+// When ctx ends first, the error is its cause.
 //
 // This is an early answer for people and no protection: an address can change, so it is
 // checked again on connecting. The text of the error names addresses of our network: it

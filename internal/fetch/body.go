@@ -28,8 +28,8 @@ const (
 // errTime ends a request whose body has no time left.
 var errTime = errors.New("no time left")
 
-// guardBody gives the answer a body that keeps the Guard's limits. w has what came from
-// the network.
+// guardBody gives the answer a body that keeps the Guard's limits. w is the body as it
+// comes from the network.
 func (g *Guard) guardBody(req *http.Request, resp *http.Response, w *guardedBody) {
 	w.caller = req.Context()
 	w.url = req.URL
@@ -231,9 +231,9 @@ func (u *unzippedBody) coded() io.Reader {
 // codedKey is the key of what WithCoded adds.
 type codedKey struct{}
 
-// WithCoded returns a context under which the bytes of a body that comes in gzip
-// are written to a writer as they are transferred, while the body itself is
-// undone. Nothing is written of a body that comes as it is.
+// WithCoded returns a context under which the bytes of a body that comes in gzip are
+// written to a writer as they are transferred, while the caller reads the decoded body.
+// Nothing is written of a body without a coding.
 func WithCoded(ctx context.Context, to io.Writer) context.Context {
 	return context.WithValue(ctx, codedKey{}, to)
 }

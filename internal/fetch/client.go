@@ -1,11 +1,10 @@
 // Package fetch is the one guarded HTTP client: everything that bridge asks of
 // another server goes through a Guard.
 //
-// Protocol packages take an *http.Client and know nothing of this package, so
-// all of it sits in the client's Transport and CheckRedirect: which addresses
-// may be reached at all, credentials, retries and Retry-After, limits for each
-// host, gzip with a cap, bodies that are whole or an error, and file: URLs
-// inside one folder.
+// Protocol packages take an *http.Client and do not import this package, so the
+// client's Transport and CheckRedirect do all the work: which addresses may be reached
+// at all, credentials, retries and Retry-After, limits for each host, gzip with a cap,
+// bodies that are whole or an error, and file: URLs inside one folder.
 package fetch
 
 import (
@@ -80,8 +79,8 @@ type Options struct {
 	// of output on; 0 is 100.
 	Ratio int64
 
-	// Asked, if not nil, is told of each request that was sent: its host, and the status
-	// of the answer, 0 when there was none.
+	// Asked, if not nil, is called for each request that was sent, with its host and the
+	// status of the answer, 0 when there was none.
 	Asked func(host string, status int)
 
 	// Log gets retries, and credentials that were not sent; nil discards them.
@@ -186,9 +185,9 @@ func withDefaults(o Options) Options {
 // server would answer them. Without a root file: URLs are refused. Clients are
 // cheap, and all of a Guard's share their connections and limits.
 //
-// An answer with any status is returned to the caller, after the last attempt
-// also one of 429 or 5xx. Errors wrap an *Error; see Transient. Unless a GET has
-// a Range or an Accept-Encoding of its own, gzip is asked for and undone.
+// An answer with any status is returned to the caller, after the last attempt also one
+// of 429 or 5xx. Errors wrap an *Error; see Transient. Unless a GET has a Range or an
+// Accept-Encoding of its own, gzip is asked for and decoded.
 //
 // Request the Plain form of a URL: http.Client puts the user name into its
 // errors otherwise.
@@ -376,9 +375,10 @@ func origin(u *url.URL) string { return u.Scheme + "://" + authority(u) }
 // maxURL caps the URL that a redirect leads to, in bytes.
 const maxURL = 8 << 10
 
-// authorize sets the credentials and other fields of the request: those that the operator
-// gave for exactly its origin, else those that the caller has set. It never sends a user name
-// from a URL: URLs come out of documents, and nobody has agreed to what they say.
+// authorize sets the credentials and other fields that the operator gave for exactly
+// the request's origin. An Authorization that the caller has set stays. It never sends
+// a user name from a URL: URLs come from documents, and the operator has not typed
+// them.
 func (g *Guard) authorize(r *http.Request) {
 	if user := r.URL.User; user != nil {
 		// http.Client has made a header of it already.
@@ -417,9 +417,9 @@ func (g *Guard) checkRedirect(req *http.Request, via []*http.Request) error {
 	if req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return &Error{URL: Plain(req.URL), Err: errScheme}
 	}
-	// What net/http would carry on to subdomains, other ports and unencrypted
-	// connections. A relative Location inherits the user name, and the referrer
-	// may have a token in its query.
+	// net/http would pass these fields on to subdomains, other ports and unencrypted
+	// connections. A relative Location inherits the user name, and the referrer may have a
+	// token in its query.
 	if origin(via[0].URL) != origin(req.URL) {
 		for _, k := range [...]string{"Authorization", "Proxy-Authorization", "Cookie", "Cookie2"} {
 			req.Header.Del(k)

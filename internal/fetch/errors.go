@@ -93,7 +93,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// reason says what happened, in words where those of the network say little.
+// reason describes what happened, in words of its own where the network's error is
+// terse.
 func (e *Error) reason() string {
 	var timeout net.Error
 	switch {
@@ -121,7 +122,7 @@ func (e *Error) advice() string {
 	case errors.As(e.Err, &path):
 		return "check the file and who may read it"
 	case forbidden(e.Err), errors.Is(e.Err, errFile):
-		return "" // has its own
+		return "" // its text has the advice
 	case errors.Is(e.Err, errScheme):
 		return "a file is read only as the operator typed it, or from its folder"
 	case errors.Is(e.Err, errRedirects):
@@ -172,9 +173,9 @@ func forbidden(err error) bool {
 	return errors.Is(err, ErrAddress) || errors.Is(err, ErrHost) || errors.Is(err, ErrPort)
 }
 
-// Transient reports whether the same request may succeed later: the network
-// failed, a body broke off or stood still, the server asked to wait. What the
-// guard refuses stays refused.
+// Transient reports whether the same request may succeed later: the network failed, a
+// body broke off or came too slowly, the server asked to wait. What the guard refuses
+// stays refused.
 func Transient(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.transient

@@ -90,7 +90,7 @@ func openBelow(root, name string) (*os.File, fs.FileInfo, error) {
 	}
 	var number syscall.Errno
 	if err != nil && !errors.As(err, &number) && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, outside(root) // os.Root's own verdict, not the system's
+		return nil, nil, outside(root) // os.Root has refused it, not the system
 	}
 	if err != nil {
 		return nil, nil, err
@@ -197,8 +197,8 @@ func (b *fileBody) Close() error {
 }
 
 // MediaType returns the media type of a file, application/octet-stream where it is not
-// known. It goes by the name alone, and not by the machine's tables: the type is
-// published.
+// known. It depends on the name alone, and not on the machine's table of types, since
+// the type is published.
 func MediaType(name string) string {
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".atom":

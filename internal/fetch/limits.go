@@ -17,13 +17,13 @@ const (
 	// their slots so: documents that never answer must not block the others of a host.
 	slowAfter = 2 * time.Second
 	slowMost  = 4
-	// pauseMost is the longest Retry-After that is kept, and refusedMost how many
+	// pauseMost is for how long a Retry-After is kept at most, and refusedMost how many
 	// documents of a host have one of their own.
 	pauseMost   = time.Hour
 	refusedMost = 1024
 )
 
-// host is what all clients of a Guard know of one host and port.
+// host is the state of one host and port, which all Guards of a process share.
 type host struct {
 	users int           // requests under way; guarded by Guard.mu
 	slots chan struct{} // one element for each request that the limit counts

@@ -21,10 +21,9 @@ func backoff(first time.Duration, attempt int) time.Duration {
 	return d + rand.N(d/4+1)
 }
 
-// RetryAfter returns the wait that an answer asks for (RFC 9110 10.2.3), 0 when
-// it asks for none or in no known form. A date is compared with the answer's own
-// Date, which tells the server's clock, or else with now. Of several fields the
-// longest counts.
+// RetryAfter returns the wait that an answer asks for (RFC 9110 10.2.3), 0 when it asks
+// for none or in no known form. A date is compared with the answer's own Date, which
+// shows the server's clock, or else with now. Of several fields the longest counts.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	var longest time.Duration
 	for _, v := range h.Values("Retry-After") {
@@ -70,7 +69,7 @@ func httpDate(v string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Waiting says what a request waits for.
+// Waiting is what a request waits for.
 type Waiting struct {
 	For   string    // in words for people
 	Until time.Time // zero when that is not known

@@ -1,6 +1,5 @@
 // Package follow makes the requests of a walk: it starts at an address that the
-// operator typed and goes where documents lead, under the rules that both
-// protocols share.
+// operator typed and goes where documents lead, under rules that all protocols share.
 //
 //   - A remote document leads to http and https addresses of its own host (on any
 //     port), or of one that the operator allows; never to a file.
@@ -8,9 +7,9 @@
 //     the operator allows.
 //   - Redirects obey the same rules, and there are at most five of them. But the
 //     address that the operator typed, and the well-known ones of its host, may be
-//     redirected to any host, which then counts as the Source's own: who runs the
-//     one says that the documents are at the other. Which addresses may be asked at
-//     all is for the HTTP client to decide.
+//     redirected to any host, which then counts as the Source's own: the operator of
+//     the first host has put the documents on the other. The HTTP client decides
+//     which addresses may be asked at all.
 package follow
 
 import (
@@ -56,8 +55,8 @@ type Options struct {
 	// port) other than that of Start; nil allows none. It may be called from two
 	// goroutines at once.
 	AllowHost func(host string) bool
-	// Queries: the requests are Start with queries of their own, and all of them are what
-	// the operator typed.
+	// Queries: each request is Start with a query of its own, and counts as the address
+	// that the operator typed.
 	Queries bool
 	// Documents reports whether the answer of another status than 200 is a document all
 	// the same; nil: none is.
@@ -73,8 +72,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Client follows links. It belongs to one goroutine; the one request that is
-// under way ahead of it has its own.
+// Client follows links. Only one goroutine uses it; the request that is made ahead has
+// a goroutine of its own.
 type Client struct {
 	o     Options
 	http  *http.Client
@@ -85,7 +84,7 @@ type Client struct {
 	led []string
 }
 
-// New returns a Client, or an error that says why Start cannot be one.
+// New returns a Client, or an error when no walk can start at Start.
 func New(o Options) (*Client, error) {
 	start, err := url.Parse(o.Start)
 	if err != nil {
@@ -208,10 +207,10 @@ func (c *Client) Get(ctx context.Context, to string, v Validators) (*Answer, err
 	return answer, err
 }
 
-// GetFile asks for a long file as it is stored, without a coding. From an offset on it
-// asks for the rest of what had the validators v (RFC 9110 13.1.5): Answer.Offset is
-// where the answer begins, 0 when the server sends all of it again. It leaves what
-// Ahead has asked for alone.
+// GetFile asks for a long file as it is stored, without a coding. With an offset in
+// bytes it asks for the rest of the file that had the validators v (RFC 9110 13.1.5):
+// Answer.Offset is where the answer begins, 0 when the server sends all of it again. It
+// does not use the answer to Ahead.
 func (c *Client) GetFile(ctx context.Context, to string, v Validators, offset int64) (answer *Answer, err error) {
 	file := http.Header{"Accept-Encoding": {"identity"}, "Accept": {"application/zip, */*;q=0.1"}}
 	if offset > 0 {
@@ -232,8 +231,8 @@ func (c *Client) GetFile(ctx context.Context, to string, v Validators, offset in
 
 type waitKey struct{}
 
-// WithWait returns a context for Get. around is called whenever Get has to wait
-// for a server, and calls what it is given, once.
+// WithWait returns a context for Get. around is called whenever Get has to wait for a
+// server, and must call do once.
 func WithWait(ctx context.Context, around func(do func())) context.Context {
 	return context.WithValue(ctx, waitKey{}, around)
 }
@@ -272,8 +271,8 @@ func (c *Client) Close() {
 	}
 }
 
-// get makes one request, with header fields of its own for a file. It reads nothing that
-// changes, so that two goroutines may be in it.
+// get makes one request, with header fields of its own for a file. It uses nothing that
+// changes, so two goroutines may call it at once.
 func (c *Client) get(ctx context.Context, to string, v Validators, file http.Header) (*Answer, error) {
 	if err := c.Allowed(to); err != nil {
 		return nil, err
@@ -328,7 +327,7 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 	return a, nil
 }
 
-// ahead is a request under way.
+// ahead is a request that was made ahead.
 type ahead struct {
 	url    string
 	v      Validators
@@ -377,8 +376,8 @@ type Answer struct {
 	Validators Validators
 	// Offset is where the body begins in what was asked for, see GetFile.
 	Offset int64
-	// Delimited: the transfer says where the body ends, so that one that was cut off is
-	// an error of reading it.
+	// Delimited: the transfer states where the body ends, so that reading one that was cut
+	// off fails.
 	Delimited bool
 
 	dated  bool // Date is the answer's
@@ -406,7 +405,7 @@ func (a *Answer) Late(stamp time.Time) bool {
 	return stamp.After(a.Date)
 }
 
-// Close gives the connection back.
+// Close closes the body and releases the connection.
 func (a *Answer) Close() {
 	// Nothing is lost when closing fails: what counts has been read.
 	_ = a.body.Close()

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// PartialHeader is in the answer of a bridge that withholds the complete lists of a
-// set until it has walked all its Sources. It says for which sets that waits, see
-// Waits: without it, bridges that harvest each other would wait for each other without
+// PartialHeader is in the answer of a bridge that withholds the complete lists of a set
+// until it has walked all its Sources. It names the sets for which that set waits, see
+// Waits. Without it bridges that harvest each other would wait for each other without
 // end.
 const PartialHeader = "Bridge-Partial"
 
-// Waits is what a bridge said of a set when it was asked last: for which sets it
-// waits, by the URNs of their feeds. These have a Source that is no bridge which
-// waits itself, and was not walked yet. A set passes on for which ones its Sources
-// wait, but for itself: in a ring of bridges that wait for each other only, nobody
-// is left, and there is nothing to wait for.
+// Waits is the last answer of a bridge about a set: the sets for which it waits, by the
+// URNs of their feeds. Each of these has a Source that was not walked yet and that is
+// not itself a bridge which waits. A set passes on the sets for which its Sources wait,
+// without itself: in a ring of bridges that wait only for each other no set is left,
+// and there is nothing to wait for.
 type Waits struct {
 	Asked time.Time            `json:"asked"`
-	Sets  map[string]time.Time `json:"sets"` // when each last said so itself
-	// Over is when the set was walked whole: what it had waited for until then does
-	// not wait any more, whoever still says so.
+	Sets  map[string]time.Time `json:"sets"` // when each last stated it itself
+	// Over is when the set was walked whole: the sets for which it waited until then do
+	// not wait any more, even if another answer still names them.
 	Over time.Time `json:"over,omitzero"`
 }
 
 const (
 	// waitsForNone is the header of a set that has yet to notice that it need not wait.
 	waitsForNone = "none"
-	// waitsHold is how long it counts what a set has said. Bridges that wait ask every
-	// minute, so that what still holds is younger, and what goes round among others
-	// has an end.
+	// waitsHold is how long a statement of a set counts. Bridges that wait ask every
+	// minute, so that a statement that still holds is younger, and one that only goes
+	// round among other bridges ends.
 	waitsHold = time.Hour
 	// maxWaits and maxWaitsName bound what is kept of a header.
 	maxWaits     = 100
@@ -56,9 +56,9 @@ func ParseWaits(header string, now time.Time) *Waits {
 	return w
 }
 
-// WaitsOf returns for which sets a set waits that has the Sources: what each said for
-// itself when it was asked last, nil where it was not asked or has failed. A Source
-// that was walked and has never said anything is left out.
+// WaitsOf returns the sets for which a set waits. sources are the last answers of its
+// Sources, nil for a Source that was not asked or has failed. They leave out a Source
+// that was walked and has never answered with a PartialHeader.
 func WaitsOf(set string, sources []*Waits, now time.Time) *Waits {
 	over := map[string]time.Time{}
 	for _, w := range sources {
@@ -84,8 +84,8 @@ func WaitsOf(set string, sources []*Waits, now time.Time) *Waits {
 	return all
 }
 
-// Header is the value of PartialHeader. Ages are rounded up, so that what goes round
-// grows older.
+// Header returns the value of PartialHeader. Ages are in seconds, rounded up, so that a
+// statement that goes round grows older.
 func (w *Waits) Header(now time.Time) string {
 	if len(w.Sets) == 0 {
 		return waitsForNone

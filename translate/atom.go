@@ -29,14 +29,14 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// FromEntry translates what an Atom-PMH entry says into an observation. An
-// entry that has alternates, but none that the set wants, is a deletion for
-// that set (A14). What another bridge carries (P1) is taken back. Of links with the
-// same href the first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected,
-// ErrOwn and event.ErrTooMuch.
+// FromEntry translates an Atom-PMH entry into an observation. An entry that has
+// alternates, but none that the set wants, is a deletion for that set (A14). It reads
+// the attributes of CarriedNamespace that another bridge has written (P1). Of links
+// with the same href the first counts. The errors are ErrLocal, ErrUnreachable,
+// ErrUnselected, ErrOwn and event.ErrTooMuch.
 func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 	o := event.Observation{Title: e.Title, Deleted: e.Kind == atompmh.Deletion}
-	if e.Untitled() { // else the record would have a title by passing through a feed
+	if e.Untitled() { // else a record without a title would get its id as one
 		o.Title = ""
 	}
 	o.Record, o.SourceIdentifier = sel.Identifier(e.Record())
@@ -118,7 +118,7 @@ func (t *taking) takeContent(e *atompmh.Entry) {
 	t.take(r)
 }
 
-// representationOf returns what an alternate link says.
+// representationOf returns the representation that an alternate link describes.
 func representationOf(l *atompmh.Link) event.Representation {
 	r := event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Length: l.Length, Hash: hashOf(l), Pri: priOf(l)}
 	narrowed, _ := l.Attr(atompmh.CarriedNamespace, "profile")
@@ -129,8 +129,9 @@ func representationOf(l *atompmh.Link) event.Representation {
 	return r
 }
 
-// linkOfEntry returns another link of an entry. The hash of one that is true of the
-// Source's copy alone is that of the copy.
+// linkOfEntry returns a link of an entry that is neither alternate nor via. Hash and
+// modified are read only of a link that is about the Source's copy alone
+// (event.Link.OfCopy).
 func linkOfEntry(l *atompmh.Link) event.Link {
 	out := event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length, Pri: priOf(l)}
 	if out.OfCopy() {
@@ -179,8 +180,8 @@ func hashOf(l *atompmh.Link) string {
 	return ""
 }
 
-// viaOf returns the original that the entry names. Of another bridge's entry it
-// says when the original was modified, which then is the record's Modified.
+// viaOf returns the original that the entry names. The link of another bridge states
+// when the original was modified; that becomes the record's Modified.
 func viaOf(e *atompmh.Entry, o *event.Observation) event.Link {
 	l, ok := e.Via()
 	if !ok || strings.HasPrefix(l.Href, "file:") {
@@ -215,8 +216,8 @@ func stampIn(s string) (event.Stamp, bool) {
 }
 
 // FeedEncoder translates the events of one set into entries of Atom-PMH documents. It
-// is pure but for the memory it uses again: what it returns holds until its next
-// call, and only one goroutine uses it at a time.
+// is pure, but reuses its memory: what it returns is valid until its next call, and
+// only one goroutine may use it at a time.
 type FeedEncoder struct {
 	urls
 	space [16]byte // of the identifiers that are no absolute IRI
@@ -239,10 +240,10 @@ func NewFeedEncoder(base string, set *event.Set) *FeedEncoder {
 	return f
 }
 
-// Entry returns the entry of an event, nil for a rejected one, which has none.
-// Its time is that of the change in our pool, because rules that compare the
-// times of documents must hold whatever the Sources' clocks say (P1); what the
-// Source said travels on the link to the original.
+// Entry returns the entry of an event, nil for a rejected one, which has none. Its time
+// is when our log recorded the change, because rules that compare the times of
+// documents must hold whatever the Sources' clocks show (P1); the link to the original
+// has the time that the Source has stated.
 func (f *FeedEncoder) Entry(e *event.Event) *atompmh.Entry {
 	if e.Kind == event.Rejected {
 		return nil
@@ -297,7 +298,8 @@ func (f *FeedEncoder) Entry(e *event.Event) *atompmh.Entry {
 	return entry
 }
 
-// id keeps an identifier that can be an atom:id, which is permanent.
+// id returns the atom:id of a record, which is permanent: its identifier if that can be
+// one, else a urn:uuid made of it.
 func (f *FeedEncoder) id(record string) string {
 	if atompmh.CanBeID(record) {
 		return record
@@ -320,8 +322,8 @@ func (f *FeedEncoder) alternates(e *event.Event) {
 		}
 	}
 	if len(f.links) == 0 {
-		// Nobody can be sent anywhere. Our URL does not answer in mode reference,
-		// which tells a consumer just that (S9).
+		// No representation can be linked to. Our own URL does not answer in mode reference,
+		// so a consumer finds none there either (S9).
 		f.alternate(f.record(e.Record), &event.Representation{Length: event.NoLength})
 	}
 }
@@ -332,7 +334,7 @@ func (f *FeedEncoder) alternate(href string, r *event.Representation) {
 	}
 	// The draft asks for a type of every alternate.
 	l, c := atompmh.Link{Rel: "alternate", Href: href, Type: ServedType(r.Type), Hreflang: language(r.Hreflang), Length: r.Length}, carried{hash: r.Hash, profile: r.Profile, pri: r.Pri}
-	if r.Encoding != "" { // a link tells nothing of coded bytes
+	if r.Encoding != "" { // a link of Atom cannot describe coded bytes
 		l.Length, c.encoding = atompmh.NoLength, r.Encoding
 		if r.Length >= 0 {
 			c.length = strconv.FormatInt(r.Length, 10)
@@ -380,9 +382,9 @@ func nameUUID(space [16]byte, name string) string {
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// What is taken of a feed's own metadata is bounded, since it stands in every
-// entry that came from that feed. Texts are cut; a longer id or address names
-// nobody any more and is left out, as are more of a kind than that.
+// Bounds for the metadata of a feed, since it is repeated in every entry that came from
+// that feed. Longer texts are cut. A longer id or address is left out, since a part of
+// it would be wrong; so are persons, categories and links beyond maxSourceItems.
 const (
 	maxSourceID    = 1000 // bytes
 	maxSourceTitle = 200
@@ -406,8 +408,8 @@ func short(s string) string {
 	return s
 }
 
-// FeedOf returns what a feed says of itself besides its id, its title and when it
-// was updated; nil when that is nothing.
+// FeedOf returns the metadata of a feed besides its id, its title and when it was
+// updated; nil when there is none.
 func FeedOf(f *atompmh.Feed) *event.Feed {
 	feed := feedOf(&f.Metadata, f.Links)
 	if feed.Title.Language == "" && feed.Authors == nil && feed.Contributors == nil && feed.Rights.Value == "" && feed.Categories == nil && feed.Links == nil {
@@ -426,7 +428,7 @@ func feedOf(m *atompmh.Metadata, links []atompmh.Link) *event.Feed {
 	return f
 }
 
-// boundFeed bounds what a feed says of itself, and leaves out the links that do not
+// boundFeed bounds the metadata of a feed, and leaves out the links that do not
 // describe it. It takes over the memory of f.
 func boundFeed(f *event.Feed) {
 	f.ID, f.Title = short(f.ID), event.Text{Value: cut(f.Title.Value, maxSourceTitle), Language: short(f.Title.Language)}
@@ -472,8 +474,8 @@ func categoriesOf(categories []atompmh.Category) (out []event.Category) {
 	return distinctCategories(out)
 }
 
-// detailsOf returns what an entry says besides what decides; nil when that is
-// nothing.
+// detailsOf returns the metadata of an entry that decides nothing, such as its authors
+// and rights; nil when there is none.
 func detailsOf(e *atompmh.Entry) *event.Details {
 	d := event.Details{Language: e.Language, EntryLanguage: e.EntryLanguage, Authors: personsOf(e.Authors), Contributors: personsOf(e.Contributors), Rights: event.Text(e.Rights),
 		ChangeFreq: changeFreq(e.CarriedChangeFreq)}
@@ -490,12 +492,12 @@ func detailsOf(e *atompmh.Entry) *event.Details {
 	if d.IsZero() {
 		return nil
 	}
-	out := d // of most entries nothing is said: only this is allocated
+	out := d // most entries have no details: memory is allocated only here
 	return &out
 }
 
-// metadata returns what of a record goes into its entry. What RFC 4287 does not
-// allow is left out.
+// metadata returns the metadata of a record for its entry. It leaves out what RFC 4287
+// does not allow.
 func metadata(e *event.Event) (m atompmh.Metadata) {
 	m.Categories = categories(e.Categories)
 	d := e.Details
@@ -508,9 +510,9 @@ func metadata(e *event.Event) (m atompmh.Metadata) {
 	return m
 }
 
-// source returns what the entry says of the feed that it was copied from (RFC
-// 4287 4.2.11): what it said itself, else what that feed says; nil when nothing is
-// known.
+// source returns the atom:source of an entry, the feed that it was copied from (RFC
+// 4287 4.2.11): as the entry stated it, else with the metadata of that feed; nil when
+// nothing is known.
 func source(e *event.Event) *atompmh.Source {
 	o := &e.Origin
 	f := &event.Feed{ID: short(o.FeedID), Title: event.Text{Value: cut(o.FeedTitle, maxSourceTitle)}, Updated: o.FeedUpdated}
@@ -584,8 +586,8 @@ func linkType(t string) string {
 	return t
 }
 
-// ServedType is the media type under which a copy of what has this type is
-// served.
+// ServedType returns the media type under which we serve a copy of a representation
+// with the stated type.
 func ServedType(stated string) string {
 	if t := linkType(stated); t != "" {
 		return t

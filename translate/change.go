@@ -4,9 +4,9 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Change is an event of a set in the words of bridge itself, as JSON: for programs that
-// follow a set without reading XML. It is about the record of an identifier; in a set in
-// mode reference a record may move from one URL to another, and stays the same record.
+// Change is an event of a set in bridge's own JSON format, for programs that follow a
+// set without reading XML. It is about the record of an identifier; in a set in mode
+// reference a record may move from one URL to another, and stays the same record.
 type Change struct {
 	// Seq is the place of the change. Later changes have larger ones, with gaps.
 	Seq        event.Seq `json:"seq"`
@@ -20,8 +20,8 @@ type Change struct {
 	Title    string `json:"title,omitempty"`
 	// Via is the original, nil where none may be named.
 	Via *ChangeLink `json:"via,omitempty"`
-	// Representations are where the record can be had, the preferred one first; none of
-	// a deletion.
+	// Representations are where the record can be fetched, the preferred one first; a
+	// deletion has none.
 	Representations []ChangeLink `json:"representations"`
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// carriedDetails is what Atom says of a record and ResourceSync has no place for. It
-// travels from bridge to bridge as one JSON object, in the attribute details of
+// carriedDetails is the metadata of a record that Atom has and ResourceSync does not.
+// Bridges pass it on as one JSON object, in the attribute details of
 // resourcesync.CarriedNamespace.
 type carriedDetails struct {
 	event.Details
@@ -23,7 +23,7 @@ func appendDetails(e *event.Event) string {
 	var c carriedDetails
 	if e.Details != nil {
 		c.Details = *e.Details
-		c.ChangeFreq = "" // it has a place
+		c.ChangeFreq = "" // ResourceSync has its own place for it
 	}
 	if e.Live() {
 		c.Categories = e.Categories

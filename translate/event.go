@@ -6,9 +6,9 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// FromEvent translates an event of another set of the log: what that set says of the
-// record, as the Source of this one. The original stays the one that the event names.
-// Of the representations those remain that the set wants; a record without any is deleted
+// FromEvent translates an event of another set of the log into an observation, with
+// that set as the Source. The original stays the one that the event names. Of the
+// representations those remain that the set wants; a record without any is deleted
 // here.
 func FromEvent(ev *event.Event, wants *Selection) event.Observation {
 	o := event.Observation{Deleted: ev.Kind == event.Deleted, Modified: ev.Modified, CopyModified: ev.CopyModified, Title: ev.Title,

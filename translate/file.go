@@ -23,13 +23,14 @@ type File struct {
 	Content []byte
 }
 
-// FilesOf is the place of a folder in the Href of its files, for Selection.LocalURL.
+// FilesOf is what the Href of each file begins with, in place of the folder's URL, for
+// Selection.LocalURL.
 const FilesOf = "file:"
 
 // FromFiles translates the files of one record into an observation. id is its
 // identifier, which Selection.Prefixes select by, since a file need not have a URL.
-// Nothing orders what a folder shows, so Order is unknown. The errors are
-// ErrUnselected and event.ErrTooMuch, and ErrLocal where no file is published.
+// Files have no order, so Order is unknown. The errors are ErrUnselected and
+// event.ErrTooMuch, and ErrLocal where no file is published.
 func FromFiles(id string, files []File, sel *Selection) (event.Observation, error) {
 	var o event.Observation
 	o.Record, o.SourceIdentifier = sel.Identifier(id)

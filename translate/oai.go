@@ -21,9 +21,9 @@ import (
 // passed on.
 const SetScheme = oaipmh.Namespace
 
-// OAISource is what a record of an OAI-PMH repository does not say itself.
+// OAISource is what FromOAI needs besides the record itself.
 type OAISource struct {
-	// BaseURL is where the repository is asked.
+	// BaseURL is the base URL of the repository.
 	BaseURL string
 	// Prefix is the metadataPrefix that the record was asked for with, and Namespace
 	// that of its format; "" is that of its element.
@@ -33,15 +33,15 @@ type OAISource struct {
 	Also []oaipmh.Format
 }
 
-// FromOAI translates what a record of an OAI-PMH repository says into an observation.
-// The record in one format is one representation: its Href is the GetRecord URL, which
-// names the metadataPrefix (see [FormatOf]), its Profile the namespace of the format. In
-// a mirror it has the hash of Metadata, which is Inline; where others will be sent to
-// the URL (sel.Published) nothing is said of the bytes, since the envelope around them
-// changes. A record without Metadata says nothing of them either.
+// FromOAI translates a record of an OAI-PMH repository into an observation. The record
+// in one format is one representation: its Href is the GetRecord URL, which names the
+// metadataPrefix (see [FormatOf]), its Profile the namespace of the format. In a mirror
+// it has the hash of Metadata, which is Inline; where others will be sent to the URL
+// (sel.Published) it has neither hash nor length, since the envelope around the bytes
+// changes. Nor has it for a record without Metadata.
 //
-// The original is what the provenance names, else the record itself. A record of another
-// bridge gets the identifier back that it has there. The errors are ErrUnselected,
+// The original is what the provenance names, else the record itself. A record of
+// another bridge gets the identifier that it has there. The errors are ErrUnselected,
 // ErrOwn and event.ErrTooMuch.
 func FromOAI(rec *oaipmh.Record, from OAISource, sel *Selection) (event.Observation, error) {
 	id := identifierFromOAI(from.BaseURL, rec.Identifier)
@@ -86,8 +86,8 @@ func takeProvenance(p *oaipmh.Provenance, from *OAISource, o *event.Observation)
 	p = p.First()
 	href := p.BaseURL
 	if p.Identifier != p.BaseURL {
-		// Which format the record was harvested in is said by its namespace. Every
-		// repository has oai_dc.
+		// The namespace shows in which format the record was harvested. Every repository has
+		// oai_dc.
 		prefix := oaipmh.DC
 		if p.MetadataNamespace == from.Namespace {
 			prefix = from.Prefix
@@ -114,8 +114,8 @@ func datestamp(text string) event.Stamp {
 	return event.Stamp{}
 }
 
-// getRecordURL is where a repository has a record in a format. The record is known by it,
-// so it is always written in the same way.
+// getRecordURL returns the URL of a record in a format. The log identifies the
+// representation by it, so it is always written in the same way.
 func getRecordURL(base, prefix, identifier string) string {
 	r := oaipmh.Request{Verb: oaipmh.GetRecord, Prefix: prefix, Identifier: identifier}
 	return r.URL(base)
@@ -186,8 +186,8 @@ func PrefixOf(href string) string {
 	return prefix
 }
 
-// categoriesOfSets returns the setSpecs of a record as categories. Of another bridge's
-// record they are without the set that only says which Source it came from there.
+// categoriesOfSets returns the setSpecs of a record as categories. For a record of
+// another bridge it leaves out the set that only names the Source there.
 func categoriesOfSets(specs []string, relayed bool) (out []event.Category) {
 	for _, spec := range specs {
 		if n, ok := strings.CutPrefix(spec, sourceSet); spec == "" || ok && relayed && isNumber(n) {
@@ -198,7 +198,7 @@ func categoriesOfSets(specs []string, relayed bool) (out []event.Category) {
 	return distinctCategories(out)
 }
 
-// distinctCategories leaves out each category that is there before.
+// distinctCategories leaves out repeated categories. It takes over the memory of all.
 func distinctCategories(all []event.Category) []event.Category {
 	out := all[:0]
 	for _, c := range all {
@@ -261,8 +261,8 @@ func isSetChar(c byte) bool {
 }
 
 // OAIEncoder translates the events of one set into records of an OAI-PMH repository. It
-// is pure but for the memory it uses again, so only one goroutine uses it at a time.
-// What it returns stays good.
+// is pure, but reuses its memory, so only one goroutine may use it at a time. What it
+// returns stays valid.
 type OAIEncoder struct {
 	urls
 	identifiers string         // what those that are no URIs begin with
@@ -294,8 +294,8 @@ func NewOAIEncoder(base string, set *event.Set, sources []string) *OAIEncoder {
 // set, from 1.
 func SourceSetSpec(n int) string { return sourceSet + strconv.Itoa(n) }
 
-// Identifier returns the OAI identifier of a record: its own, if that is a URI, else one
-// of ours, from which another bridge takes its own back.
+// Identifier returns the OAI identifier of a record: its own, if that is a URI, else
+// one of ours, from which another bridge restores the record's own.
 func (o *OAIEncoder) Identifier(record string) string { return oaiIdentifier(o.identifiers, record) }
 
 // Record returns the identifier of the record that an OAI identifier names: it is the
@@ -319,9 +319,9 @@ func recordOf(ours, identifier string) string {
 	return identifier
 }
 
-// identifierFromOAI returns the identifier of the record that another bridge calls by an
-// identifier made of it. It is taken back where the base URL is that of a bridge's set,
-// by whatever host it is asked.
+// identifierFromOAI returns the record's own identifier where another bridge has made
+// an OAI identifier of it. It goes by the base URL, which has to be that of a bridge's
+// set, on any host; other identifiers stay as they are.
 func identifierFromOAI(base, identifier string) string {
 	base, _, _ = strings.Cut(base, "?")
 	path, ok := strings.CutSuffix(base, "/oai")
@@ -333,7 +333,7 @@ func identifierFromOAI(base, identifier string) string {
 	return identifier
 }
 
-// Header returns what the repository says of a record in any format; e is its last
+// Header returns the header of a record, which is the same in any format; e is its last
 // event. The datestamp is that of the event, in seconds.
 func (o *OAIEncoder) Header(e *event.Event) oaipmh.Header {
 	h := oaipmh.Header{Identifier: o.Identifier(e.Record), Datestamp: e.Observed.Time().Truncate(time.Second), Deleted: !e.Live()}
@@ -375,9 +375,10 @@ func (o *OAIEncoder) Encode(e *event.Event, metadata []byte) *oaipmh.Record {
 	return rec
 }
 
-// provenance says where a record comes from, so that another bridge knows its original:
-// the repository that has it, else the original itself as both repository and identifier.
-// A record without an original elsewhere is its own, at the URL under which we serve it.
+// provenance returns where a record comes from, so that another bridge can name its
+// original: the repository that has it, else the original itself as both repository and
+// identifier. A record without an original elsewhere is its own, at the URL under which
+// we serve it.
 func (o *OAIEncoder) provenance(e *event.Event, made bool) *oaipmh.Provenance {
 	via, ok := original(e)
 	if !ok || !atompmh.CanBeID(via.Href) {

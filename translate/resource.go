@@ -10,13 +10,12 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// FromResource translates what an entry of a Resource List or a Change List says
-// into an observation. The record is the one that another bridge carries, else
-// that of the loc; never that of the via, which two resources may share. Its
-// alternates are further representations of it (ResourceSync 14.3). Order is the
-// datetime of the change, if the entry has one. Of links with the same href the
-// first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected, ErrOwn
-// and event.ErrTooMuch.
+// FromResource translates an entry of a Resource List or a Change List into an
+// observation. The record is the one that another bridge carries, else that of the loc;
+// never that of the via, which two resources may share. Its alternates are further
+// representations of it (ResourceSync 14.3). Order is the datetime of the change, if
+// the entry has one. Of links with the same href the first counts. The errors are
+// ErrLocal, ErrUnreachable, ErrUnselected, ErrOwn and event.ErrTooMuch.
 func FromResource(e *resourcesync.Entry, sel *Selection) (event.Observation, error) {
 	md := &e.Metadata
 	o := event.Observation{Title: md.Title, Deleted: md.Change == resourcesync.Deleted, Order: stampOf(md.Datetime)}
@@ -171,8 +170,8 @@ func stampOf(d resourcesync.Datetime) event.Stamp {
 }
 
 // ListEncoder translates the events of one set into entries of Change Lists and
-// Resource Lists. It is pure but for the memory it uses again: what it returns
-// holds until its next call, and only one goroutine uses it at a time.
+// Resource Lists. It is pure, but reuses its memory: what it returns is valid until its
+// next call, and only one goroutine may use it at a time.
 type ListEncoder struct {
 	urls
 	entries [2]resourcesync.Entry
@@ -201,7 +200,8 @@ func (l *ListEncoder) ChangeEntries(e *event.Event) []resourcesync.Entry {
 		return l.entries[:n]
 	}
 	entry := l.entry(n, e)
-	// To a Destination it is the URI that changes.
+	// For a Destination the change is that of the URI: a record that arrives at one is
+	// created there.
 	switch {
 	case e.Kind == event.Deleted:
 		entry.Metadata.Change = resourcesync.Deleted
@@ -218,9 +218,9 @@ func (l *ListEncoder) ChangeEntries(e *event.Event) []resourcesync.Entry {
 // last event.
 func (l *ListEncoder) ResourceEntry(e *event.Event) *resourcesync.Entry { return l.entry(0, e) }
 
-// AddPaths adds to an entry of e, in the manifest of a dump, where the contents are in the
-// package: in folder, which begins and ends with a slash. They have the names that they have
-// in our record URLs. Only a set in mode mirror has dumps.
+// AddPaths adds to an entry of e, in the manifest of a dump, the paths of the contents
+// in the package. They are in folder, which begins and ends with a slash, under the
+// names that they have in our record URLs. Only a set in mode mirror has dumps.
 func (l *ListEncoder) AddPaths(entry *resourcesync.Entry, e *event.Event, folder string) {
 	r, ok := e.Pref()
 	if !e.Live() || !ok {
@@ -291,8 +291,9 @@ func (l *ListEncoder) entry(i int, e *event.Event) *resourcesync.Entry {
 	return entry
 }
 
-// appendHistory appends where this version of the record is, and all of them (clause
-// 14.6). A deletion is no representation that could be had.
+// appendHistory appends the links to this version of the record, and to its TimeGate
+// and TimeMap (clause 14.6). A deletion has no link to its version, since there is
+// nothing to fetch.
 func appendHistory(links []resourcesync.Link, entry *resourcesync.Entry, e *event.Event) []resourcesync.Link {
 	if md := &entry.Metadata; e.Live() {
 		links = append(links, resourcesync.Link{Rel: resourcesync.RelMemento, Href: event.MementoURL(entry.Loc, e.Seq), Modified: entry.LastMod,
@@ -304,8 +305,8 @@ func appendHistory(links []resourcesync.Link, entry *resourcesync.Entry, e *even
 }
 
 // gone fills entry with the deletion of the URI that the record has left. The
-// original's hash, length and type are those of the new place and stay away; if
-// the record was its own original, it was so at the old URI.
+// original's hash, length and type are those of the new place and are left out; if the
+// record was its own original, it was so at the old URI.
 func (l *ListEncoder) gone(entry *resourcesync.Entry, e *event.Event) {
 	*entry = resourcesync.Entry{Loc: e.Gone, LastMod: l.lastMod(e)}
 	entry.Metadata.Change = resourcesync.Deleted
@@ -322,7 +323,7 @@ func (l *ListEncoder) gone(entry *resourcesync.Entry, e *event.Event) {
 	l.links[0], entry.Links = links, links
 }
 
-// carry adds what only another bridge reads.
+// carry adds the attributes that only another bridge reads.
 func carry(entry *resourcesync.Entry, e *event.Event) {
 	if e.Record != entry.Loc {
 		entry.Metadata.ID = e.Record
@@ -331,9 +332,9 @@ func carry(entry *resourcesync.Entry, e *event.Event) {
 	entry.Metadata.CarriedModified = stamp(carriedModified(e))
 }
 
-// lastMod is when the copy that loc answers changed: ours when we serve it, the
-// upstream's own word when it does, unless that lies in the future. It is in
-// whole seconds, as HTTP's Last-Modified, by which clause 7 defines it.
+// lastMod returns when the copy at loc changed: the time of our event when we serve it,
+// the time that the Source states when it serves it, unless that lies in the future. It
+// is in whole seconds, as HTTP's Last-Modified, by which clause 7 defines it.
 func (l *ListEncoder) lastMod(e *event.Event) resourcesync.Datetime {
 	observed := e.Observed.Time()
 	if l.content != event.Reference {
@@ -344,7 +345,7 @@ func (l *ListEncoder) lastMod(e *event.Event) resourcesync.Datetime {
 	case e.CopyModified.Known():
 		m = e.CopyModified
 	case inherited(e) && e.Via.Modified.Known():
-		return resourcesync.Datetime{} // what is known is true of the original
+		return resourcesync.Datetime{} // the known time is that of the original
 	}
 	if !m.Known() || m.Time().After(observed) {
 		return resourcesync.Datetime{}

@@ -10,7 +10,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Selection is what a set takes of a record.
+// Selection is which records and representations a set takes.
 type Selection struct {
 	// Formats are the wanted media types; empty is all.
 	Formats []string
@@ -34,12 +34,12 @@ type Selection struct {
 	Since event.Stamp
 	// Inline: the atom:content of an entry is its record.
 	Inline bool
-	// Own is what our own URLs of the set begin with, under each of its names. What has
-	// its original there comes back from another bridge.
+	// Own is what our own URLs of the set begin with, under each of its names. A record
+	// whose original is there has come back from another bridge.
 	Own []string
 }
 
-// Reasons why what a Source says is left alone.
+// Reasons why an entry of a Source is ignored.
 var (
 	// ErrUnselected: the configuration selects other records.
 	ErrUnselected = errors.New("not among the records that prefix and since select")
@@ -81,8 +81,8 @@ func (s *Selection) Public(href string) (public string, ok bool) {
 	return strings.TrimSuffix(s.PublicURL, "/") + "/" + rest, true
 }
 
-// accept returns why an observation is left alone, or too large. href is the URL that
-// stands for the record, "" when it is not known.
+// accept returns the error for an observation that is ignored or too large, else nil.
+// href is the URL that stands for the record, "" when it is not known.
 func (s *Selection) accept(o *event.Observation, href string) error {
 	switch {
 	case slices.ContainsFunc(s.Own, func(own string) bool { return strings.HasPrefix(o.Via.Href, own) }):
@@ -156,7 +156,7 @@ func (t *taking) take(r event.Representation) {
 		return
 	}
 	t.wanted++
-	if event.IsInline(r.Href) { // a name of our own, which says nothing in a document of others
+	if event.IsInline(r.Href) { // a name of our own, which has no meaning in a document of others
 		t.unreachable++
 		return
 	}
@@ -174,7 +174,7 @@ func (t *taking) take(r event.Representation) {
 	t.o.Representations = append(t.o.Representations, r)
 }
 
-// finish completes the observation of a record that is there.
+// finish completes the observation of a record that exists.
 func (t *taking) finish() error {
 	sel, o := t.sel, t.o
 	switch {

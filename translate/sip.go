@@ -71,10 +71,10 @@ func FromSubmitted(s *Submitted, now time.Time) event.Observation {
 	return o
 }
 
-// FromDisposition translates the news of an accepted record, whose content is
-// not at hand, into an observation at the time now. Its representation is where
-// the template recordURL says; the error is FillRecordURL's. Nothing tells when
-// the record was modified, so that is left unknown: else the same news again
+// FromDisposition translates the disposition of an accepted record, whose content is
+// not at hand, into an observation at the time now. The template recordURL gives the
+// URL of its representation; the error is FillRecordURL's. A disposition does not state
+// when the record was modified, so that stays unknown: else the same disposition again
 // would look like a change.
 func FromDisposition(assigned, recordURL string, s *sip.Source, now time.Time) (event.Observation, error) {
 	href, err := FillRecordURL(recordURL, assigned)

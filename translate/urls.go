@@ -14,7 +14,7 @@ func RecordURL(base, set, identifier string) string {
 
 func recordsURL(base, set string) string { return base + "/sets/" + set + "/records/" }
 
-// urls is where the records of one set are published. It uses its memory again.
+// urls is where the records of one set are published. It reuses its memory.
 type urls struct {
 	records string // what all our record URLs of the set begin with
 	content event.Content
@@ -35,7 +35,7 @@ func (p *urls) loc(e *event.Event) string {
 	return p.record(e.Record)
 }
 
-// representation is where a representation that is not preferred can be had.
+// representation is the URL of a representation that is not preferred.
 func (p *urls) representation(loc string, r *event.Representation) string {
 	if p.content == event.Reference {
 		return r.Href
@@ -58,7 +58,8 @@ func (p *urls) related(l *event.Link, live bool) string {
 	return ""
 }
 
-// otherThan is the identifier that travels beside href: none where it is href.
+// otherThan returns the identifier that has to be stated beside href, "" where it is
+// href.
 func otherThan(href, identifier string) string {
 	if identifier == href {
 		return ""
@@ -66,8 +67,8 @@ func otherThan(href, identifier string) string {
 	return identifier
 }
 
-// mediaType is the type that GET answers with: where we answer ourselves that of
-// what is served, elsewhere the stated one, if it is a type.
+// mediaType is the media type that GET answers with: that of the served bytes where we
+// answer ourselves, elsewhere the stated one, if that is a media type.
 func (p *urls) mediaType(stated string) string {
 	if p.content == event.Mirror {
 		return ServedType(stated)
@@ -75,9 +76,9 @@ func (p *urls) mediaType(stated string) string {
 	return linkType(stated)
 }
 
-// original is the link to the original of the event's record, as it came; ok is
-// false when there is none that may be named. Of what was handed in to us (SIP)
-// we are the original, unless the submitter's name for it is a URL.
+// original is the link to the original of the event's record, as it came; ok is false
+// when there is none that may be named. A record that was submitted to us (SIP) has its
+// original here, unless the submitter's identifier of it is a URL.
 func original(e *event.Event) (via event.Link, ok bool) {
 	via = e.Via
 	if e.Origin.Protocol == "sip" && !event.OnTheWeb(via.Href) {

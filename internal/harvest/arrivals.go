@@ -10,15 +10,17 @@ import (
 	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
-// keepsArrivals reports whether all contents of a Source come with its documents, and are
-// stored as they come: a list says what there is now, so hardly one of them is not
-// needed, and to ask which costs more than to store them.
+// keepsArrivals reports whether all contents of a Source come with its documents, and
+// are stored as they come: a list has the records as they are now, so nearly all
+// contents are needed, and asking the log which costs more than storing them.
 func (r *run) keepsArrivals() bool {
 	return r.src.mirrors() && r.src.Kind == OAIPMH && len(r.src.Repository.Also) == 0
 }
 
-// startArrivals starts a goroutine that stores contents which came along, while the log
-// takes in what came before. It returns what is passed on, and sends why it has ended.
+// startArrivals starts a goroutine that stores the contents that came with the
+// documents, while the log takes in earlier batches. It returns the channel of the
+// batches whose contents are stored. At its end the goroutine sends its error, or nil,
+// to ended.
 func (p *pipeline) startArrivals(ended chan<- error) <-chan docBatch {
 	out := make(chan docBatch, batchesQueued)
 	go func() {
@@ -49,16 +51,16 @@ func (p *pipeline) storeArrivals(out chan<- docBatch) (err error) {
 			select {
 			case out <- x:
 			case <-p.ctx.Done():
-				return nil // who has ended it says why
+				return nil // whoever has ended the pipeline reports why
 			}
 		}
 	}
 	return nil
 }
 
-// gatherArrivals returns x with what is sent after it: a batch, or up to putBytes, or what
-// came until batchTime. Half of what may be queued is more than any of them, so that
-// who sends never waits for the time.
+// gatherArrivals returns x and what is sent after it, until there are as many items as
+// a batch has, putBytes bytes, or batchTime is over. The first two are less than half
+// of what may be queued, so that the sender never waits for the third.
 func (p *pipeline) gatherArrivals(x docBatch) []docBatch {
 	group, items, size := []docBatch{x}, len(x.items), x.bytes()
 	late := time.NewTimer(batchTime)

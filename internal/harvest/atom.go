@@ -29,7 +29,7 @@ type atomWalk struct {
 	found  map[string]int
 }
 
-// atomEntry is what an entry says of its record.
+// atomEntry is an entry that was read, as an item for its record.
 type atomEntry struct {
 	Item         *event.Item
 	Kind         atompmh.Kind // 0 of a bad entry
@@ -62,7 +62,8 @@ func (w *atomWalk) documents(ctx context.Context) iter.Seq2[document[atomEntry],
 	}
 }
 
-// explain says what follows from an error of the walk.
+// explain returns an error of the walk in the form by which the harvest decides how to
+// go on.
 func (w *atomWalk) explain(err error) error {
 	var many *atompmh.TooManyError
 	switch {
@@ -170,7 +171,7 @@ func (d *atomDocument) add(b *backlog[atomEntry], e *atompmh.Entry) {
 	b.add(atomEntry{Item: it, Kind: e.Kind, Line: e.Line, Column: e.Column, Input: input}, 2*len(input)+len(it.Inline))
 }
 
-// item is what an entry says of its record, as the log takes it.
+// item translates an entry into an item for the log.
 func (r *run) item(e *atompmh.Entry) (*event.Item, error) {
 	wants := r.selection()
 	o, err := translate.FromEntry(e, &wants)
@@ -180,7 +181,7 @@ func (r *run) item(e *atompmh.Entry) (*event.Item, error) {
 }
 
 // beforeSince reports whether since leaves an observation out, and with it all that is
-// older: then nothing has to remember that its record was met.
+// older: then the log need not note that its record was met.
 func (r *run) beforeSince(o *event.Observation) bool {
 	since := r.src.Selection.Since
 	return since.Known() && o.Modified.Known() && o.Modified.Before(since) && o.Modified == o.Order
@@ -219,11 +220,11 @@ func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) 
 	b.add(met, 0)
 }
 
-// identifiesRecord reports whether the identifier of a bad entry says which record it is
-// about. The log has none with a longer one than it takes.
+// identifiesRecord reports whether the identifier of a bad entry says which record it
+// is about. The log has no record with an identifier longer than event.MaxIdentifier.
 func identifiesRecord(id string) bool { return id != "" && len(id) <= event.MaxIdentifier }
 
-// ruleOf is the rule that an entry breaks which was read and cannot be translated.
+// ruleOf returns the rule that an entry breaks that was read but cannot be translated.
 func ruleOf(err error) string {
 	switch {
 	case errors.Is(err, event.ErrTooMuch):
@@ -278,7 +279,7 @@ func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entrie
 }
 
 // breakTie decides between an active and a deletion entry with the same stamp by asking
-// for an alternate (A1, S9). If that does not answer it, both go to quarantine
+// for an alternate (A1, S9). If that does not decide it, both go to quarantine
 // together.
 func (d *atomDocument) breakTie(ctx context.Context, b *backlog[atomEntry], counts, e *atomEntry) error {
 	q := event.Quarantined{URL: d.doc.URL, Line: e.Line, Column: e.Column, Record: cmp.Or(e.Item.SourceIdentifier, e.Item.Record), Rule: ruleTie,
@@ -312,8 +313,8 @@ func (d *atomDocument) breakTie(ctx context.Context, b *backlog[atomEntry], coun
 // ruleTie is the rule of what breakTie quarantines; Replay asks again.
 const ruleTie = "A1"
 
-// anyAlive asks whether the record of some entries is there, by the first active
-// one of them.
+// anyAlive asks whether the record of some entries exists, by the first active one of
+// them.
 func (r *run) anyAlive(ctx context.Context, entries []*atompmh.Entry) (bool, error) {
 	for _, e := range entries {
 		if e.Kind == atompmh.Active {
@@ -323,8 +324,8 @@ func (r *run) anyAlive(ctx context.Context, entries []*atompmh.Entry) (bool, err
 	return false, nil
 }
 
-// alive asks whether a record with an active entry is there: one answer is
-// enough, and all have to be gone for a no (S9).
+// alive asks whether a record with an active entry exists: it does if one alternate
+// answers, and does not if all are gone (S9).
 func (r *run) alive(ctx context.Context, e *atompmh.Entry) (bool, error) {
 	if r.src.Selection.Inline && e.Content.Taken() && !e.Content.HasSrc && len(e.Alternates()) == 0 {
 		return false, errors.New("its content came with the entry, and nothing else can be asked for")
@@ -350,7 +351,7 @@ func (r *run) alive(ctx context.Context, e *atompmh.Entry) (bool, error) {
 
 func (d *atomDocument) state() ([]byte, error) {
 	state, _ := d.doc.State() // it was read whole
-	// What the next document waits for must not keep what this one needed.
+	// While the next document is awaited, the memory that this one needed must be free.
 	if d.w.inputs = nil; len(d.w.found) > 2*fileBacklog {
 		d.w.found = nil
 	}

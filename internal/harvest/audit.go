@@ -18,23 +18,23 @@ import (
 // cannot go on where it was left, as harvests do.
 const surveyTimes = 4
 
-// Survey is what a harvest into an empty log has found that a Source says.
+// Survey is the result of a harvest into an empty log, which shows what a Source has.
 type Survey struct {
 	Report
 	// Whole: all that the Source has was read, without a gap.
 	Whole bool
-	// Complete: all records of the Source were enumerated, and nothing of that was bad: a
-	// record that was not among them has been deleted (I6). At is the moment that the
+	// Complete: all records of the Source were enumerated, and no entry was bad: a record
+	// that was not among them has been deleted (I6). At is the time whose state the
 	// enumeration shows; it may be unknown.
 	Complete bool
 	At       event.Stamp
 }
 
-// Survey reads all that a Source says into the Harvester's log, which is empty but for
-// the Source. It asks for documents alone: what they state of contents is taken for the
-// contents. known is what the log that is audited keeps of the Source: another feed at
-// its URL is an error (A7), documents whose absence was accepted are not missed, and sets
-// of resources have the numbers that they have there.
+// Survey reads all of a Source into the Harvester's log, which is empty but for the
+// Source. It asks for documents alone, and trusts what they state of contents. known is
+// what the log that is audited keeps of the Source: another feed at its URL is an error
+// (A7), documents whose absence was accepted are not missed, and sets of resources have
+// the numbers that they have there.
 func (h *Harvester) Survey(ctx context.Context, src *Source, known event.Progress, o Options) (Survey, error) {
 	var was memory
 	if err := unmarshal(known.Memory, &was); err != nil {
@@ -61,10 +61,9 @@ func (h *Harvester) Survey(ctx context.Context, src *Source, known event.Progres
 	return Survey{Report: r, Whole: whole, Complete: whole && r.complete && r.Quarantined == 0, At: r.at}, err
 }
 
-// Repair is a record of which an audit has found that its Source says something else
-// than the log.
+// Repair is a record for which an audit has found that its Source and the log differ.
 type Repair struct {
-	// Observation is what the Source says now, and Document where.
+	// Observation is what the Source states now, and Document where it does so.
 	Observation event.Observation
 	Document    event.Document
 	// Absent: a complete enumeration does not have the record; of Observation only its
@@ -73,18 +72,18 @@ type Repair struct {
 	// Seq was that of the record's last event when it was audited. A record that has
 	// another one by now is left alone.
 	Seq event.Seq
-	// Order, Place and Claim are what the log kept then of what the Source had said. A
-	// change that says the same again logs no event, but changes these.
+	// Order, Place and Claim are those of the Source's last statement, as the log kept
+	// them then. A change that states the same again logs no event, but changes these.
 	Order event.Stamp
 	Place event.Place
 	Claim int64
-	// NeedsEvent: what the log says of the record is wrong, although it may be what the
-	// Source says: only another event repairs it.
+	// NeedsEvent: the last event of the record is wrong, although the Source may state the
+	// same: only another event repairs the record.
 	NeedsEvent bool
 }
 
-// RepairOf returns a repair of what the log keeps of a record, without what is to become
-// of it.
+// RepairOf returns a Repair of a record with what the log keeps of it; the caller adds
+// the rest.
 func RepairOf(here *eventlog.Said) *Repair {
 	o := &here.Observation
 	return &Repair{Seq: here.Seq, Order: o.Order, Place: o.Place, Claim: o.Claim}
@@ -104,8 +103,8 @@ type Repairs struct {
 // Began is a moment between the harvests of a Source.
 type Began struct {
 	At time.Time
-	// State is a digest of what the last walk has left. It tells of walks of another
-	// process, which At does not.
+	// State is a digest of what the last walk has left. It shows walks of another process,
+	// which At does not.
 	State [sha256.Size]byte
 }
 
@@ -122,9 +121,9 @@ func (r *run) walkedSince(b *Began) (some, whole bool) {
 	return some, since(r.h.walkedWhole.Load(r.src.ID))
 }
 
-// Repair brings records to what their Source says now, with the events that follow, and
+// Repair brings records to what their Source states now, logs the events for that, and
 // changes nothing else: mark and walk stay as they are. It fetches the contents that it
-// needs; those that cannot be had are pending. left says of each record why it is not
+// needs; those that cannot be had are pending. left has for each record why it is not
 // repaired, "" if it is.
 func (h *Harvester) Repair(ctx context.Context, src *Source, in *Repairs) (left []string, report Report, err error) {
 	report, err = h.report(ctx, src, func(r *run) error {

@@ -21,8 +21,8 @@ const (
 	entryCost = 1 << 10
 )
 
-// capacity is what the harvests of all Sources share: slots for those that work,
-// and memory for what they have read. Its zero value is ready.
+// capacity limits how many harvests work at a time (slots), and how much memory all of
+// them use for what they have read. Its zero value is ready.
 type capacity struct {
 	mu    sync.Mutex
 	slots int     // in use
@@ -34,7 +34,7 @@ type capacity struct {
 	youngest    int64        // age of the youngest harvest
 }
 
-// slot lets one harvest work.
+// slot is the permission of one harvest to work.
 type slot struct {
 	capacity *capacity
 	waiting  bool          // for something other than a slot

@@ -22,8 +22,8 @@ const rulePackage = "dump"
 const requestCost = 32 << 10
 
 // wantsDumps reports whether dumps may be read in the place of lists: the set keeps
-// contents, and of all records. Of a Source of which some are selected a package would
-// have too much.
+// contents, and of all records. Where only some records are selected, a package would
+// have too many.
 func (r *run) wantsDumps() bool {
 	return r.src.mirrors() && len(r.src.Selection.Prefixes) == 0 && !r.src.Selection.Since.Known()
 }
@@ -47,8 +47,8 @@ func pathsOf(e *resourcesync.Entry, reps []event.Representation) []string {
 }
 
 // loadPackage downloads the package whose manifest the document is, if that costs less
-// than to ask for the contents that are needed one by one. items are what entries, n in
-// number, say last; the document may have more.
+// than to ask for the contents that are needed one by one. items are those of n
+// entries, one for each record; the document may have more entries.
 func (d *listDocument) loadPackage(ctx context.Context, items []*event.Item, n int) error {
 	p, r := d.doc.Package(), d.r
 	switch {
@@ -95,7 +95,8 @@ func (d *listDocument) loadPackage(ctx context.Context, items []*event.Item, n i
 	return nil
 }
 
-// usePackage has contents taken out of the package, until the document was taken in.
+// usePackage makes the harvest take contents out of the package until the document is
+// taken in.
 func (d *listDocument) usePackage(ctx context.Context) error {
 	p, r := d.doc.Package(), d.r
 	if n := p.Memory(); d.memory == 0 {
@@ -181,7 +182,8 @@ func (r *run) unpack(ctx context.Context, j contentJob, b *event.Batch, p *resou
 	return j
 }
 
-// besides says why the bytes were not taken out of a package, where that was tried.
+// besides returns, for a message, why the bytes were not taken out of a package, ""
+// where that was not tried.
 func (f contentJob) besides() string {
 	if f.packed == nil {
 		return ""

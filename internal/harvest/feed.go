@@ -23,7 +23,7 @@ import (
 // feedMemory is what a harvest of kind feed leaves for the next one.
 type feedMemory struct {
 	Validators follow.Validators `json:"validators,omitzero"`
-	// Advised: the operator was told that kind atompmh would see more.
+	// Advised: the operator was told that kind atompmh would harvest more.
 	Advised bool `json:"advised,omitempty"`
 	// Whole: all its archives or pages were read.
 	Whole bool `json:"whole,omitempty"`

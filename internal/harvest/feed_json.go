@@ -275,7 +275,7 @@ func (x *feedJSON) item(raw []byte, offset int) feedItem {
 	return it
 }
 
-// metadata takes what a feed or an item says of itself.
+// metadata takes over the metadata of a feed or an item.
 func (x *feedJSON) metadata(m *atompmh.Metadata, language *string, said jsonMetadata) {
 	for _, p := range append(said.Authors, said.Author) {
 		person := atompmh.Person{Name: plainText(p.Name, false)}

@@ -35,7 +35,7 @@ const (
 	ruleFeedDate      = "feed-date"      // a date that cannot be read for certain
 	ruleFeedItem      = "feed-item"      // an item that cannot be read
 	ruleFeedDeleted   = "feed-deleted"   // at:deleted-entry
-	ruleFeedKind      = "feed-kind"      // the feed can do more than kind feed sees
+	ruleFeedKind      = "feed-kind"      // the feed offers more than kind feed reads
 	ruleFeedPage      = "feed-page"      // a page that is not there
 	ruleFeedResults   = "feed-results"   // far fewer items than the feed claims to have
 )
@@ -83,9 +83,9 @@ func (it *feedItem) reject(rule, format string, args ...any) {
 	}
 }
 
-// feedReader reads a document. Of gofeed it uses the forms of dates that it knows.
-// The rest of gofeed rewrites identifiers and links, loses the items of a second
-// channel, and overflows the stack on deep documents.
+// feedReader reads a document. It uses gofeed only to parse dates. The rest of gofeed
+// rewrites identifiers and links, loses the items of a second channel, and overflows
+// the stack on deep documents.
 type feedReader struct {
 	url, contentType string
 	limits           strictxml.Limits
@@ -239,9 +239,9 @@ func personOf(text string) atompmh.Person {
 	return atompmh.Person{Name: text}
 }
 
-// maxOfAKind is how many persons of a kind, and categories, are kept while a
-// document is read. Of an item so many are too much (event.MaxSaid). Each is compared
-// with the first maxCompared only.
+// maxOfAKind is how many persons of a kind, and categories, are kept while a document
+// is read. An item with so many is too large (event.MaxSaid). Each is compared with the
+// first maxCompared only.
 const (
 	maxOfAKind  = 1 + event.MaxSaid/20
 	maxCompared = 64

@@ -79,9 +79,9 @@ func (r *run) fetchAndCommit(ctx context.Context, b *event.Batch) error {
 	return nil
 }
 
-// missed returns a batch of the items whose contents only Append has found to be needed,
-// and of those that hold only if the URLs of their records say so; nil for none. Contents
-// that were needed before and not asked for stay pending.
+// missed returns a batch of the items whose contents only Append has found to be
+// needed, and of those that hold only if the URLs of their records confirm them; nil
+// for none. Contents that were needed before and not asked for stay pending.
 func (r *run) missed(b *event.Batch, wanted []int, outcomes []event.Outcome) *event.Batch {
 	missed := &event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
 	for i, o := range outcomes {
@@ -198,15 +198,15 @@ type contentJob struct {
 	item, rep int
 	host      string
 	waits     *atomic.Bool // the request has no answer yet
-	came      bool         // it came with what was said of its record
+	came      bool         // it came with the entry of its record
 	sum       [32]byte
 	size      int64
 	mediaType string
 	status    int   // with which the request failed, 0 if otherwise
 	packed    error // why its bytes were not taken out of a package
 	// err is why there is no content. final: the same request will probably fail again;
-	// never: it was not made, and is not; gone: of a URL of which only the status is wanted,
-	// it answered 404 or 410.
+	// never: it was not made, and will not be; gone: only the status was wanted, and the
+	// record is gone (fetch.Gone, ErrGone).
 	err                error
 	final, never, gone bool
 	after              time.Time // the server wants no request for it before that
@@ -330,8 +330,8 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 	return first
 }
 
-// takeInline stores content that came with what was said of its record. It returns what
-// became of that, and the jobs that are left, to be asked for.
+// takeInline stores content that came with the entry of its record. It returns the jobs
+// that are done by that, and those that are left, to be asked for.
 func (r *run) takeInline(ctx context.Context, jobs []contentJob, b *event.Batch, keep *contentWriter) (left, done []contentJob) {
 	left = jobs[:0]
 	for _, j := range jobs {
@@ -347,12 +347,13 @@ func (r *run) takeInline(ctx context.Context, jobs []contentJob, b *event.Batch,
 	return left, done
 }
 
-// openInline finds content in the store that came with what was said of its record, and
-// was stored then: the log has kept the observation.
+// openInline finds content in the store that came with the entry of its record and was
+// stored then: the log has kept the observation.
 func (r *run) openInline(ctx context.Context, j contentJob, it *event.Item, keep *contentWriter) contentJob {
 	rep := &it.Representations[j.rep]
 	if own := cmp.Or(it.SourceIdentifier, it.Record); !r.src.Selection.Inline || rep.Href != event.InlineHref(own) && rep.Href != event.InlineHref(it.Record) {
-		// The store has the contents of all sets: who knows a hash does not get them so.
+		// The store has the contents of all sets: a Source that knows a hash must not get
+		// content of another set by it.
 		j.never, j.err = true, fmt.Errorf("%s is not fetched: the set takes no content of this entry", rep.Href)
 		return j
 	}
@@ -466,8 +467,7 @@ func (r *run) keepContent(ctx context.Context, j contentJob, rep *event.Represen
 // recordLimit is how many bytes a representation may have.
 func (r *run) recordLimit() int64 { return cmp.Or(r.src.Limits.Record, 64<<20) }
 
-// mismatch is how the reason begins for which content waits that is not as its list
-// says.
+// mismatch begins the reason why content waits that differs from what its list states.
 const mismatch = "not what the Source says: "
 
 // differs returns how the content differs from what is stated, "" if it does not. The length

@@ -89,7 +89,7 @@ func (w *folderWalk) begin(ctx context.Context, _ []byte) error {
 	if w.full {
 		w.next.Round++
 	}
-	if first { // before any record is called so: this harvest may be interrupted
+	if first { // before any record is identified by it: this harvest may be interrupted
 		return r.remember(ctx)
 	}
 	return nil
@@ -109,8 +109,9 @@ func (w *folderWalk) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// folderBase makes what the identifiers of a folder begin with. Another folder of the set may
-// have begun with the same name, and have another one by now.
+// folderBase returns a new text for the identifiers of a folder to begin with. It must
+// not be that of another folder of the set, which may have had the same name when it
+// was made.
 func (r *run) folderBase(ctx context.Context) (string, error) {
 	if public := r.src.Selection.PublicURL; public != "" {
 		return strings.TrimSuffix(public, "/") + "/", nil
@@ -161,7 +162,7 @@ func (src *Source) openFolder() (root *os.Root, err error) {
 	return root, nil
 }
 
-// folderMissing says that the folder itself is not there, or cannot be read.
+// folderMissing returns the error for a folder that does not exist or cannot be read.
 func folderMissing(err error) error {
 	return fmt.Errorf("the folder cannot be read, so its records stay as they are: %w; if it is on another disk or server, is that mounted?", err)
 }
@@ -214,8 +215,8 @@ func (w *folderWalk) failed(ctx context.Context, err error) error {
 	return folderMissing(err)
 }
 
-// mounted returns an error if a file system is gone that was mounted in the folder before:
-// what is there in its place says nothing of its files.
+// mounted returns an error if a file system is gone that was mounted in the folder
+// before: the files in its place do not show whether its own still exist.
 func (w *folderWalk) mounted(now []string) error {
 	for _, at := range w.next.Mounts {
 		if !slices.Contains(now, at) {
@@ -260,7 +261,7 @@ func (w *folderWalk) identifier(name string) string {
 	return w.next.Base + escapePath(w.r.src.Folder.nameOf(name))
 }
 
-// nameOf returns what a file at a path is called.
+// nameOf returns the part of a file's path that identifies its record.
 func (n *FolderNames) nameOf(name string) string {
 	if n.ByName {
 		name = path.Base(name)
@@ -347,7 +348,8 @@ func (d *folderDocument) latest(ctx context.Context, b *backlog[folderFile], fil
 	return items, nil
 }
 
-// item returns what the files of a record say; nil when there is nothing to apply.
+// item returns the item of a record that its files make; nil when there is nothing to
+// apply.
 func (w *folderWalk) item(ctx context.Context, b *backlog[folderFile], files []folderFile, known *eventlog.Said) (*event.Item, error) {
 	files = w.oneFolder(files)
 	claim := w.claim(files)
@@ -415,7 +417,7 @@ func (w *folderWalk) oneFolder(files []folderFile) []folderFile {
 	})
 }
 
-// claim returns what the log keeps of the files' states, to know them again.
+// claim returns what the log keeps of the files' states, to recognize unchanged files.
 func (w *folderWalk) claim(files []folderFile) int64 {
 	b := binary.AppendUvarint(w.settings(), uint64(w.next.Round))
 	for i := range files {
@@ -482,8 +484,8 @@ func (f *folderFile) unchanged(in *os.File) error {
 	return nil
 }
 
-// lookInside reads the beginning of a file that is XML by its name, or has a name that
-// says nothing: its root element says what it is.
+// lookInside reads the beginning of a file that is XML by its name, or whose name shows
+// no type: the root element shows what it is.
 func (w *folderWalk) lookInside(out *translate.File, f *folderFile, body *bufio.Reader) error {
 	if out.Type != "application/xml" && out.Type != untyped {
 		return nil
@@ -502,7 +504,7 @@ func (w *folderWalk) lookInside(out *translate.File, f *folderFile, body *bufio.
 	l := &w.r.src.Limits
 	s := strictxml.New(bytes.NewReader(content), strictxml.Options{URL: f.Path, Limits: strictxml.Limits{Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}})
 	if err := s.Next(); err != nil {
-		return nil // it is what its name says, well-formed or not
+		return nil // its type is that of its name, well-formed or not
 	}
 	out.Namespace, out.Type = s.Space, translate.TypeOfRoot(s.Space)
 	if int64(len(content)) == f.Size {
@@ -511,8 +513,8 @@ func (w *folderWalk) lookInside(out *translate.File, f *folderFile, body *bufio.
 	return nil
 }
 
-// state returns nil: a walk over a folder always starts anew. What it has read is known
-// by then.
+// state returns nil: a walk over a folder always starts anew. It recognizes the files
+// that were read before.
 func (d *folderDocument) state() ([]byte, error) { return nil, nil }
 
 // reread looks at a file again that was quarantined.

@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	// maxFolderDepth is how many folders may lie in each other.
+	// maxFolderDepth is how deep folders may be nested.
 	maxFolderDepth = 128
 	// maxMounts is how many mounted file systems below a folder are remembered.
 	maxMounts = 1000
-	// settledAfter is how long a file must have been left alone for its times to tell
-	// that it is the same: clocks of file systems tick, some every two seconds.
+	// settledAfter is how long a file must have been unchanged for its times to show that
+	// it is the same: the times of file systems are coarse, some have steps of two
+	// seconds.
 	settledAfter = 2 * time.Second
 )
 
@@ -42,7 +43,7 @@ type folderFile struct {
 // href returns the place of the file in its folder, as the log keeps it.
 func (f *folderFile) href() string { return escapePath(f.Path) }
 
-// state appends what tells that the file is the same as before.
+// state appends the values by which the file is recognized as unchanged.
 func (f *folderFile) state(b []byte) []byte {
 	b = append(binary.AppendUvarint(b, uint64(len(f.Path))), f.Path...)
 	for _, n := range []int64{f.Size, f.Modified, f.Changed} {
@@ -79,7 +80,7 @@ func isTemporary(name string) bool {
 
 // folderScan is what one look through a folder has found.
 type folderScan struct {
-	names, states [sha256.Size]byte // digests of the paths, and of what tells of changes
+	names, states [sha256.Size]byte // digests of the paths, and of what shows changes
 	mounts        []string          // folders on another file system than the one around them
 	// unread is why some of it could not be looked through; nil if all was.
 	unread error
@@ -222,8 +223,9 @@ func (s *folderScanner) link(root *os.Root, name string) error {
 	return s.add(name, info, nil)
 }
 
-// leadsNowhere reports whether a link leads to nothing, in a circle, or out of the folder,
-// which os.Root says itself. By any other error the file may be there, and cannot be seen.
+// leadsNowhere reports whether a link leads to nothing, in a circle, or out of the
+// folder, which os.Root says itself. With any other error the file may exist, but
+// cannot be looked at.
 func leadsNowhere(err error) bool {
 	var number syscall.Errno
 	return !errors.As(err, &number) || slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, number)

@@ -29,8 +29,8 @@ var (
 const headerRule = "oai-header"
 
 // fetchRecord asks a repository for a record in one format, and takes that out of its
-// envelope. The list that has told of the record states nothing that it could be compared
-// with: the bytes may be written in another way there.
+// envelope. It cannot be compared with what the list of the record had: the bytes may
+// be written in another way there.
 func (r *run) fetchRecord(ctx context.Context, j contentJob, rep *event.Representation, keep *contentWriter) contentJob {
 	rec, err := r.getRecord(ctx, &j, rep.Href)
 	switch {
@@ -132,7 +132,7 @@ func (r *run) askRecord(ctx context.Context, j contentJob, href string) contentJ
 	return j
 }
 
-// client returns what asks a repository single questions.
+// client returns a client for single requests to the repository.
 func (w *oaiWalk) client() *oaipmh.Client {
 	r, l := w.r, &w.r.src.Limits
 	return &oaipmh.Client{HTTP: r.documentClient(), URL: w.base, AllowHost: r.src.AllowHost,
@@ -142,9 +142,9 @@ func (w *oaiWalk) client() *oaipmh.Client {
 // maxFormats is how many formats of a repository are remembered.
 const maxFormats = 1000
 
-// checkFormats asks the repository for its formats, and returns an error when it does not
-// have one of Also: no list would ever tell. What it does not answer to that is no error,
-// since it may list records all the same.
+// checkFormats asks the repository for its formats, and returns an error when it does
+// not have one of Also: no list would ever show that. If it does not answer, that is no
+// error, since it may list records all the same.
 func (w *oaiWalk) checkFormats(ctx context.Context) error {
 	formats, err := w.client().Formats(ctx, "")
 	if err != nil || len(formats) == 0 {
@@ -159,8 +159,8 @@ func (w *oaiWalk) checkFormats(ctx context.Context) error {
 	return nil
 }
 
-// KnownFormats returns the formats of a repository, as it has told a harvest; none where
-// what is stored of it cannot be read, which the next harvest reports.
+// KnownFormats returns the formats of a repository, as the last harvest has stored
+// them; none where they cannot be read, which the next harvest reports.
 func KnownFormats(p *event.Progress) []oaipmh.Format {
 	var m memory
 	if unmarshal(p.Memory, &m) != nil {
@@ -200,9 +200,9 @@ func listOf(names []string) string {
 	return strings.Join(quoted, ", ") + more
 }
 
-// explainSelection returns what is wrong with what the repository was asked for, when its
-// first list was an error or empty: a format or a set that it does not have (O11). nil is
-// nothing that is known.
+// explainSelection returns what is wrong with what the repository was asked for, when
+// its first list was an error or empty: a format or a set that it does not have (O11).
+// nil when no reason is known.
 func (w *oaiWalk) explainSelection(ctx context.Context) error {
 	if w.hasNone(ctx) {
 		return nil
@@ -230,8 +230,8 @@ func (w *oaiWalk) explainSelection(ctx context.Context) error {
 	return fmt.Errorf("%s: the repository has no set %q; it has %s: write one of them as oai_set under this [[set.source]], or as set in the url", w.base, w.asked.Set, listOf(specs))
 }
 
-// hasNone reports whether the repository has no record at all. It may not know its formats
-// and sets then: a bridge has those of its records.
+// hasNone reports whether the repository has no record at all. Then it may have no
+// formats and sets either: a bridge has only those of its records.
 func (w *oaiWalk) hasNone(ctx context.Context) bool {
 	walk := w.newWalk(oaipmh.ListIdentifiers, oaipmh.State{}, true)
 	walk.Prefix, walk.Set, walk.From, walk.Until, walk.Window = oaipmh.DC, "", time.Time{}, time.Time{}, 0

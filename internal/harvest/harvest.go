@@ -73,14 +73,14 @@ type Source struct {
 	Repository Repository
 	// Folder is how the records of a folder are identified.
 	Folder FolderNames
-	// User is the name with which Client logs in at the URL's own host; "" for none. Token
-	// is whether it has a token instead.
+	// User is the name with which Client logs in at the URL's own host; "" for none.
+	// Token: it has a token instead.
 	User  string
 	Token bool
 	// From is the log that a Source of kind Set is read from; nil is the Harvester's.
 	From *eventlog.Log
-	// Epoch identifies the present life of the set: a walk in another one does not
-	// count (see memory.Whole).
+	// Epoch identifies the present epoch of the set: a walk in another one does not count
+	// (see memory.Whole).
 	Epoch string
 	// AllowHost reports whether the chain may lead to a host other than URL's.
 	AllowHost    func(host string) bool
@@ -95,8 +95,8 @@ type Source struct {
 	FullEvery time.Duration
 	Limits    Limits
 
-	// statedOnly takes what documents state for what there is: neither contents nor media
-	// types are asked for (see Survey).
+	// statedOnly trusts what documents state: neither contents nor media types are asked
+	// for (see Survey).
 	statedOnly bool
 }
 
@@ -180,12 +180,13 @@ type run struct {
 	memory  memory
 	version int64  // of the stored cursor
 	data    []byte // the stored cursor
-	// absenceSeen: the Source was seen, whole, and does not have what is held (A6).
+	// absenceSeen: the Source was read whole in this harvest, and does not have the
+	// records whose deletion is held (A6).
 	absenceSeen bool
-	// confirmed: the Source has said nothing newer of what is pending.
+	// confirmed: the Source states nothing newer about the pending contents.
 	confirmed bool
-	// mismatched are the records whose content was not what its list says when the
-	// pass began.
+	// mismatched are the records whose content differed from what its list states when the
+	// walk began.
 	mismatched map[int64]bool
 	walking    bool // a walk is under way, which does not wait for slow contents
 	unasked    int  // contents that were needed, and not asked for to the end
@@ -195,7 +196,7 @@ type run struct {
 	memberPartial   bool // the Source is a set of which not all Sources were walked whole
 	absencesDoubted bool // some deletion by absence waits for the answer of its URL
 	doubtful        bool // see walkResult.Doubtful
-	// settle waits until what the walk has said so far is durable.
+	// settle waits until all that the walk has sent so far is durable.
 	settle func() error
 	// pack is the package that was downloaded for the document under way; nil for none.
 	pack atomic.Pointer[resourcesync.Package]
@@ -238,8 +239,8 @@ func (h *Harvester) Run(ctx context.Context, src *Source, o Options) (Report, er
 	return r.finalReport(err), err
 }
 
-// harvestOnce asks for what the Source says, then for the contents that are pending,
-// from earlier harvests too, and applies what was held for long enough.
+// harvestOnce walks over the Source, then asks for the contents that are pending, from
+// earlier harvests too, and applies deletions that were held for long enough.
 func (r *run) harvestOnce(ctx context.Context) (err error) {
 	defer defect.Recover(&err)
 	if err = r.load(ctx); err != nil {
@@ -265,7 +266,7 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 			waited.Over = r.h.now()
 		}
 	}
-	if err == nil || r.report.RetryAfter.IsZero() { // it may want to be left alone
+	if err == nil || r.report.RetryAfter.IsZero() { // after an error the Source may want no requests
 		var waits error
 		r.slot.whileWaiting(ctx, func() { waits = r.fetchPending(ctx) })
 		if waits == nil && r.confirmed {
@@ -352,10 +353,10 @@ func (r *run) dispatch(ctx context.Context) error {
 		return walkSource(ctx, r, &rowWalk{r: r})
 	case Set:
 		err := walkSource(ctx, r, &setWalk{r: r})
-		r.absenceSeen = err == nil && r.memory.Set.Complete // what has come back since is held no more
+		r.absenceSeen = err == nil && r.memory.Set.Complete // a record that is back is held no more
 		return err
 	case SIP:
-		return nil // it calls us: there is nothing to ask for but what is pending
+		return nil // its records are submitted to us: only pending contents are to be asked for
 	}
 	return fmt.Errorf("%s: kind %q: %w", r.src.URL, r.src.Kind, errKind)
 }

@@ -19,7 +19,7 @@ type hashCheck struct {
 	// coded is of the bytes as they are transferred, where hash and length are
 	// stated of these.
 	coded coded
-	// unknown: they are stated of a coding that nobody asks for.
+	// unknown: they are stated of a coding that we do not ask for.
 	unknown bool
 }
 
@@ -55,7 +55,8 @@ func newHashCheck(rep *event.Representation) *hashCheck {
 	return c
 }
 
-// compares reports whether other bytes than those that are meant would be noticed.
+// compares reports whether bytes other than those that the hashes are of would be
+// noticed.
 func (c *hashCheck) compares() bool { return !c.unknown && (c.sha256 != "" || c.others.Compares()) }
 
 // Write is io.Writer.

@@ -20,7 +20,7 @@ import (
 // The kinds of errors with which harvests end.
 const (
 	KindNetwork     = "network"     // no answer: name, connection, TLS, time
-	KindHTTP        = "http"        // an answer with a status that says no
+	KindHTTP        = "http"        // an answer with an error status
 	KindLogin       = "login"       // 401
 	KindWait        = "wait"        // the Source wants no request yet
 	KindRefused     = "refused"     // an address that the configuration does not allow

@@ -211,8 +211,8 @@ func (d *listDocument) translate(b *backlog[*event.Item], e *resourcesync.Entry)
 	d.add(b, it)
 }
 
-// observe returns what an entry says of its record. A deletion without a datetime gets
-// the URL that can be asked whether it holds.
+// observe translates an entry into an item. A deletion without a datetime gets the URL
+// that can be asked whether it holds.
 func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (*event.Item, error) {
 	o, err := translate.FromResource(e, wants)
 	if o.Deleted && !baseline && !o.Order.Known() && e.Metadata.Change == resourcesync.Deleted {
@@ -391,11 +391,10 @@ func (d *listDocument) state() ([]byte, error) {
 // stampOf returns the stamp of a datetime that may be absent.
 func stampOf(d resourcesync.Datetime) event.Stamp { return stampOrUnknown(d.Time()) }
 
-// mismatches puts content into quarantine that was not as its list says before this
-// walk began, and is not now, although it was asked for again, and the lists, which
-// were read to their end, say nothing newer of the record. Else the Source may have
-// changed it after its list was read. It stays pending: quarantine shows it to the
-// operator.
+// mismatches puts content into quarantine that differed from its list before this walk
+// began and still does. It was asked for again, and the lists, which were read to their
+// end, state nothing newer of the record; otherwise the Source might have changed it
+// after its list was read. It stays pending: quarantine shows it to the operator.
 func (r *run) mismatches(ctx context.Context, next []byte) error {
 	return r.eachMismatch(ctx, func(kept []event.WaitingItem) error {
 		b := event.Batch{Next: next}
@@ -473,8 +472,8 @@ func (w *listWalk) reread(_ context.Context, q *event.Quarantined) (out []event.
 	}
 }
 
-// inputOf returns, for quarantine, a list with an entry that says what an observation
-// does.
+// inputOf returns, for quarantine, a list with an entry that states the same as an
+// observation.
 func inputOf(o *event.Observation, list string) ([]byte, error) {
 	rep := &o.Representations[0]
 	e := resourcesync.Entry{Loc: rep.Href, Metadata: resourcesync.Metadata{Hash: rep.Hash, Encoding: rep.Encoding, Length: resourcesync.Bytes(rep.Length), Type: rep.Type, Title: o.Title}}

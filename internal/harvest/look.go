@@ -20,21 +20,21 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// Look is what a look at a Source has found: in its first documents, and in what it says of
-// itself. Nothing is stored.
+// Look is the result of looking at a Source without harvesting it: at its first
+// documents, and at its description of itself. Nothing is stored.
 type Look struct {
 	// Kind is that of the Source, "" when it could not be found out; Detected: the
 	// configuration leaves it open.
 	Kind     string `json:"kind,omitempty"`
 	Detected bool   `json:"detected,omitempty"`
-	// Title is what the Source calls itself.
+	// Title is the title that the Source has for itself.
 	Title string `json:"title,omitempty"`
 	// Moved is where its URL has moved permanently (301 or 308), "" when it has not.
 	Moved string `json:"moved,omitempty"`
 	// Read are the documents that were counted.
 	Read []LookedAt `json:"read,omitempty"`
-	// Total is how many records there are by the Source's own word, -1 when it does not say;
-	// TotalFrom says where it says so, and whether it is an estimate.
+	// Total is how many records the Source claims to have, -1 when it does not say;
+	// TotalFrom names where it claims that, and whether it is an estimate.
 	Total     int64  `json:"total"`
 	TotalFrom string `json:"total_from,omitempty"`
 	// Notes are sentences on what a harvest can do with it.
@@ -57,7 +57,7 @@ type LookedAt struct {
 	URL string `json:"url"`
 	// What says what it is, for people.
 	What string `json:"what"`
-	// Records are those that are there, Deletions those that are said to be gone.
+	// Records are those that are there, Deletions those that are stated as deleted.
 	Records   int64 `json:"records"`
 	Deletions int64 `json:"deletions"`
 	// Parts are those of an index, of which the first was read.
@@ -170,7 +170,7 @@ func (l *looker) bad(err error) {
 	l.problem(cmp.Or(rule, ruleOf(err)), err.Error())
 }
 
-// get asks for a document and has it read.
+// get asks for a document and calls read with the answer.
 func (l *looker) get(ctx context.Context, at, accept string, read func(*follow.Answer) error) error {
 	client, err := follow.New(follow.Options{HTTP: l.src.Client, Start: l.src.URL, AllowHost: l.src.AllowHost, Accept: accept, Led: l.led, Queries: l.src.Kind == OAIPMH})
 	if err != nil {
@@ -387,7 +387,7 @@ func (l *looker) listDocument(ctx context.Context, at string) (doc LookedAt, par
 	return doc, part, parts, err
 }
 
-// repository looks at an OAI-PMH repository: at what it says of itself, and at the first answer
+// repository looks at an OAI-PMH repository: at its Identity, and at the first answer
 // with records.
 func (l *looker) repository(ctx context.Context) error {
 	base, asked, err := l.src.repository()
@@ -449,7 +449,7 @@ func (l *looker) repository(ctx context.Context) error {
 	return nil
 }
 
-// answer asks a repository and has each record counted.
+// answer asks a repository and calls record with each record of the answer.
 func (l *looker) answer(ctx context.Context, at string, record func(at string, r *oaipmh.Record)) (answer *oaipmh.Answer, err error) {
 	err = l.get(ctx, at, "text/xml, application/xml;q=0.9, */*;q=0.1", func(a *follow.Answer) error {
 		limits := &l.src.Limits

@@ -47,8 +47,8 @@ type oaiMemory struct {
 }
 
 // oaiWalk is a walk over an OAI-PMH repository: the list of the records that have
-// changed, or of all, and then, when that is due, the headers of all records. What they
-// do not have is deleted, unless the repository tells of all deletions.
+// changed, or of all, and then, when that is due, the headers of all records. A record
+// that they do not have is deleted, unless the repository lists all deletions itself.
 type oaiWalk struct {
 	r     *run
 	base  string
@@ -67,15 +67,15 @@ type oaiWalk struct {
 type oaiState struct {
 	// List is the state of the list under way.
 	List oaipmh.State `json:"list,omitzero"`
-	// Records is what the list of records was worth, once it was read to its end: the
-	// list under way is that of the headers then.
+	// Records is the result of the list of records, once it was read to its end: the list
+	// under way is that of the headers then.
 	Records *oaiRecords `json:"records,omitempty"`
 	// At is the date of the first answer of a list of all records or headers.
 	At time.Time `json:"at,omitzero"`
-	// Unnamed: some entry that may be of a record that is there does not say of which
-	// one. Then absence means nothing (I6).
+	// Unnamed: some entry that may be of an existing record does not have its identifier.
+	// Then absence means nothing (I6).
 	Unnamed bool `json:"unnamed,omitempty"`
-	// Untold: a deletion does not say of which record it is.
+	// Untold: some deletion does not have the identifier of its record.
 	Untold bool `json:"untold,omitempty"`
 	// Unread: the list of headers could not be begun.
 	Unread bool `json:"unread,omitempty"`
@@ -87,7 +87,7 @@ type oaiState struct {
 	Reread bool `json:"reread,omitempty"`
 }
 
-// oaiRecords is what a list of records was worth.
+// oaiRecords is the result of a list of records.
 type oaiRecords struct {
 	State oaipmh.State `json:"state"`
 	Empty bool         `json:"empty,omitempty"`
@@ -102,8 +102,8 @@ func (src *Source) repository() (base string, asked oaipmh.Request, err error) {
 	return base, asked, err
 }
 
-// asks says what a repository is asked for beside its URL; "" for other Sources. When it
-// changes everything has to be read anew.
+// asks returns, as a text, what a repository is asked for beside its URL; "" for other
+// Sources. When it changes everything has to be read anew.
 func (src *Source) asks() string {
 	if src.Kind != OAIPMH {
 		return ""
@@ -204,7 +204,7 @@ func (w *oaiWalk) lists(ctx context.Context, yield func(*oaiDocument) bool) erro
 	var status *oaipmh.StatusError
 	w.state.Unread = w.state.List.IsZero() && errors.As(err, &status) && fetch.TransientStatus(status.Status)
 	if (w.state.Unread || repositorys(err)) && ctx.Err() == nil {
-		// What the records said holds all the same.
+		// The records that were read count all the same.
 		r.problem(ruleHeaders, "the headers of all records could not be read: "+err.Error())
 		w.state.Unnamed, err = true, nil
 	}
@@ -230,8 +230,8 @@ func (w *oaiWalk) list(ctx context.Context, yield func(*oaiDocument) bool) (more
 	return true, nil
 }
 
-// repositorys reports whether an error of a walk is the repository's: the network, limits
-// of ours and the caller have others.
+// repositorys reports whether the repository has caused an error of a walk, and not the
+// network, a limit of ours or the caller.
 func repositorys(err error) bool {
 	var answer *oaipmh.Error
 	var status *oaipmh.StatusError
@@ -255,13 +255,14 @@ func (w *oaiWalk) headersDue(ctx context.Context) (bool, error) {
 	return len(held) > 0, err
 }
 
-// tellsDeletions reports whether the repository tells of each deletion. It does not say
-// when a record leaves one of its sets.
+// tellsDeletions reports whether the repository lists each deletion. No repository
+// states that a record has left one of its sets.
 func (w *oaiWalk) tellsDeletions() bool {
 	return w.ended.Identity != nil && w.ended.Identity.Deleted == oaipmh.DeletedPersistent && w.asked.Set == "" && !w.state.Untold
 }
 
-// explain says what follows from an error of the walk.
+// explain returns an error of the walk in the form by which the harvest decides how to
+// go on.
 func (w *oaiWalk) explain(ctx context.Context, err error) error {
 	var many *oaipmh.TooManyError
 	var status *oaipmh.StatusError
@@ -389,7 +390,7 @@ func (d *oaiDocument) late(s event.Stamp) bool {
 	return s.Known() && s.Time().After(at)
 }
 
-// item is what a record says, as the log takes it.
+// item translates a record into an item for the log.
 func (w *oaiWalk) item(rec *oaipmh.Record) (*event.Item, error) {
 	o, err := translate.FromOAI(rec, w.from, &w.wants)
 	if w.wants.Published && rec.Metadata != nil && !o.Deleted {
@@ -401,7 +402,7 @@ func (w *oaiWalk) item(rec *oaipmh.Record) (*event.Item, error) {
 	return it, err
 }
 
-// quarantine puts a record into quarantine. It counts as met, if it says which one it is.
+// quarantine puts a record into quarantine. It counts as met, if it has an identifier.
 func (d *oaiDocument) quarantine(b *backlog[*event.Item], e *oaipmh.RecordError) {
 	gone := e.Header
 	gone.Deleted = true
@@ -449,16 +450,17 @@ func (d *oaiDocument) state() ([]byte, error) {
 	return json.Marshal(d.w.state)
 }
 
-// askedMost is how many records one walk asks for because the headers have shown that
-// they are not what is known.
+// askedMost is how many records one walk asks for because their headers differ from
+// what is known.
 const askedMost = 1000
 
-// judge makes of the headers of records what is to be applied: what is deleted; what is
-// there, if it is as it is known, or if the next list of records has it; and else the
-// record itself, which the list of records should have had.
+// judge returns what to apply for the headers of records. A deleted record is deleted.
+// A record is noted as present if the log has it with this datestamp, if it is pending,
+// or if the next list of records will have it. Any other record is asked for: the list
+// of records should have had it.
 func (w *oaiWalk) judge(ctx context.Context, items []*event.Item) (out []*event.Item, err error) {
 	r := w.r
-	// What comes from here on is in the next list.
+	// Records from this datestamp on are in the next list.
 	next := stampOrUnknown(w.state.Records.State.Mark().Add(-r.src.Overlap))
 	for part := range slices.Chunk(items, lookedUp) {
 		ids := make([]string, len(part))
@@ -486,8 +488,8 @@ func (w *oaiWalk) judge(ctx context.Context, items []*event.Item) (out []*event.
 // lookedUp is how many records are looked up at once.
 const lookedUp = 500
 
-// judgeOne judges the header of a record that is there. It returns nil where there is
-// nothing to apply.
+// judgeOne judges the header of a record that is not deleted. It returns nil where
+// there is nothing to apply.
 func (w *oaiWalk) judgeOne(ctx context.Context, it *event.Item, known *eventlog.Said, next event.Stamp) (*event.Item, error) {
 	r := w.r
 	there := &event.Item{Present: true}

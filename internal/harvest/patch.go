@@ -18,9 +18,9 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// What a change says of versions besides the resource itself: how to get from the
-// version before to this one (clause 14.4), and where this one stays when the resource
-// changes again (clause 14.6).
+// A change may link to more than the resource itself: to a description of the changes
+// from the version before to this one (clause 14.4), and to a copy of this version that
+// stays when the resource changes again (clause 14.6).
 
 // fetchPatch fetches the description of changes that a change names and applies it to the
 // version before, if the store has that one. ok is false when the resource itself has to
@@ -116,8 +116,8 @@ func (r *run) applyPatch(ctx context.Context, l *event.Link, base []byte, sha256
 }
 
 // fetchMemento fetches the version that a change names, of a resource that has moved on
-// since: it has other bytes than the change states, or is gone. What it has now, the
-// Source tells with a later change.
+// since: it has other bytes than the change states, or is gone. A later change of the
+// Source has the present version.
 func (r *run) fetchMemento(ctx context.Context, j contentJob, it *event.Item, document string, first contentJob, keep *contentWriter) (out contentJob, ok bool) {
 	rep := &it.Representations[j.rep]
 	movedOn := strings.HasPrefix(first.err.Error(), mismatch) || first.status != 0 && fetch.Gone(first.status)

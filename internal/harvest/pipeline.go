@@ -19,7 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// docBatch is what one document says, or a part of that.
+// docBatch has the items of one document, or a part of them.
 type docBatch struct {
 	doc         event.Document
 	items       []*event.Item
@@ -40,10 +40,10 @@ const batchTime = time.Second
 // batchesQueued bounds how many documents wait for the log, however small.
 const batchesQueued = 64
 
-// pipeline carries what documents say from the walk to the log. While one transaction
-// is written, the documents of the next one are read. In between there are as many
-// observations as one transaction takes. Contents that came along are stored on the way
-// (arrivals.go).
+// pipeline passes the items of documents from the walk to the log. While one
+// transaction is written, the documents of the next one are read. In between there are
+// as many observations as one transaction takes. Contents that came along are stored on
+// the way (arrivals.go).
 type pipeline struct {
 	r      *run
 	ctx    context.Context
@@ -111,9 +111,9 @@ func (p *pipeline) end(err error) {
 	p.room.Broadcast()
 }
 
-// send queues what a document says. Then it waits while more is queued than the
-// transaction that is being written and the next one: a long document is not read
-// while all of another one waits.
+// send queues the items of a document. Then it waits while more is queued than the
+// transaction that is being written and the next one: a long document is not read while
+// all of another one waits.
 func (p *pipeline) send(x docBatch) (err error) {
 	p.lastSize = len(x.items)
 	if x.last {

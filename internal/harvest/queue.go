@@ -22,9 +22,9 @@ const (
 	lastContentsTime = 5 * time.Second
 )
 
-// hostState is what one harvest knows of a host with contents. A failure counts against
-// the record, not the host: every record is asked for, whatever became of others. Only
-// a host that cannot be reached at all is given up.
+// hostState is the state of a host with contents in one harvest. A failure counts
+// against the record, not the host: every record is asked for, whatever became of
+// others. Only a host that cannot be reached at all is given up.
 type hostState struct {
 	mu sync.Mutex // guards what follows
 
@@ -145,7 +145,7 @@ func (r *run) fetchAll(ctx context.Context, jobs []contentJob, patient bool, get
 // errSlow cancels requests that a walk does not wait for.
 var errSlow = errors.New("slower than all others")
 
-// host returns what is known of a host.
+// host returns the state of a host in this harvest.
 func (r *run) host(name string) *hostState {
 	r.mu.Lock()
 	defer r.mu.Unlock()

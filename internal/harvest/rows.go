@@ -32,8 +32,8 @@ const (
 )
 
 // rowWalk is a walk over a list in plain text, of kind CSV or Sitemap. It is one
-// document, which says what there is: nothing orders what it says, and what is absent
-// from a whole one was deleted.
+// document, which lists all records: they have no order, and a record that is absent
+// from a whole list was deleted.
 type rowWalk struct {
 	r      *run
 	client *follow.Client
@@ -141,7 +141,7 @@ func (d *rowDocument) read(b *backlog[*event.Item], afterEntry func() error) (wh
 	}
 }
 
-// end notes what the list is worth that was read to its end.
+// end decides, once the list was read to its end, whether absence from it counts.
 func (d *rowDocument) end(rd *rowReader, rows, bad int) {
 	w := d.w
 	w.next.Validators = d.answer.Validators
@@ -149,7 +149,7 @@ func (d *rowDocument) end(rd *rowReader, rows, bad int) {
 	if w.complete = why == ""; w.complete {
 		return
 	}
-	w.next.Validators = follow.Validators{} // or nobody would be told again
+	w.next.Validators = follow.Validators{} // or the next harvest would not report it again
 	w.r.problem(ruleRowEnd, fmt.Sprintf("%s: %s: nothing is deleted because it is absent", d.answer.URL, why))
 	if n, err := w.has(); err == nil && n > int64(rows) {
 		w.r.warn(fmt.Sprintf("the list has fewer records than before, and %s: nothing is deleted because it is absent", why))
@@ -175,8 +175,9 @@ func (d *rowDocument) add(b *backlog[*event.Item], e *resourcesync.Entry) *rowFa
 	return nil
 }
 
-// item is what a row says, as the log takes it. Where neither a time nor a hash tells
-// when the content changes, it is asked for again in each harvest that reads everything.
+// item translates a row into an item for the log. Where neither a time nor a hash shows
+// when the content changes, it is asked for again in each harvest that reads
+// everything.
 func (w *rowWalk) item(e *resourcesync.Entry) (*event.Item, error) {
 	o, err := translate.FromResource(e, &w.wants)
 	if err != nil {

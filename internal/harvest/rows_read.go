@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// maxRow is how many bytes a row may have, with the line breaks in quotes. What one
-	// says of its record has room for it (event.MaxSaid).
+	// maxRow is how many bytes a row may have, with the line breaks in quotes. An
+	// observation has room for all of it (event.MaxSaid).
 	maxRow = 64 << 10
 	// rowBytes is how much of a row that is longer is kept.
 	rowBytes = 4 << 10

@@ -18,7 +18,7 @@ func MemberOf(url string) string { return strings.TrimPrefix(url, Set+":") }
 
 // setMemory is what a walk over a set leaves for the next one.
 type setMemory struct {
-	// Feed identifies the life of the set that was read: one that is removed and made
+	// Feed identifies the set that was read, and its epoch: a set that is removed and made
 	// again, or begins a new epoch, is read whole.
 	Feed string `json:"feed,omitempty"`
 	// After is the last event that was taken.
@@ -143,8 +143,8 @@ func (w *setWalk) page(ctx context.Context) (docs []*setDocument, more bool, err
 	}
 	s := &w.state
 	if s.After < s.Upto {
-		// What has a later event is passed over: that comes below, since Last is looked up
-		// after all of these were read.
+		// A record with a later event is passed over: that event is read below, since Last is
+		// looked up after all of these were read.
 		s.After, err = w.log.Newest(ctx, w.set.Name, event.Range{After: s.After, Upto: s.Upto}, size, take)
 		more = true
 	} else {
@@ -179,8 +179,8 @@ func (w *setWalk) page(ctx context.Context) (docs []*setDocument, more bool, err
 	return docs, more, err
 }
 
-// item is what an event says, as the log takes it. Its order is that of the log: the stamp
-// counts events, and is no time.
+// item translates an event into an item for the log. Its order is that of the log: the
+// stamp counts events, and is no time.
 func (w *setWalk) item(ev *event.Event) *event.Item {
 	it := &event.Item{Observation: translate.FromEvent(ev, &w.wants), Current: true}
 	it.Order = event.StampFromNanos(int64(ev.Seq))

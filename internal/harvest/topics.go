@@ -16,9 +16,10 @@ import (
 // its sets of resources.
 const maxTopics = 16
 
-// Topics asks the Source which documents of its are topics of WebSub hubs, and at which hubs:
-// the channels of Change Notifications that a ResourceSync Source advertises, else its Change
-// Lists; of other Sources the document at the URL itself. None is a Source without hubs.
+// Topics asks the Source which of its documents are topics of WebSub hubs, and at which
+// hubs: the channels of Change Notifications that a ResourceSync Source advertises,
+// else its Change Lists; of other Sources the document at the URL itself. A Source
+// without hubs has none.
 func (src *Source) Topics(ctx context.Context) (all []websub.Links, err error) {
 	add := func(l websub.Links) {
 		known := func(o websub.Links) bool { return o.Self == l.Self }

@@ -17,8 +17,8 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// walker walks over a Source in one protocol: it brings the documents, reads what
-// they say, and says what the end of the walk allows. All else is the same for every
+// walker walks over a Source in one protocol: it yields the documents, reads their
+// entries, and returns what the end of the walk allows. All else is the same for every
 // protocol, and is in this file and in pipeline.go. T is what an entry is read as.
 type walker[T any] interface {
 	// begin prepares a new walk when state is nil, else the rest of an unfinished
@@ -26,7 +26,7 @@ type walker[T any] interface {
 	begin(ctx context.Context, state []byte) error
 	// documents yields the documents of the walk. An error ends it.
 	documents(ctx context.Context) iter.Seq2[document[T], error]
-	// result says what the walk was worth, once it has ended without an error.
+	// result returns the result of the walk, once it has ended without an error.
 	result() walkResult
 	// record returns the identifier of the record that an entry is about.
 	record(entry T) string
@@ -37,10 +37,10 @@ type document[T any] interface {
 	// origin is what the log keeps of the document. It is whole once read has
 	// returned.
 	origin() event.Document
-	// read adds what the entries say to the backlog, and calls afterEntry after each, whose
-	// error ends it. whole is false when the document cannot be read to its end: nothing
-	// of it is taken then, and its walk, which is asked for the next document, says what
-	// that means.
+	// read adds what the entries say to the backlog, and calls afterEntry after each,
+	// whose error ends it. whole is false when the document cannot be read to its end:
+	// nothing of it is taken then, and the walk decides what that means when it is asked
+	// for the next document.
 	read(b *backlog[T], afterEntry func() error) (whole bool, err error)
 	// latest returns what the document says last of each of some records, in the order
 	// in which it is to be applied. entries is all that it says of them.
@@ -66,7 +66,7 @@ func (e *tooManyError) Unwrap() error { return e.error }
 // Unwrap returns what went wrong.
 func (e *startAnewError) Unwrap() error { return e.error }
 
-// walkResult is what a walk was worth, and what its end allows. It is stored while that
+// walkResult is the result of a walk, and what its end allows. It is stored while that
 // is applied.
 type walkResult struct {
 	// NotModified: nothing has changed. Ended: the Source will never change again.
@@ -77,11 +77,10 @@ type walkResult struct {
 	Gap *gap `json:"gap,omitempty"`
 	// Mark is the new mark; zero leaves it as it is.
 	Mark time.Time `json:"mark,omitzero"`
-	// Complete: the walk has enumerated all records as they were at the time At, which
-	// may be unknown: what was absent is deleted. Parts are the sets of resources of
-	// the Source, if it ever had several.
-	// Doubtful: the Source says that there are some more than it has enumerated, so that
-	// the deletions are held.
+	// Complete: the walk has enumerated all records as they were at the time At, which may
+	// be unknown: records that were absent are deleted. Parts are the sets of resources of
+	// the Source, if it ever had several. Doubtful: the Source says that there are some
+	// more than it has enumerated, so that the deletions are held.
 	Complete bool      `json:"complete,omitempty"`
 	Doubtful bool      `json:"doubtful,omitempty"`
 	At       time.Time `json:"at,omitzero"`
@@ -92,7 +91,8 @@ type walkResult struct {
 	// Whole: the walk has read all that the Source has. Full: it was to do that.
 	Whole bool `json:"whole,omitempty"`
 	Full  bool `json:"full,omitempty"`
-	// Confirmed: the Source says nothing newer of content that is not what it says.
+	// Confirmed: the Source states nothing newer about content that differs from what it
+	// states.
 	Confirmed bool `json:"confirmed,omitempty"`
 	// Memory is for the next walk, Short what the Source claims to have beyond what was
 	// read.
@@ -306,7 +306,7 @@ func (r *run) regressions(ctx context.Context, o *walkResult, next []byte) error
 }
 
 // itemAgain makes an item of an observation that was kept. Whether its stamp lies in
-// the future counts from now, when it is stored.
+// the future is decided anew, by the present time.
 func (r *run) itemAgain(o event.Observation, document int) event.Item {
 	return event.Item{Observation: o, Document: document, Late: o.Order.Time().After(r.h.now())}
 }
@@ -395,7 +395,8 @@ func (r *run) askDoubted(ctx context.Context) error {
 // full reports whether the walk is to read all that the Source has.
 func (r *run) full() bool { return r.opt.Full || r.fullDue() }
 
-// fullDue reports whether that is so because it was not done for long.
+// fullDue reports whether that is so because the last such walk is at least FullEvery
+// ago.
 func (r *run) fullDue() bool {
 	return r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt) >= r.src.FullEvery
 }
@@ -419,8 +420,8 @@ type memory struct {
 	Complete bool `json:"complete,omitempty"`
 	// Whole is the Epoch in which the Source was walked whole.
 	Whole string `json:"whole,omitempty"`
-	// Waiting is for which sets the Source waits, which is a bridge that said so when
-	// it was asked last.
+	// Waiting is for which sets the Source waits, a bridge that answered so when it was
+	// asked last.
 	Waiting *follow.Waits `json:"waits,omitempty"`
 	// Short is what the Source claims to have beyond what could be read, nil when
 	// that is not far more.
@@ -456,7 +457,7 @@ func shortfallOf(claimed, read int64) *shortfall {
 	return &shortfall{Claimed: claimed, Read: read}
 }
 
-// String says so, and what it means.
+// String describes the shortfall, and what follows from it.
 func (s *shortfall) String() string {
 	return fmt.Sprintf("the feed claims to have %d results, and leads to %d: the others are not harvested, and nothing is deleted because it is absent; look for a feed that leads to all of them", s.Claimed, s.Read)
 }
@@ -470,8 +471,8 @@ type gap struct {
 	Target time.Time `json:"target,omitzero"`
 }
 
-// tooMany ends a harvest that has read as many documents as it may. What it has
-// not read is a gap; the walk can go on should the cap be raised.
+// tooMany ends a harvest that has read as many documents as it may. The document that
+// was not read is a gap; the walk can go on if the operator raises the cap.
 func (r *run) tooMany(ctx context.Context, at string, why error) error {
 	if err := r.setGap(gap{URL: at, Reason: why.Error()}); err != nil {
 		return err
@@ -511,8 +512,8 @@ func (r *run) progress() *event.Progress {
 	return &event.Progress{Mark: r.stored.Mark, Memory: data, Gap: r.stored.Gap}
 }
 
-// remember keeps what the harvest has learned, unless that is what is kept
-// already: a harvest that finds nothing new writes nothing.
+// remember stores the progress of the harvest, unless it is stored already: a harvest
+// that finds nothing new writes nothing.
 func (r *run) remember(ctx context.Context) error {
 	p := r.progress()
 	if p.Mark == r.saved.Mark && p.Gap == r.saved.Gap && bytes.Equal(p.Memory, r.saved.Memory) {
@@ -545,9 +546,9 @@ func (r *run) append(ctx context.Context, b *event.Batch) (out event.Appended, e
 	return out, nil
 }
 
-// manyItems is how many items a batch has that is the first of its transaction, so that
-// those who have done their work need not wait for it (eventlog.Log.DoFirst). Smaller ones,
-// of however many Sources, share a COMMIT.
+// manyItems is from how many items on a batch is the first of its transaction, so that
+// work of others that is done need not wait for its COMMIT (eventlog.Log.DoFirst).
+// Smaller ones, of however many Sources, share a COMMIT.
 const manyItems = 2000
 
 // transaction returns what runs the transaction that appends a batch, or begins with it.
@@ -581,7 +582,8 @@ func (r *run) overdue(ctx context.Context) error {
 	return r.release(ctx, false, r.overdueSince())
 }
 
-// overdueSince is when a deletion that is overdue now was held first, or later.
+// overdueSince returns the time at or before which a deletion was held first that is
+// overdue now.
 func (r *run) overdueSince() event.Micros {
 	wait := r.src.HoldDeletions
 	if wait == 0 {

@@ -9,16 +9,17 @@ import (
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// A Change List Archive names Change Lists that the index of the Change Lists has dropped
-// (the Archives specification). It is a urlset, or an index of further ones; in the paper
-// of 2013 it is an index of the Change Lists themselves. A walk whose mark lies before
-// what the index reaches reads it, before it compares a baseline. Archives of Resource
-// Lists and of dumps show what was; no walk reads them.
+// A Change List Archive names Change Lists that the index of the Change Lists has dropped (the
+// Archives specification). It is a urlset, or an index of further ones; in the paper of 2013 it
+// is an index of the Change Lists themselves. A walk reads it when its mark lies before the
+// oldest change that the index reaches, and before it compares a baseline. Archives of Resource
+// Lists and of dumps hold earlier states; no walk reads them.
 
-// addArchived plans the Change Lists of a stream's archive that have changes since a
-// moment and before the oldest that the index names, and returns from when on all changes
-// can be read: oldest, if the archive does not join it. covered is up to when they have
-// been, zero if nothing was. indexed are the lists of the index, which are to be read too.
+// addArchived plans those Change Lists of a stream's archive that have changes between since
+// and oldest, where the oldest list of the index begins. It returns the moment from which on
+// all changes can be read: oldest, if the archive adds nothing before it. covered is the moment
+// up to which changes have been read, zero if none were. indexed are the lists of the index,
+// which are to be read too.
 func (k *walker) addArchived(stream int, since, covered, oldest time.Time, indexed []step) (reaches time.Time, err error) {
 	url := k.stream(stream).ChangeListArchive
 	if url == "" {
@@ -31,7 +32,7 @@ func (k *walker) addArchived(stream int, since, covered, oldest time.Time, index
 	if err != nil && (k.ctx.Err() != nil || k.w.Ends != nil && k.w.Ends(err)) {
 		return oldest, err
 	}
-	// Whatever else keeps it back may do so for good, and a baseline makes up for it.
+	// Any other error may be permanent, and a baseline replaces the archive.
 	if err != nil {
 		k.cur.Others = others // what was read in vain leaves room for the baseline
 		k.report(Problem{Rule: ruleMissing, URL: url, Found: err.Error(), Expected: "the archive that the Capability List names"}, false)
@@ -73,17 +74,17 @@ func (k *walker) addArchived(stream int, since, covered, oldest time.Time, index
 type archiveReader struct {
 	walker *walker
 	stream int
-	since  time.Time // what reaches only to before it is not needed
-	needed int       // lists that were found and reach beyond it
-	most   int       // of those
+	since  time.Time // lists that end before it are not needed
+	needed int       // lists found so far that end at it or later
+	most   int       // the largest value of needed
 	seen   map[string]bool
 }
 
 // errNoArchive: the document is a Change List.
 var errNoArchive = errors.New("no archive")
 
-// read returns the Change Lists that a document of the archive names, and those that
-// the parts of an index do.
+// read returns the Change Lists that a document of the archive names or, of an index, those
+// that its parts name.
 func (a *archiveReader) read(url string, depth int) ([]step, error) {
 	k := a.walker
 	if key := follow.Key(url); a.seen[key] {
@@ -126,12 +127,12 @@ func (a *archiveReader) read(url string, depth int) ([]step, error) {
 	if a.needed += len(named) - first; a.needed > a.most { // a baseline costs less
 		return nil, fmt.Errorf("%s: %w: %d are needed of the archive, and more", l.URL, ErrTooManyDocuments, a.needed)
 	}
-	// The last one that is not needed shows that the archive reaches far enough.
+	// The newest list that is not needed shows that the archive reaches far enough.
 	return slices.Clone(named[max(first-1, 0):]), nil
 }
 
-// parts returns the Change Lists of the parts that an index names, oldest first, or what
-// it names, if that are Change Lists already.
+// parts returns the Change Lists of the parts that an index names, oldest first. If the index
+// names Change Lists themselves, it returns those.
 func (a *archiveReader) parts(named []step, depth int) ([]step, error) {
 	sorted := chronological(named)
 	reach(sorted)
@@ -139,7 +140,7 @@ func (a *archiveReader) parts(named []step, depth int) ([]step, error) {
 	for i := range slices.Backward(sorted) {
 		s := &sorted[i]
 		if !s.Until.IsZero() && s.Until.Before(a.since) {
-			// Where its lists begin shows how far the archive reaches.
+			// The begin of this part shows how far back the archive reaches.
 			found = append(found, []step{*s})
 			break
 		}

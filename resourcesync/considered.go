@@ -17,9 +17,9 @@ import (
 
 const (
 	atomNamespace = "http://www.w3.org/2005/Atom"
-	// relCapabilityList is what the three call the link to the Capability List.
+	// relCapabilityList is the relation of the link to the Capability List in the three.
 	relCapabilityList = BetaNamespace + "capabilitylist"
-	// relTop is what DialectBeta calls it.
+	// relTop is that relation in DialectBeta.
 	relTop = "top"
 )
 
@@ -184,8 +184,8 @@ func (r *Reader) keepLink(d *draftEntry, l Link, ok bool) {
 	}
 }
 
-// resource reads what the attributes of the current start tag say of the resource: an
-// item, a link canonical or a content.
+// resource reads the attributes of the current start tag that describe the resource. The tag is
+// an item, a link canonical or a content.
 func (r *Reader) resource(d *draftEntry) {
 	at := r.here()
 	if d.locs++; d.locs > 1 {
@@ -227,8 +227,8 @@ func (r *Reader) resource(d *draftEntry) {
 	d.Loc = loc
 }
 
-// linkConsidered reads a link, whose attributes may have the prefix of ResourceSync; ok is
-// false when it has no usable href.
+// linkConsidered reads a link, whose attributes may have the prefix of ResourceSync. change is
+// its attribute change, which l does not have; ok is false when it has no usable href.
 func (r *Reader) linkConsidered() (l Link, change string, ok bool) {
 	s := r.scan
 	for i := range s.Attrs {
@@ -238,7 +238,7 @@ func (r *Reader) linkConsidered() (l Link, change string, ok bool) {
 		}
 		if a.Name == (xml.Name{Local: "change"}) {
 			change = a.Value
-			a.Name.Space = CarriedNamespace // kept out of the way
+			a.Name.Space = CarriedNamespace // so that link does not report it
 		}
 	}
 	l, ok = r.link()
@@ -249,7 +249,7 @@ func (r *Reader) linkConsidered() (l Link, change string, ok bool) {
 	return l, change, ok
 }
 
-// notAdopted refuses to write one of the three.
+// notAdopted returns the error for writing one of the three.
 func (d Dialect) notAdopted() *RuleError {
 	return ruleError(ruleRoot, fmt.Sprintf("a document in the syntax %q, which was never adopted", d), "another Dialect")
 }

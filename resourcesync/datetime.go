@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// Datetime is a W3C Datetime in UTC, written YYYY-MM-DDThh:mm:ss[.s]Z as clause
-// 7 recommends, with a fraction of as many digits as its maker has chosen or as
-// were read. The zero Datetime is absent, and so is one outside the years 0 to
-// 9999, which has no such form. Two that are the same moment with another number
-// of digits differ by ==; Compare says that they are the same.
+// Datetime is a W3C Datetime in UTC, written YYYY-MM-DDThh:mm:ss[.s]Z as clause 7 recommends.
+// Its fraction has as many digits as its constructor has chosen or as were read. The zero
+// Datetime is absent, and so is one outside the years 0 to 9999, which has no such form. Two
+// Datetimes of one moment with different numbers of digits are not equal by ==; use Compare.
 type Datetime struct {
 	sec    int64
 	nano   int32
@@ -39,8 +38,7 @@ func datetime(t time.Time, digits int8) Datetime {
 	return Datetime{sec: t.Unix(), nano: int32(nano), digits: digits, known: true}
 }
 
-// below has the nanoseconds that one unit of the last digit is made of, by the
-// number of digits.
+// below is how many nanoseconds one unit of the last digit has, by the number of digits.
 var below = [...]int{1e9, 1e8, 1e7, 1e6, 1e5, 1e4, 1e3, 100, 10, 1}
 
 // IsZero reports whether the datetime is absent.
@@ -54,8 +52,8 @@ func (d Datetime) Time() time.Time {
 	return time.Unix(d.sec, int64(d.nano)).UTC()
 }
 
-// Compare returns -1 when d is earlier than o, +1 when it is later, and 0 when
-// both are the same moment. What is absent comes first.
+// Compare returns -1 when d is earlier than o, +1 when it is later, and 0 when both are the
+// same moment. An absent datetime comes first.
 func (d Datetime) Compare(o Datetime) int {
 	switch {
 	case d.known != o.known && o.known:
@@ -68,7 +66,7 @@ func (d Datetime) Compare(o Datetime) int {
 	return cmp.Compare(d.nano, o.nano)
 }
 
-// before orders two datetimes that are there.
+// before reports whether d is earlier than o. An absent datetime comes first.
 func (d Datetime) before(o Datetime) bool { return d.Compare(o) < 0 }
 
 // String returns the form of Append.
@@ -111,7 +109,7 @@ func appendDigits(b []byte, n, digits int) []byte {
 	return b
 }
 
-// timeForm says what a datetime was like that was read, from good to bad.
+// timeForm is the form in which a datetime was written, from good to bad.
 type timeForm uint8
 
 const (
@@ -122,11 +120,11 @@ const (
 	noTime
 )
 
-// readTime reads a W3C Datetime of any precision: a year, month or day (which
-// means its first moment in UTC), minutes, seconds, and a fraction of any length,
-// cut to the nanosecond; Z or an offset. Taken besides, and said in form: a blank
-// or a lower-case t for the T, a lower-case z, a comma for the point, an offset
-// without colon or minutes, and a time without any zone, as UTC.
+// readTime reads a W3C Datetime of any precision: a year, month or day (which means its first
+// moment in UTC), minutes, seconds, and a fraction of any length, cut to the nanosecond; Z or
+// an offset. It also accepts, and reports in form: a blank or a lower-case t for the T, a
+// lower-case z, a comma for the point, an offset without colon or minutes, and a time without
+// any zone, as UTC.
 func readTime[T string | []byte](s T) (d Datetime, form timeForm) {
 	p := timeParser[T]{s: s}
 	year := p.number(4)
@@ -168,8 +166,8 @@ func readTime[T string | []byte](s T) (d Datetime, form timeForm) {
 	return Datetime{sec: t.Unix(), nano: int32(nano), digits: int8(digits), known: true}, p.form
 }
 
-// timeParser reads a datetime from left to right. After the first thing that does
-// not fit it is bad, and what it returns means nothing.
+// timeParser reads a datetime from left to right. After the first character that does not fit,
+// bad is set and the returned values have no meaning.
 type timeParser[T string | []byte] struct {
 	s    T
 	at   int
@@ -207,7 +205,7 @@ func (p *timeParser[T]) sign(c byte) bool {
 	return false
 }
 
-// fraction reads what may follow the seconds.
+// fraction reads the fraction of the seconds, if there is one.
 func (p *timeParser[T]) fraction() (nano, digits int) {
 	switch {
 	case p.sign('.'):
@@ -227,7 +225,7 @@ func (p *timeParser[T]) fraction() (nano, digits int) {
 	return nano, digits
 }
 
-// zone reads Z or an offset, which it returns in minutes.
+// zone reads Z or an offset, which it returns in minutes east of UTC.
 func (p *timeParser[T]) zone() (offset int) {
 	east := false
 	switch {

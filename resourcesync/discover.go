@@ -13,11 +13,11 @@ import (
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// Found is what discovery came to.
+// Found is the result of Discover.
 type Found struct {
-	// URL is the document of the framework, or the sitemap, that discovery met
-	// first, and Route how: "the address itself", "the well-known address", "a
-	// link of the page" or "robots.txt".
+	// URL is the document of the framework, or the sitemap, that was found first, and Route is
+	// how: "the address itself", "the well-known address", "a link of the page" or
+	// "robots.txt".
 	URL, Route string
 	// Capability, Index and Dialect are those of that document. Capability is ""
 	// in a plain sitemap.
@@ -31,18 +31,20 @@ type Found struct {
 
 // Discover finds out what the Walk's URL leads to (clause 6.3).
 //
-// A document of the framework is taken as what it is. A Source Description leads
-// to all its Capability Lists, and a Capability List to its lists. A single list
-// leads up to its Capability List, from a part through its index, if that names
-// it; else it stands alone, like a plain sitemap. So does a dump. Archives lead up.
+// A document of the framework is used directly. A Source Description leads to all its
+// Capability Lists, and a Capability List to its lists. A single list or dump leads to the
+// Capability List at its link up (from a part through its index), if that names it; otherwise
+// it is used alone, like a plain sitemap. An archive leads to the Capability List at its link
+// up.
 //
-// Any other answer, and an address without a path, leads on by four routes: the
-// well-known address of the host, the Link header and the links of the page
-// itself, and the Sitemap lines of robots.txt. The first that leads anywhere
-// counts; for an address with a path, what the page itself says comes first. Of
-// robots.txt, plain sitemaps count only where there is no Resource List.
+// Any other answer, and an address without a path, leads on by four routes: the well-known
+// address of the host, the Link header and the links of the page itself, and the Sitemap lines
+// of robots.txt. The first that leads to a list counts; for an address with a path or a query,
+// the links of the page come first. Of robots.txt, plain sitemaps count only where there is no
+// Resource List.
 //
-// The error is a *NoSourceError when there is nothing, and else one that may pass.
+// The error is a *NoSourceError when nothing was found, and a *StatusError when the URL itself
+// answered 401 or 410. Any other error may be temporary.
 func (w *Walk) Discover(ctx context.Context) (Found, error) {
 	k, err := newWalker(ctx, w)
 	if err != nil {
@@ -71,11 +73,11 @@ type discovery struct {
 type page struct {
 	list   *List    // a document of the framework or a sitemap
 	links  []string // rel="resourcesync"
-	answer string   // what it is, if it is none
+	answer string   // a description of any other answer
 }
 
-// ask asks for a document. answer says that it is not there; an error may pass, or is
-// the operator's to solve.
+// ask requests a document. answer is set when the document is not there; an error may be
+// temporary, or one that the operator has to solve.
 func (d *discovery) ask(to string) (a *follow.Answer, answer string, err error) {
 	a, err = d.walker.get(to, follow.Validators{})
 	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
@@ -113,7 +115,7 @@ func (d *discovery) look(to string) (page, error) {
 	return page{}, err
 }
 
-// knownPlaces are asked besides what documents name.
+// knownPlaces are requested in addition to the documents that others name.
 var knownPlaces = [...]string{"/.well-known/resourcesync", "/robots.txt"}
 
 func (d *discovery) run() error {
@@ -188,7 +190,7 @@ func (d *discovery) fail(place, at, answer string) {
 	d.tried = append(d.tried, Tried{place, at, answer})
 }
 
-// take enters the first document of a route.
+// take adds what the first document of a route leads to.
 func (d *discovery) take(l *List, route string) error {
 	head := l.Head()
 	found := Found{URL: l.Requested, Route: route, Capability: head.Capability, Index: head.Index, Dialect: head.Dialect}
@@ -233,8 +235,7 @@ func (d *discovery) lookAt(place, at string) (*List, error) {
 	return got.list, err
 }
 
-// enter takes in a document that discovery has come to. It closes l, or holds it
-// for the walk.
+// enter adds the sets that a document leads to. It closes l, or keeps it open for the walk.
 func (d *discovery) enter(l *List, depth int) error {
 	switch c := l.Head().Capability; {
 	case c == CapabilityList && !l.Head().Index:
@@ -367,9 +368,8 @@ func (c *contents) has(urls []string) bool {
 	return slices.ContainsFunc(urls, func(u string) bool { return c.locs[u] })
 }
 
-// list takes a list that was reached without its Capability List: that of its
-// link up, if it names the list or the index that names the list; else the list
-// stands alone.
+// list adds the set of a list that was reached without its Capability List: that of its link
+// up, if it names the list or the index of the list; otherwise the list alone.
 func (d *discovery) list(l *List) error {
 	held := false
 	defer func() {
@@ -442,7 +442,7 @@ func (d *discovery) above(l *List, at string) (*contents, error) {
 	return nil, err
 }
 
-// upward takes the Capability List that an archive leads up to.
+// upward adds the set of the Capability List that an archive leads up to.
 func (d *discovery) upward(l *List) error {
 	defer l.close()
 	c := l.Head().Capability

@@ -22,19 +22,18 @@
 //	state = walk.Result().State // to be stored
 //	// walk.Result().Gap: a list is missing
 //
-// The first walk reads Change Lists and Resource Lists. Of several entries of one
-// resource the first list that has it counts, and in a Change List the last entry. (In
-// one that begins with its newest change, see [Dialect.NewestFirst], it is the
-// first.) A resource that no list names is deleted only where [Result].Complete says
-// so.
+// The first walk reads Change Lists and Resource Lists. Of several entries of one resource the
+// first list that has it counts, and in a Change List the last entry. (In one that begins with
+// its newest change, see [Dialect.NewestFirst], it is the first.) A resource that no list names
+// is deleted only if [Result].Complete is true.
 //
 // Keep [Result].State, and the next Walk reads only lists in which something is new,
 // usually Change Lists. It reads them whole, so some entries of the previous walk come
 // again; applying them again in the same way gives the same result. Keep [List.State]
 // after each list, and an interrupted walk continues from there.
 //
-// A missing list is no error. Then [Result].Gap names it, and the next Walk tries
-// again. [Walk] says more, and [Walk.Discover] shows what an address leads to.
+// A missing list is no error. Then [Result].Gap names it, and the next Walk tries again. See
+// [Walk] for more; [Walk.Discover] returns what an address leads to.
 //
 // # Reading and writing one document
 //
@@ -58,21 +57,19 @@ package resourcesync
 const (
 	SitemapNamespace = "http://www.sitemaps.org/schemas/sitemap/0.9"
 	Namespace        = "http://www.openarchives.org/rs/terms/"
-	// BetaNamespace took the place of Namespace in the drafts of 2012 and early
-	// 2013.
+	// BetaNamespace was used instead of Namespace in the drafts of 2012 and early 2013.
 	BetaNamespace = "http://www.openarchives.org/rs/"
-	// CarriedNamespace is ours, for what travels between two bridges in
-	// attributes of an entry's rs:md and rs:ln (clause 7 allows attributes in
-	// other namespaces): "id", the identifier of the record where it is not its
-	// loc (on a link: of the record that the link leads to); "title", its title;
-	// "modified", when its Source says that it was last modified, where no link of
-	// relation via says so; and "hreflang", the language of a representation. The
-	// namespace is a name, not an address, and never changes.
+	// CarriedNamespace is the bridge's own, for attributes of an entry's rs:md and rs:ln that
+	// one bridge writes for another (clause 7 allows attributes in other namespaces): "id", the
+	// identifier of the record where it is not its loc (on a link: of the record that the link
+	// leads to); "title", its title; "modified", when it was last modified according to its
+	// Source, where no link of relation via states that; "hreflang", the language of a
+	// representation; and "details", see Metadata.Details. The namespace is a name, not an
+	// address, and never changes.
 	CarriedNamespace = "urn:x-bridge:terms:1"
 )
 
-// The limits of one document (clause 7). The community's 50 MB are read as the
-// smaller of the two megabytes.
+// The limits of one document (clause 7). The 50 MB there are taken as 50,000,000 bytes.
 const (
 	MaxEntries       = 50_000
 	MaxBytes   int64 = 50_000_000

@@ -22,8 +22,7 @@ import (
 // ManifestName is the name of the manifest in a package (clauses 11.2 and 13.2).
 const ManifestName = "manifest.xml"
 
-// DumpLimits caps what a package may ask for. The zero value of a field means its
-// default.
+// DumpLimits caps the size of a package. The zero value of a field means its default.
 type DumpLimits struct {
 	// Files is how many files a package may have; 0 is 262,144.
 	Files int
@@ -36,8 +35,7 @@ type DumpLimits struct {
 	Manifest Limits
 }
 
-// DumpOptions says what a DumpReader has to know besides the bytes. The zero value is
-// valid.
+// DumpOptions are the options of a DumpReader. The zero value is valid.
 type DumpOptions struct {
 	// URL is that of the package. Errors name it, and references in the manifest are
 	// resolved against it.
@@ -51,14 +49,14 @@ type DumpOptions struct {
 	Report func(Problem)
 }
 
-// DumpError says why a package, or one file in it, cannot be used.
+// DumpError is why a package, or one file in it, cannot be used.
 type DumpError struct {
 	URL string // of the package
 	// Path is that of the file, as the package or its manifest has it; "" where the
 	// package as a whole is at fault.
 	Path string
-	// Cap is what there is too much of: "files", "directory" or "file", as the field of
-	// DumpLimits, or "ratio". It is "" when no limit was exceeded.
+	// Cap is the exceeded limit: "files", "directory" or "file", as the field of DumpLimits,
+	// "ratio" or, in a Walk, "package" (Walk.MaxPackage). It is "" when no limit was exceeded.
 	Cap string
 	// Reason says what is wrong and what was expected.
 	Reason string
@@ -76,13 +74,12 @@ func (e *DumpError) Error() string {
 // DumpReader reads a package of a Resource Dump or a Change Dump (clauses 11 and 13): a
 // ZIP file with a manifest. It unpacks nothing to a disk.
 //
-// It trusts no package. One that is not plainly well formed is refused as a whole: names
-// that are absolute or lead out of the package, names that differ in letter case only,
-// links and other special files, encrypted files, files that share bytes, directories
-// that contradict each other. A file that is not what the package or the manifest
-// says of it is an error when it is read.
+// It refuses as a whole each package that is not plainly well formed: names that are absolute
+// or lead out of the package, names that differ in letter case only, links and other special
+// files, encrypted files, files that share bytes, directories that contradict each other. A
+// file that differs from what the package or the manifest states is an error when it is read.
 //
-// Entries belongs to one goroutine; Open may be called from any.
+// Call Entries from one goroutine at a time; Open may be called from any.
 type DumpReader struct {
 	in       io.ReaderAt
 	o        DumpOptions
@@ -92,8 +89,7 @@ type DumpReader struct {
 	unpacked sync.Pool // of flate.Resetter
 }
 
-// packedFile is what the central directory says of a file, and where the next one
-// begins.
+// packedFile is what the central directory states about a file, and where the next one begins.
 type packedFile struct {
 	name           string
 	offset, end    int64 // of the local header; of all that may belong to the file
@@ -162,7 +158,7 @@ func (d *DumpReader) refuseFile(name, format string, args ...any) *DumpError {
 	return e
 }
 
-// zipEnd is what the end of a ZIP file says of its central directory.
+// zipEnd is what the end of a ZIP file states about its central directory.
 type zipEnd struct{ offset, size, files int64 }
 
 // readDirectory reads the central directory, and refuses a ZIP file that can be read in
@@ -225,7 +221,7 @@ func (d *DumpReader) readDirectory(size int64) error {
 	return nil
 }
 
-// findEnd finds the end record, and what it says of the central directory.
+// findEnd finds the end record, and returns what it states about the central directory.
 func (d *DumpReader) findEnd(size int64) (zipEnd, error) {
 	tail := make([]byte, min(size, endLength+math.MaxUint16+locatorLength))
 	if err := d.readAt(tail, size-int64(len(tail))); err != nil {
@@ -261,8 +257,8 @@ func (d *DumpReader) findEnd(size int64) (zipEnd, error) {
 	return e, nil
 }
 
-// readEnd64 reads the ZIP64 end record, which a locator before border names. What the
-// end record itself says must be the same, or stand elsewhere.
+// readEnd64 reads the ZIP64 end record, which a locator before border names. Each value of the
+// end record, short, must be the same, or the mark that it stands in the ZIP64 one.
 func (d *DumpReader) readEnd64(locator []byte, border int64, short zipEnd) (zipEnd, int64, error) {
 	u32, u64 := binary.LittleEndian.Uint32, binary.LittleEndian.Uint64
 	at := u64(locator[8:])
@@ -283,7 +279,7 @@ func (d *DumpReader) readEnd64(locator []byte, border int64, short zipEnd) (zipE
 	return e, int64(at), nil
 }
 
-// readRecord reads what the central directory says of one file, at most left bytes.
+// readRecord reads what the central directory states about one file, at most left bytes.
 func (d *DumpReader) readRecord(in *bufio.Reader, left int64) (f packedFile, n int64, err error) {
 	if left < directoryLength {
 		return f, 0, d.refuse("its central directory ends within a file")
@@ -399,7 +395,7 @@ func (d *DumpReader) readAt(b []byte, at int64) error {
 	return d.broken(err)
 }
 
-// broken returns what an error of the bytes below means.
+// broken returns an error of the underlying reader; an early end is a *DumpError.
 func (d *DumpReader) broken(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return d.refuse("it is shorter than it was said to be")
@@ -454,12 +450,11 @@ func (d *DumpReader) Entries() iter.Seq2[*Entry, error] {
 	}
 }
 
-// Open opens the bitstream at the Path of what a manifest says of a resource: of an
-// entry, or of a link with a path. A leading slash, which it should have, may be
-// missing. Reading it fails with a *DumpError where the bytes are not those that the
-// package, or the Hash and the Length of m, state; only at io.EOF are they right. Where
-// m has an Encoding, its hash and length may be of the coded bytes, and are not
-// compared.
+// Open opens the bitstream at m.Path, where m is the Metadata of an entry of the manifest, or
+// what one of its links with a path states. A leading slash, which it should have, may be
+// missing. Reading it fails with a *DumpError where the bytes are not those that the package,
+// or the Hash and the Length of m, state; they are checked only at io.EOF. Where m has an
+// Encoding, its hash and length may be of the coded bytes, and are not compared.
 func (d *DumpReader) Open(m *Metadata) (io.ReadCloser, error) {
 	fail := func(format string, args ...any) (io.ReadCloser, error) {
 		return nil, &DumpError{URL: d.o.URL, Path: m.Path, Reason: fmt.Sprintf(format, args...)}

@@ -18,14 +18,14 @@ import (
 // one pass, in memory that does not grow with the bitstreams; some 300 bytes are needed
 // for each of them.
 //
-// The same entries and bitstreams give the same bytes: files are in the order of their
-// entries, the manifest is the last, and all have the same date. What is of a media type
-// that is compressed already is stored as it is, everything else is deflated where that
-// makes it smaller. No part of a file is deflated to less than a fiftieth, so no reader
-// takes it for a bomb. ZIP64 is used where lengths or numbers need it.
+// The same entries and bitstreams give the same bytes: files are in the order of their entries,
+// the manifest is the last, and all have the same date. Files of a media type that is
+// compressed already are stored as they are, all others are deflated where that makes them
+// smaller. No part of a file is deflated to less than a fiftieth, so no reader takes it for a
+// decompression bomb. ZIP64 is used where lengths or numbers need it.
 //
-// It is used by one goroutine at a time. The first error but ErrFull ends it: every later
-// call returns the same.
+// Use it from one goroutine at a time. The first error but ErrFull ends it: every later call
+// returns the same.
 type DumpWriter struct {
 	// MaxEntries limits the entries of the manifest, MaxManifest its bytes, and
 	// MaxBytes those of all bitstreams together, by the lengths that their entries
@@ -45,10 +45,9 @@ type DumpWriter struct {
 }
 
 // NewDumpWriter begins a package with the head of its manifest, whose capability is
-// ResourceDumpManifest or ChangeDumpManifest. The package goes to w. The manifest is
-// written to copy, an empty file, and read again by Close, which makes it the last file
-// of the package. What is in copy then is what a link of relation RelContents may lead
-// to. Neither is closed.
+// ResourceDumpManifest or ChangeDumpManifest. The package goes to w. The manifest is written to
+// copy, an empty file, and read again by Close, which makes it the last file of the package.
+// Afterwards a link of relation RelContents may lead to copy. Neither is closed.
 func NewDumpWriter(w io.Writer, copy io.ReadWriteSeeker, head *Document) *DumpWriter {
 	d := &DumpWriter{out: zip.NewWriter(w), head: head, copy: copy, manifest: NewWriter(copy, head), names: map[string]bool{"/" + ManifestName: true}}
 	d.pack.block = make([]byte, packBlock)
@@ -238,8 +237,8 @@ func (d *DumpWriter) Close() error {
 // Entries counts the entries written so far.
 func (d *DumpWriter) Entries() int { return d.manifest.Entries() }
 
-// packBlock is how many bytes are deflated as one: with blocks of this length what is
-// deflated does not depend on how a reader returns them.
+// packBlock is how many bytes are deflated at a time. With blocks of this length the deflated
+// bytes do not depend on how a reader returns them.
 const packBlock = 256 << 10
 
 // packer deflates blocks, each by itself. A block that deflating would make no smaller, or
@@ -333,7 +332,7 @@ func (b *blockWriter) stored(last byte, p []byte) error {
 // Close implements io.Closer.
 func (b *blockWriter) Close() error { return b.stored(1, nil) }
 
-// compressed reports whether what is of a media type is compressed already.
+// compressed reports whether files of a media type are compressed already.
 func compressed(mediaType string) bool {
 	kind, _, _ := strings.Cut(mediaType, ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))

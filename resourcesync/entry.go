@@ -15,7 +15,7 @@ import (
 // maxLinks is how many links an entry, or the document itself, may have.
 const maxLinks = 10_000
 
-// draftEntry is an entry while it is being read, with what it breaks.
+// draftEntry is an entry while it is being read, with the first rule that makes it bad.
 type draftEntry struct {
 	Entry
 	locs, lastMods, heads int
@@ -62,7 +62,7 @@ func (r *Reader) entry() (*Entry, error) {
 	if r.o.Strict {
 		r.strictEntry(e)
 	}
-	// What follows shows only later.
+	// The rest is reported at the end of the document.
 	if t := e.moment(&r.doc); r.seen.last.before(t) {
 		r.seen.last = t
 	}
@@ -140,7 +140,7 @@ func (r *Reader) loc(d *draftEntry) error {
 	}
 	raw := string(text)
 	ref := strictxml.Trim(raw)
-	// Spaces mean what they would escaped. A host can have none.
+	// Spaces are read as if they were escaped, but not in a host, which can have none.
 	spaced := ref
 	if strings.Contains(ref, " ") {
 		escaped := strings.ReplaceAll(ref, " ", "%20")
@@ -168,9 +168,9 @@ func (r *Reader) loc(d *draftEntry) error {
 	return nil
 }
 
-// absolute reports whether s is an absolute URI as far as its beginning and its
-// characters show: one of http or https has a host. Other characters than those of
-// URIs (RFC 3986) are let pass above ASCII, as in IRIs.
+// absolute reports whether s looks like an absolute URI: it has a scheme, no white space or
+// control characters and, with http or https, a host. Other characters are not checked, so that
+// IRIs are accepted.
 func absolute(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] == 0x7f {
@@ -203,8 +203,8 @@ func (r *Reader) hint(to *string, good func(string) bool) error {
 	return nil
 }
 
-// metadata reads the attributes of the current rs:md into what m has not got yet.
-// defined reports which of them have a field here.
+// metadata reads the attributes of the current rs:md into the fields of m that are not set yet.
+// defined reports which of them have a field.
 func (r *Reader) metadata(m *Metadata, defined func(xml.Name) bool) {
 	at := r.here()
 	for i := range r.scan.Attrs {
@@ -363,14 +363,14 @@ func (r *Reader) named(at place, a *xml.Attr) xml.Name {
 	return name
 }
 
-// maxExtra is how many attributes that are not of the framework are kept of an
-// element, or of all that say something of the same thing.
+// maxExtra is how many attributes without a field are kept of an element, or of all rs:md of
+// one entry or head together.
 const maxExtra = 256
 
 // extra appends an attribute that has no field.
 func (r *Reader) extra(to []xml.Attr, at place, name xml.Name, value string) []xml.Attr {
 	if name.Space == strictxml.Namespace && name.Local == "base" {
-		return to // it has done its work
+		return to // the scanner has applied it
 	}
 	if len(to) == maxExtra {
 		return to
@@ -407,7 +407,7 @@ func (r *Reader) capability(at place, value string) Capability {
 	return c
 }
 
-// change reads a change. Of an unknown one the rules for entries report that.
+// change reads a change. It returns an unknown one as it is; Entry.check reports that.
 func (r *Reader) change(at place, value string) string {
 	word := strings.ToLower(strictxml.Trim(value))
 	for _, change := range [...]string{Created, Updated, Deleted} {
@@ -450,8 +450,8 @@ func (r *Reader) hash(at place, value string) string {
 	return value
 }
 
-// isHash reports whether s is a hash in the form of clause 7. Of an algorithm that
-// is not known the number of digits is not either.
+// isHash reports whether s is a hash in the form of clause 7. For an unknown algorithm it
+// accepts any number of digits.
 func isHash(s string) bool {
 	algorithm, digest, ok := strings.Cut(s, ":")
 	if !ok || algorithm == "" || digest == "" {

@@ -9,8 +9,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// Limits caps what a document may ask for. The zero value of a field means its
-// default.
+// Limits caps the size of one document. The zero value of a field means its default.
 type Limits struct {
 	// Document is how many bytes a document may have as it arrives, unpacked; 0 is 256 MiB.
 	Document int64
@@ -24,17 +23,16 @@ type Limits struct {
 	Text int
 }
 
-// DocumentError says why a document cannot be read any further. It is the
-// document's own fault: an error of the network below is returned as it is,
-// wrapped with the place.
+// DocumentError is why a document cannot be read any further. It is about the document itself:
+// an error of the network is returned as it is, wrapped with the place.
 type DocumentError struct {
 	URL string
 	// Line and Column are where the reading ended, from 1; the column counts bytes
 	// of UTF-8.
 	Line, Column int
-	// Cap is what the document has too much of: "document", "depth", "attributes"
-	// or "text", as the field of Limits, or "namespaces", of which too many are
-	// declared. It is "" when no limit was exceeded.
+	// Cap is the exceeded limit: "document", "depth", "attributes" or "text", as the field of
+	// Limits, or "namespaces", of which too many are declared. It is "" when no limit was
+	// exceeded.
 	Cap string
 	// Reason says what is wrong and what was expected.
 	Reason string
@@ -59,10 +57,10 @@ type EntryError struct {
 	URL  string
 	// Line and Column are where the entry starts, from 1.
 	Line, Column int
-	// Loc and ID are what the entry says of itself, "" when it could not be read.
+	// Loc and ID are those of the entry, "" when they could not be read.
 	Loc, ID string
-	// Datetime is when it says that the change happened; zero when that could not
-	// be read.
+	// Datetime is when the change happened according to the entry; zero when that could not be
+	// read.
 	Datetime Datetime
 	// Reason says what is wrong and what was expected.
 	Reason string
@@ -107,9 +105,9 @@ func ruleError(rule, found, expected string) *RuleError {
 
 // Gap is a missing or unreadable list.
 type Gap struct {
-	// URL is that of the list, as the document that names it says.
+	// URL is that of the list, as in the document that names it.
 	URL string `json:"url"`
-	// Reason says what was there instead, for people.
+	// Reason is what was there instead, for people.
 	Reason string `json:"reason"`
 }
 
@@ -128,7 +126,7 @@ var (
 	ErrTooManyDocuments = errors.New("too many documents in one walk")
 	// ErrStale: the list where an unfinished walk was to go on is gone; start anew.
 	ErrStale = errors.New("the walk cannot be resumed: its next document is gone; start anew")
-	// ErrRefused: a link or redirect leads where the walk may not go.
+	// ErrRefused: a link or redirect leads to an address that the walk may not request.
 	ErrRefused = errors.New("address refused")
 )
 
@@ -156,7 +154,7 @@ type TooManyError struct {
 	Read int // documents
 }
 
-// Error says so, and what to do.
+// Error returns the URL, how many documents were read, and what to do.
 func (e *TooManyError) Error() string {
 	return fmt.Sprintf("%s: %v: %d were read; if the Source is that large, raise the cap and go on", e.URL, ErrTooManyDocuments, e.Read)
 }
@@ -167,7 +165,7 @@ func (e *TooManyError) Unwrap() error { return ErrTooManyDocuments }
 // Tried is a place where discovery looked in vain.
 type Tried struct {
 	Place, URL string
-	// Answer says what was there instead.
+	// Answer is what was there instead.
 	Answer string
 }
 

@@ -12,10 +12,9 @@ import (
 	"strings"
 )
 
-// Hashes returns a list of hashes (clause 7, hash) in one form: the algorithm in
-// lower case, a colon, hexadecimal digits in lower case. Sources also write
-// upper case, base64 and base64url, as the specification's own examples seem to.
-// What is of an algorithm that is not known stays as it is stated.
+// Hashes returns a list of hashes (clause 7, hash) in one form: the algorithm in lower case, a
+// colon, hexadecimal digits in lower case. Sources also write upper case, base64 and base64url,
+// as the specification's own examples seem to. A hash of an unknown algorithm stays as it is.
 func Hashes(stated string) string {
 	if stated == "" || inForm(stated) {
 		return stated
@@ -87,9 +86,9 @@ func readDigits(digits string, n int) []byte {
 	return nil
 }
 
-// HashCheck compares bytes with the hashes that are stated of them (clause 7, hash).
-// Write the bytes, then ask for what Differs. It ignores hashes of algorithms that are
-// not known. The zero value expects nothing.
+// HashCheck compares bytes with the hashes that are stated of them (clause 7, hash). Write the
+// bytes, then call Differs. It ignores hashes of algorithms that are not known. The zero value
+// expects nothing.
 type HashCheck struct{ sums []statedSum }
 
 // statedSum is one stated hash, and that of the bytes so far.
@@ -137,7 +136,7 @@ func (c *HashCheck) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Differs says which hash of the bytes is not the stated one, "" when all are.
+// Differs describes the first hash of the bytes that is not the stated one, "" when all are.
 func (c *HashCheck) Differs() string {
 	for _, s := range c.sums {
 		if got := hex.EncodeToString(s.hash.Sum(nil)); got != s.digits {

@@ -36,7 +36,7 @@ func (c Capability) changes() bool {
 	return c == ChangeList || c == ChangeDump || c == ChangeDumpManifest || c == ChangeNotification
 }
 
-// state reports whether documents of the capability show a moment.
+// state reports whether documents of the capability show the state at one moment.
 func (c Capability) state() bool {
 	return c == ResourceList || c == ResourceDump || c == ResourceDumpManifest
 }
@@ -145,9 +145,8 @@ type Metadata struct {
 	Capability    Capability // in Source Descriptions and Capability Lists: that of the document at Loc
 	At, Completed Datetime   // in indexes and dumps of resources
 	From, Until   Datetime   // in indexes and dumps of changes
-	// Change is Created, Updated or Deleted in a Change List, and "" elsewhere: the
-	// resource is there. Any other word that was read stays as it stands, and nobody
-	// knows what it means.
+	// Change is Created, Updated or Deleted in a Change List, and "" elsewhere: the resource is
+	// there. Any other word that was read is kept, and has no defined meaning.
 	Change   string
 	Datetime Datetime // of the change
 	Encoding string   // content codings that were applied, such as "gzip"
@@ -206,9 +205,9 @@ type Link struct {
 	Extra []xml.Attr
 }
 
-// Up returns where the document says that its Capability List (or, for a
-// Capability List, its Source Description) is; "" when it does not. In the drafts
-// this was the link "resourcesync" or "top".
+// Up returns the URL of the document's Capability List (or, for a Capability List, of its
+// Source Description); "" when it has no such link. In the drafts this was the link
+// "resourcesync" or "top".
 func (d *Document) Up() string {
 	top := ""
 	if d.Dialect.beta() {
@@ -217,7 +216,7 @@ func (d *Document) Up() string {
 	return cmp.Or(top, d.Link(relResourceSync), d.Link(RelUp))
 }
 
-// metadata returns what the head's rs:md says.
+// metadata returns the head's rs:md.
 func (d *Document) metadata() Metadata {
 	return Metadata{Capability: d.Capability, At: d.At, Completed: d.Completed, From: d.From, Until: d.Until, Modified: d.Modified, Extra: d.Extra}
 }
@@ -233,8 +232,8 @@ func (d *Document) Link(rel string) string {
 	return ""
 }
 
-// Length is a number of bytes, or unknown, which is its zero value: a length of
-// nought is a length.
+// Length is a number of bytes, or unknown, which is its zero value: a length of 0 bytes is
+// known.
 type Length struct {
 	n     int64
 	known bool
@@ -263,10 +262,10 @@ const (
 	// Dialect11 is version 1.1 (ANSI/NISO Z39.99-2017). Documents that look the same in
 	// 1.0 count as 1.1.
 	Dialect11 Dialect = "1.1"
-	// Dialect10 is version 1.0 (2014): a list of changes with entries, none of which
-	// has a datetime. There the place in the list says which of two changes is the
-	// later one; lastmod does not. As the last entry may have one, a Reader says so
-	// only once it has read to the end.
+	// Dialect10 is version 1.0 (2014): a list of changes with entries, none of which has a
+	// datetime. There the place in the list shows which of two changes is the later one;
+	// lastmod does not. As the last entry may have one, a Reader sets this dialect only once it
+	// has read to the end.
 	Dialect10 Dialect = "1.0"
 	// Dialect091 is a draft of 2013 up to 0.9.1 with today's namespace: the attribute
 	// modified on an rs:md, the capability "resourcesync" for a Source
@@ -299,7 +298,7 @@ func (d Dialect) namespace() string {
 	return Namespace
 }
 
-// sitemapBefore is what search engines had before they agreed on one namespace.
+// sitemapBefore begins the namespaces of sitemaps before search engines agreed on one.
 const sitemapBefore = "http://www.google.com/schemas/sitemap/0."
 
 // meant returns the namespace that was meant by one that is nearly right: the

@@ -22,10 +22,10 @@ const (
 	brokenMost = 3
 )
 
-// packageRef is what a dump says of a package (clauses 11.1 and 13.1).
+// packageRef is what a dump states about a package (clauses 11.1 and 13.1).
 type packageRef struct {
 	URL string `json:"url"`
-	// Copy is where a copy of its manifest is, "" when the dump does not say.
+	// Copy is where a copy of its manifest is, "" when the dump names none.
 	Copy   string `json:"copy,omitempty"`
 	Hash   string `json:"hash,omitempty"`
 	Length int64  `json:"length"` // below zero when it is not stated
@@ -45,17 +45,16 @@ func packageOf(e *Entry) *packageRef {
 	return p
 }
 
-// Package is the package of a dump that a List is the manifest of. Where the Source has a
-// copy of the manifest, that is what the List reads, and the package itself is
-// downloaded only by Load.
+// Package is a package of a dump, whose manifest a List reads. Where the Source has a copy of
+// the manifest, the List reads that copy, and the package itself is downloaded only by Load.
 type Package struct {
 	walker *walker
 	ref    packageRef
 	file   *os.File // without a name
 	size   int64
 	dump   *DumpReader
-	// copied is of what the copy of the manifest says; nil when the manifest was read
-	// from the package.
+	// copied is the hash of the entries in the copy of the manifest (see summarize); nil when
+	// the manifest was read from the package.
 	copied hash.Hash
 	list   *List
 }
@@ -63,7 +62,7 @@ type Package struct {
 // URL returns where the package is.
 func (p *Package) URL() string { return p.ref.URL }
 
-// Length returns how many bytes it has, or is said to have.
+// Length returns how many bytes it has or, until it is Loaded, what the dump states.
 func (p *Package) Length() Length {
 	if p.dump != nil {
 		return Bytes(p.size)
@@ -82,9 +81,9 @@ func (p *Package) Memory() int64 {
 // Loaded reports whether the package was downloaded, so that Open can be called.
 func (p *Package) Loaded() bool { return p.dump != nil }
 
-// Load downloads the package, unless that was done. Call it from the loop over the
-// walk's lists, once the list was read to its end. The error is a *DumpError where the
-// package cannot be used, as when its manifest is not that which the list has read.
+// Load downloads the package, unless that was done. Call it from the loop over the walk's
+// lists, once the list was read to its end. The error is a *DumpError where the package cannot
+// be used, for example if its manifest differs from the copy that the list has read.
 func (p *Package) Load() error {
 	if p.dump != nil {
 		return nil
@@ -190,7 +189,7 @@ func (p *Package) fetch(v follow.Validators) (*follow.Answer, error) {
 		case err != nil && (k.ctx.Err() != nil || broken == brokenMost):
 			return nil, err
 		case err != nil && begun == (follow.Validators{}):
-			n = 0 // nothing says that the rest would be of the same file
+			n = 0 // the rest may be of another file
 		case err == nil && p.ref.Length >= 0 && n != p.ref.Length:
 			return nil, refuse("", "it has %d bytes, the dump says %d", n, p.ref.Length)
 		case err == nil:
@@ -207,7 +206,7 @@ func (p *Package) fetch(v follow.Validators) (*follow.Answer, error) {
 	}
 }
 
-// fileWriter writes into a file from a place on, and remembers what kept it from that.
+// fileWriter writes into a file from an offset on, and keeps the error of its last write.
 type fileWriter struct {
 	file  *os.File
 	at    int64
@@ -269,16 +268,17 @@ func (k *walker) openCopy(s step, p *Package) (*List, error) {
 	return nil, nil
 }
 
-// refusedOrFailed reports whether a document is there, but may not be had for good.
+// refusedOrFailed reports whether a server refuses a document (401, 403) or fails (5xx).
 func refusedOrFailed(err error) bool {
 	s := follow.Status(err)
 	return s == http.StatusUnauthorized || s == http.StatusForbidden || s >= http.StatusInternalServerError
 }
 
-// newSummary returns a hash of what a manifest says.
+// newSummary returns the hash to which summarize adds the entries of a manifest.
 func newSummary() hash.Hash { return sha256.New() }
 
-// summarize adds to it what an entry says of bytes; nil is an entry that cannot be taken.
+// summarize adds an entry and what it states about bitstreams; nil is an entry that cannot be
+// taken.
 func summarize(to hash.Hash, e *Entry) {
 	if e == nil {
 		writeFields(to, "bad")
@@ -293,9 +293,8 @@ func summarize(to hash.Hash, e *Entry) {
 	}
 }
 
-// substitute puts packages of the Change Dump in the place of closed Change Lists of
-// which nothing was read yet, where both are of the same time: a package has the bytes
-// of all its changes too.
+// substitute replaces closed Change Lists that were not read yet by packages of the Change Dump
+// that have the same from and until: a package has the bytes of all its changes too.
 func (k *walker) substitute(stream *stream, lists []step) error {
 	if !k.w.Contents || stream.ChangeList == "" || stream.ChangeDump == "" {
 		return nil

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// A page is read no further for the links of its head, and a robots.txt for
-	// its Sitemap lines (RFC 9309 2.5).
+	// How many bytes of a page are read for the links of its head, and of a robots.txt for its
+	// Sitemap lines (RFC 9309 2.5).
 	maxPage   = 1 << 20
 	maxRobots = 512 << 10
 
@@ -29,10 +29,10 @@ const (
 // declaration and other processing instructions, comments.
 var markup = regexp.MustCompile(`^(?:\x{FEFF}|\s|<\?[^>]*\?>|<!--(?s:.*?)-->)*<([A-Za-z!][^\s>/]*)(?:\s+([A-Za-z]+))?`)
 
-// isHTML reports whether a body is a page. What it looks like counts for more than
-// its Content-Type: lists are served as text/html, too.
+// isHTML reports whether a body is a page. Its first tag counts for more than its Content-Type:
+// lists are served as text/html, too.
 func isHTML(a *follow.Answer, in *bufio.Reader) bool {
-	// What keeps the bytes from being read shows again when they are wanted.
+	// A read error is returned again by the next read.
 	head, _ := in.Peek(2048)
 	if m := markup.FindSubmatch(head); m != nil {
 		name := strings.ToLower(string(m[1]))
@@ -219,7 +219,7 @@ func (d *discovery) robots(at string) error {
 	return nil
 }
 
-// sitemapLines returns what the Sitemap lines of the robots.txt at a URL name.
+// sitemapLines returns the URLs in the Sitemap lines of the robots.txt at a URL.
 func sitemapLines(r io.Reader, at string) (urls []string, err error) {
 	base, err := url.Parse(at)
 	if err != nil {

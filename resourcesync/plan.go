@@ -69,8 +69,8 @@ func (k *walker) discover() error {
 	return k.plan()
 }
 
-// adopt makes the streams those of the sets that were found. What is known of a
-// stream goes on with it. validators are those of the Capability Lists.
+// adopt replaces the streams by those of the sets that were found. A stream that was there
+// before keeps its state. validators are those of the Capability Lists.
 func (k *walker) adopt(sets []Lists, validators map[string]follow.Validators) {
 	before := k.cur.Memory.Streams
 	streams := make([]stream, len(sets))
@@ -95,8 +95,8 @@ func (k *walker) adopt(sets []Lists, validators map[string]follow.Validators) {
 	k.cur.Memory.Streams = streams
 }
 
-// same reports whether both are of one set: the Capability List says so, or,
-// where there is none, the lists.
+// same reports whether both are of one set: they have the same Capability List or, where there
+// is none, the same lists.
 func (l Lists) same(set Lists) bool {
 	if l.CapabilityList != "" || set.CapabilityList != "" {
 		return l.CapabilityList == set.CapabilityList
@@ -104,9 +104,8 @@ func (l Lists) same(set Lists) bool {
 	return l == set
 }
 
-// rename gives a stream the lists that its Capability List names now. A Change
-// List that follows another one goes on from it; any other difference makes a
-// baseline due.
+// rename gives a stream the lists that its Capability List names now. A new Change List
+// continues the one before; any other difference makes a baseline due.
 func (k *walker) rename(s *stream, to Lists) {
 	if s.changes() != to.changes() {
 		s.Open, s.Closed, s.Final = nil, false, closing{}
@@ -198,9 +197,9 @@ func (k *walker) planBaseline() {
 	}
 }
 
-// baseline is the step that begins the baseline of a stream. A dump beside a list is of
-// use only in the first one, when the bytes of all resources are wanted, and only where
-// changes lead on from it: a list is newer.
+// baseline returns the step that begins the baseline of a stream. Where there is a list, a dump
+// is read only in the first baseline, only if the bytes of all resources are wanted, and only
+// if the stream has changes, because the list is newer.
 func (k *walker) baseline(i int) step {
 	s := k.stream(i)
 	if s.ResourceDump != "" && (s.ResourceList == "" || k.w.Contents && !s.Known && !s.ListOnly && s.changes() != "") {
@@ -209,15 +208,15 @@ func (k *walker) baseline(i int) step {
 	return step{Stream: i, URL: s.ResourceList, Baseline: true}
 }
 
-// readList puts the Resource List of a stream in the place of its dump.
+// readList replaces the dump of a stream by its Resource List.
 func (k *walker) readList(i int) {
 	k.cur.Steps = slices.DeleteFunc(k.cur.Steps, func(s step) bool { return s.Baseline && s.Stream == i })
 	k.stream(i).ListOnly = true
 	k.cur.Steps = append(k.cur.Steps, k.baseline(i))
 }
 
-// peek learns the at of the Resource Lists in streams that were never walked, to
-// know which Change Lists go on from there.
+// peek reads the at of the Resource Lists in streams that were never walked, to find the Change
+// Lists that continue from there.
 func (k *walker) peek() error {
 	for _, s := range slices.Clone(k.cur.Steps) {
 		stream := k.stream(s.Stream)
@@ -226,7 +225,7 @@ func (k *walker) peek() error {
 		}
 		l, err := k.open(s.URL, follow.Validators{})
 		if missing(err) {
-			continue // said when its turn comes
+			continue // reported when its step is read
 		}
 		if err != nil {
 			return err
@@ -263,8 +262,8 @@ type step struct {
 	Package *packageRef `json:"package,omitempty"`
 	// Depth is the number of indexes that lead to it.
 	Depth int `json:"depth,omitempty"`
-	// From and At are what its index says of it, IndexAt is what that says of
-	// itself. Until is up to when it reaches; zero when that is unknown.
+	// From and At are those that its index states for it, IndexAt is the at of the index
+	// itself. Until is the time up to which it has changes; zero when that is unknown.
 	From    time.Time `json:"from,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
 	At      time.Time `json:"at,omitzero"`
@@ -273,8 +272,8 @@ type step struct {
 	Validators follow.Validators `json:"validators,omitzero"`
 	// Again: the Capability List was asked again and still names it.
 	Again bool `json:"again,omitempty"`
-	// Behind is up to when the list reaches that this one goes on from, and that
-	// comes after it.
+	// Behind is the until of the previous list, which this one continues, and which is read
+	// after it.
 	Behind time.Time `json:"behind,omitzero"`
 	// Sum is the digest of an index whose parts were read, which is asked again
 	// to see that it has not changed meanwhile.
@@ -285,8 +284,8 @@ type step struct {
 // times (clause 12.2), in which they should stand. Lists without times stay
 // behind the one that they follow.
 func chronological(lists []step) []step {
-	// Their time is their from, else their until. Where no list says from, one that does
-	// not say until either is the open one, and the last.
+	// Their time is their from, else their until. Where no list has a from, one without until
+	// is the open one, and the last.
 	times := make([]time.Time, len(lists))
 	open := time.Time{}
 	if !slices.ContainsFunc(lists, func(s step) bool { return !s.From.IsZero() }) && slices.ContainsFunc(lists, func(s step) bool { return !s.Until.IsZero() }) {
@@ -333,8 +332,8 @@ func chronological(lists []step) []step {
 	return sorted
 }
 
-// reach sets up to when each of some lists in chronological order reaches: its
-// until, else the from of the next one that begins later.
+// reach sets Until of each list that has none, of some lists in chronological order, to the
+// from of the next one that begins later.
 func reach(lists []step) {
 	var next, after time.Time // when the next lists begin, and those behind them
 	for i := len(lists) - 1; i >= 0; i-- {

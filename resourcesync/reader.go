@@ -17,8 +17,7 @@ import (
 // Sources do not keep to them.
 const maxRead = 256 << 20
 
-// ReadOptions says what a Reader has to know besides the bytes. The zero value is
-// valid.
+// ReadOptions are the options of a Reader. The zero value is valid.
 type ReadOptions struct {
 	// URL is the document's final URL, against which references are resolved and
 	// which errors name. Without it an entry with a relative loc is bad.
@@ -38,9 +37,9 @@ type ReadOptions struct {
 // It holds one entry in memory, never the document. It is not safe for concurrent
 // use.
 //
-// What is nearly right is read as what it means and reported: namespaces and
-// capabilities with a slash or letter case wrong, references that are relative,
-// times with an offset or without a zone, two locs, hashes in other forms.
+// It reads what is nearly right as what was meant, and reports it: namespaces and capabilities
+// with a slash or letter case wrong, references that are relative, times with an offset or
+// without a zone, two locs, hashes in other forms.
 type Reader struct {
 	in   io.Reader
 	o    ReadOptions
@@ -59,10 +58,10 @@ type Reader struct {
 
 	sitemaps string // the namespace of the root
 	folded   bool   // element names are in other letter case
-	// foreign is the namespace, other than those that count, that was met last,
-	// and taken what it was meant to be.
+	// foreign is the other namespace that was read last, and taken is the one that it is read
+	// as.
 	foreign, taken string
-	once           map[string]bool // rules that are reported once: done?
+	once           map[string]bool // rules that are reported once, and whether they were
 	seen           counts
 }
 
@@ -76,7 +75,7 @@ type counts struct {
 	lastmod              Datetime            // the latest lastmod
 	backwards            *Problem            // the first lastmod that is earlier than one before it
 	capabilities         map[Capability]bool // of the entries, in a Capability List that is checked strictly
-	packageType          string              // the first of a dump that is
+	packageType          string              // the first of a dump that is checked strictly
 }
 
 // NewReader returns a reader of the document in r. Nothing is read before Head
@@ -94,9 +93,9 @@ func NewReader(r io.Reader, o ReadOptions) *Reader {
 	return &Reader{in: r, o: o, once: once}
 }
 
-// Head reads up to the first entry and returns what the document has said of
-// itself by then: the final word is that of Document after io.EOF. Errors are
-// those of Next, but never an *EntryError and never io.EOF.
+// Head reads up to the first entry and returns the head as far as it was read by then: Document
+// after io.EOF returns the complete one. Errors are those of Next, but never an *EntryError and
+// never io.EOF.
 func (r *Reader) Head() (*Document, error) {
 	if err := r.readHead(); err != nil && err != io.EOF {
 		return nil, err
@@ -104,9 +103,9 @@ func (r *Reader) Head() (*Document, error) {
 	return r.Document(), nil
 }
 
-// Document returns what the document has said of itself so far, without entries.
-// Once Next has returned io.EOF that is everything: a head that stands behind
-// entries counts too, and only then Dialect10 and Dialect11 are distinguished.
+// Document returns the head as far as it was read, without entries. Once Next has returned
+// io.EOF it is complete: a head that stands behind entries counts too, and only then Dialect10
+// and Dialect11 are distinguished.
 func (r *Reader) Document() *Document {
 	d := r.doc
 	d.Links = slices.Clone(d.Links)
@@ -114,11 +113,11 @@ func (r *Reader) Document() *Document {
 	return &d
 }
 
-// Next returns the next entry; it is the caller's to keep. An *EntryError stands
-// for one entry that cannot be taken; the reading goes on after it. A
-// *DocumentError ends it: the document is at fault. Any other error comes from
-// below and ends it too. io.EOF is returned only once every byte has been read,
-// the root was closed and nothing but comments and white space followed.
+// Next returns the next entry; it is the caller's to keep. An *EntryError stands for one entry
+// that cannot be taken; the reading goes on after it. A *DocumentError ends it: the document is
+// at fault. Any other error comes from the underlying reader and ends it too. io.EOF is
+// returned only once every byte has been read, the root was closed and nothing but comments and
+// white space followed.
 func (r *Reader) Next() (*Entry, error) {
 	if err := r.readHead(); err != nil {
 		return nil, err
@@ -137,11 +136,11 @@ func (r *Reader) Next() (*Entry, error) {
 	return e, err
 }
 
-// Input returns the entry that Next returned last, whole: a document of its own
-// in UTF-8, which a Reader with the same URL reads in the same way. Of the head it
-// has only what is the same in every harvest: the capability. It is nil before the
-// first entry. An entry may be far shorter than what stands around it: once a
-// Reader has given far more than it has read, it returns the entry alone.
+// Input returns the entry that Next returned last, whole: a document of its own in UTF-8, which
+// a Reader with the same URL reads in the same way. Of the head it has only what is the same in
+// every harvest: the capability. It is nil before the first entry. The root's start tag may be
+// far longer than an entry: once Input has returned it so often that this is far more than the
+// Reader has read, it returns the entry alone.
 func (r *Reader) Input() []byte {
 	if r.to == 0 {
 		return nil
@@ -202,7 +201,7 @@ func (r *Reader) start() error {
 	return err
 }
 
-// notice makes a Problem of what the scanner has read over.
+// notice makes a Problem of a fault that the scanner has tolerated.
 func (r *Reader) notice(n strictxml.Notice) {
 	rule := ruleBase
 	if n.About == strictxml.AboutCharset {
@@ -255,7 +254,7 @@ func (r *Reader) otherwise(space string) string {
 	return r.taken
 }
 
-// name finds the dialect as far as the document has shown it.
+// name sets the dialect from what was read so far.
 func (r *Reader) name() {
 	switch {
 	case r.seen.beta:
@@ -267,8 +266,7 @@ func (r *Reader) name() {
 	}
 }
 
-// advance reads what the head says until the next entry starts or the document
-// has ended.
+// advance reads the head until the next entry starts or the document has ended.
 func (r *Reader) advance() error {
 	s := r.scan
 	s.Keep(-1)
@@ -341,11 +339,11 @@ func (r *Reader) headMetadata() {
 	}
 }
 
-// draftDescription is what the drafts up to 0.9.1 called a Source Description,
-// and their word for up.
+// draftDescription is the capability of a Source Description in the drafts up to 0.9.1, and
+// their relation for up.
 const draftDescription = "resourcesync"
 
-// finish reports what shows only at the end.
+// finish reports the problems that show only at the end.
 func (r *Reader) finish() {
 	d := &r.doc
 	if d.Dialect == Dialect11 && d.changelog() && r.seen.good > 0 && !r.seen.dated {
@@ -362,7 +360,7 @@ func (r *Reader) finish() {
 		whole(ruleHead, "no rs:md in the root", "one with a capability")
 	}
 	d.check(func(rule, found, expected string) {
-		// Links were checked where they stand, and of a missing rs:md it was told.
+		// Links were checked when they were read, and a missing rs:md was reported above.
 		if rule != ruleLink && (rule != ruleHead || r.seen.heads > 0) {
 			whole(rule, found, expected)
 		}
@@ -422,14 +420,14 @@ func unpacked(a *follow.Answer) *bufio.Reader { return Unpack(a.URL, a.Body) }
 func Unpack(url string, document io.Reader) *bufio.Reader {
 	raw := &tally{r: document}
 	in := bufio.NewReader(raw)
-	// What keeps two bytes from being read shows again when they are wanted.
+	// A read error is returned again by the next read.
 	if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" {
 		return in
 	}
 	return bufio.NewReader(&unpacker{url: url, in: in, raw: raw})
 }
 
-// tally counts what it has read, and remembers what kept it from reading on.
+// tally counts the bytes that it has read, and keeps the error of its reader.
 type tally struct {
 	r   io.Reader
 	n   int64

@@ -209,8 +209,7 @@ type Problem struct {
 	Rule         string
 	URL          string
 	Line, Column int // from 1; 0 when the place is the document as a whole
-	// Found says what is there, Expected what the rule wants, and what was made of
-	// it.
+	// Found is what is there, Expected what the rule wants, and how the place was read.
 	Found, Expected string
 }
 

@@ -14,11 +14,11 @@ import (
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// State is what a walk leaves for the next one: which lists the Source has, how far
-// they were read, what makes the next requests conditional and, in an unfinished
-// walk, which lists are still to be read. It belongs to the URL of its Walk: with
-// another one everything is read, as with the zero State, which is that of a Source of
-// which nothing was read. Only of an unfinished walk the URL is not checked.
+// State is what a walk leaves for the next one: which lists the Source has, how far they were
+// read, what makes the next requests conditional and, in an unfinished walk, which lists are
+// still to be read. It belongs to the URL of its Walk: with another one everything is read, as
+// with the zero State, which is that of a Source of which nothing was read. The URL of an
+// unfinished walk is not checked.
 //
 // Its text is JSON. As a field of something that is stored as JSON it is an object.
 type State struct{ m *memory }
@@ -178,7 +178,7 @@ type cursor struct {
 	Documents int `json:"documents"`
 	// Others counts indexes, and lists that were missing.
 	Others int `json:"others,omitempty"`
-	// Memory is the one of the next walk, in the making.
+	// Memory is the memory for the next walk, as far as it is known.
 	Memory memory `json:"memory"`
 	Full   bool   `json:"full,omitempty"`
 	// Due: a baseline is due; Planned: its lists are among Steps, or were read.
@@ -186,8 +186,8 @@ type cursor struct {
 	Planned bool `json:"planned,omitempty"`
 	// Incomplete: the baseline is no complete enumeration.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// Moved: the lists of the baseline were changed while they were read. What went
-	// from one that was not read yet into one that was is not known.
+	// Moved: the lists of the baseline were changed while they were read. A resource that moved
+	// from an unread list into one that was read already may be missing.
 	Moved bool `json:"moved,omitempty"`
 	// Dumped: a package of a Resource Dump was read. Mixed: then a Resource List was, which
 	// is of another time, so that the next walk reads a baseline again.
@@ -197,7 +197,7 @@ type cursor struct {
 	At       time.Time `json:"at,omitzero"`
 	Timeless bool      `json:"timeless,omitempty"`
 	Gap      *Gap      `json:"gap,omitempty"`
-	// Lost says what is lost, and MoreLost counts what is not said.
+	// Lost describes what is lost, and MoreLost counts what it leaves out.
 	Lost     []string `json:"lost,omitempty"`
 	MoreLost int      `json:"more_lost,omitempty"`
 	Dialects []string `json:"dialects,omitempty"`
@@ -218,23 +218,23 @@ func (c *cursor) take(l *List, overlap time.Duration) {
 	c.Memory.validate(l.step.Stream, l)
 }
 
-// changed takes in what a whole Change List says of time.
+// changed updates the times of a stream with those of a Change List that was read to its end.
 func (c *cursor) changed(l *List, overlap time.Duration) {
 	s, head := &c.Memory.Streams[l.step.Stream], l.Head()
 	t := &s.New
-	// The mark is the largest time of a change. Where no change has one it is the latest
-	// border of the list, which the Source gives as its own time; what lastmod says is
-	// not when a change was listed.
+	// The mark is the largest time of a change. Where no change has one it is the latest border
+	// of the list, which the Source gives as its own time; lastmod is not the time when a
+	// change was listed.
 	t.Mark = latest(t.Mark, l.datetime)
 	if l.datetime.IsZero() && l.read > 0 {
 		t.Mark = latest(t.Mark, l.later(l.later(time.Time{}, head.From), head.Until))
 	}
 	t.Covered = l.later(l.later(t.Covered, head.From), head.Until)
 	if l.pack != nil {
-		return // that no package follows, its dump says
+		return // its dump states whether another package follows
 	}
 	if l.step.Until.IsZero() && l.open() {
-		// What was written at a moment has all that was published up to then.
+		// A list that was written at a moment has all changes that were published up to then.
 		if written, err := http.ParseTime(l.answer.Validators.LastModified); err == nil && !l.Late(written) {
 			t.Covered = latest(t.Covered, written.Add(-overlap))
 		}
@@ -252,7 +252,7 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 	}
 }
 
-// enumerated takes in what a whole Resource List is worth as an enumeration.
+// enumerated notes whether a Resource List that was read to its end is a complete enumeration.
 func (c *cursor) enumerated(l *List) {
 	s, head := &l.step, l.Head()
 	c.Dumped = c.Dumped || l.pack != nil
@@ -290,8 +290,8 @@ func (c *cursor) moment(l *List, at time.Time) {
 	}
 }
 
-// validate remembers what makes the next request for a list conditional. Resource
-// Lists beside a Change List are read only when a baseline is due.
+// validate keeps what makes the next request for a list conditional. Resource Lists beside a
+// Change List are read only when a baseline is due.
 func (m *memory) validate(stream int, l *List) {
 	s := &m.Streams[stream]
 	v := l.answer.Validators
@@ -339,7 +339,7 @@ func (m *memory) settle(baseline, moved bool) {
 		s.New = times{}
 		for _, part := range s.Parts {
 			if _, ok := s.Validators[part]; !ok {
-				// The index alone does not say that nothing has changed.
+				// An unchanged index alone does not show that its lists are unchanged.
 				s.Parts, s.Validators = nil, nil
 				break
 			}
@@ -387,7 +387,7 @@ func earliest(a, b time.Time) time.Time {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// digest sums up what a document names.
+// digest returns the SHA-256 of fields, in hexadecimal digits.
 func digest(fields []string) string {
 	h := sha256.New()
 	writeFields(h, fields...)

@@ -144,7 +144,7 @@ func (e *Entry) strict(d *Document, report broken) {
 	}
 }
 
-// checkCompleted checks what a snapshot says of its end.
+// checkCompleted checks the end of a snapshot against its begin.
 func checkCompleted(at, completed Datetime, report broken) {
 	switch {
 	case completed.IsZero():

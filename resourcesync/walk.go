@@ -70,16 +70,16 @@ import (
 // of its own, which reads the manifest: the copy that a link of relation contents names,
 // else the one in the package, which is downloaded for it. List.Package has the bytes.
 //
-// Where there are lists too, they are read, unless the caller wants Contents. Then the
-// first baseline of a stream that has changes is its Resource Dump, and packages take the
-// place of closed Change Lists of the same time of which nothing was read yet. Where a
-// dump is older than the first Change List, or of no use, the lists are read instead.
-// Changes that lie before the at of such a dump are left out, but for deletions: it has
-// what became of them.
+// Where there are lists too, they are read, unless the caller wants Contents. Then the first
+// baseline of a stream that has changes is its Resource Dump, and packages take the place of
+// closed Change Lists of the same time of which nothing was read yet. Where a dump is older
+// than the first Change List, or of no use, the lists are read instead. Changes that lie before
+// the at of such a dump are left out, but for deletions: the dump has the states that they led
+// to.
 type Walk struct {
-	// Client makes every request; nil is http.DefaultClient, which waits without
-	// end. The walk repeats no request and does not heed Retry-After: that is for
-	// the Client's Transport. (Only a download of a package is resumed.) Its CheckRedirect is called after the walk's own check
+	// Client makes every request; nil is http.DefaultClient, which waits without end. The walk
+	// repeats no request and ignores Retry-After: that is for the Client's Transport. (Only a
+	// download of a package is resumed.) Its CheckRedirect is called after the walk's own check
 	// of where a redirect leads; without one, five redirects are followed.
 	Client *http.Client
 	// URL is any document of the framework, a sitemap, a page that leads to one, or
@@ -118,16 +118,17 @@ type Walk struct {
 	// system's folder for temporary files. MaxPackage caps the bytes of one; 0 is 16 GiB.
 	Folder     string
 	MaxPackage int64
-	// Ends reports whether an error of the Client ends the walk, as where that has a limit
-	// of its own, although the document is one that the walk could do without; nil is none.
+	// Ends reports whether an error of the Client ends the walk although it could do without
+	// the document, for example because the Client has reached a limit of its own. With nil,
+	// none does.
 	Ends func(error) bool
 	// Limits cap each document, as it is once it was unpacked.
 	Limits Limits
 	// Report is called with each broken rule; nil is allowed. It is called from the
 	// goroutine of the loop.
 	Report func(Problem)
-	// Now is the clock for answers without a Date; nil is time.Now. Nothing else
-	// goes by it.
+	// Now is the clock for answers without a Date; nil is time.Now. It is used for nothing
+	// else.
 	Now func() time.Time
 
 	result Result
@@ -156,8 +157,8 @@ func (l *Lists) baseline() string { return cmp.Or(l.ResourceList, l.ResourceDump
 // dumpedChanges reports whether the changes are in a dump only.
 func (l *Lists) dumpedChanges() bool { return l.ChangeList == "" }
 
-// Result says what a walk has read. A walk has ended whole when Documents ended without
-// an error, there is no Gap, and the Source has not Ended.
+// Result is what a walk has read. A walk has ended whole when Documents ended without an error,
+// there is no Gap, and the Source has not Ended.
 type Result struct {
 	// State is for the next Walk, also when nothing has changed. After a walk that
 	// has not ended whole it is the one that this walk began with, so that the next
@@ -185,10 +186,9 @@ type Result struct {
 	// Sets are the numbers of its sets of resources (List.Set), if it ever had
 	// several.
 	Sets []int
-	// Lost says in a sentence which changes cannot be read any more, or that some
-	// resources may be missing because the baseline was changed while it was read; ""
-	// when none are. A baseline was compared if the Source has one, or the next walk
-	// reads it again.
+	// Lost describes the changes that cannot be read any more, or that some resources may be
+	// missing because the baseline was changed while it was read; "" when none are. A baseline
+	// was compared if the Source has one, or the next walk reads it again.
 	Lost string
 	// Gap is a list that is missing and that no baseline makes up for; nil when
 	// none is. That is no error: all others were read.
@@ -203,7 +203,7 @@ type Result struct {
 // Documents walks, and returns the lists, newest first. Read all Entries of each, and
 // go on with the loop: it ends with an error where entries were left unread. A list that
 // cannot be read to its end counts as missing, any other error ends the walk. When the
-// loop has ended, Result says what the walk has read.
+// loop has ended, Result is what the walk has read.
 //
 // An error of Documents is its last value. To errors.Is and errors.As it is a
 // *NoSourceError, a *StatusError, one of the package's variables, or what the Client
@@ -263,7 +263,7 @@ type List struct {
 	step     step
 	ended    bool  // read to io.EOF, and taken into the walker's cursor
 	fatal    error // what next returned last, if it ends the reading
-	live     bool  // it is being visited
+	live     bool  // the loop is reading it
 	// datetime is the largest of the entries, late ones left out; nameless counts
 	// bad entries without a readable loc.
 	datetime time.Time
@@ -286,7 +286,7 @@ func newList(k *walker, a *follow.Answer, in io.Reader) (*List, error) {
 func (l *List) identify(url string) { l.Identity = url + "|" + l.Head().From.String() }
 
 // At returns the moment that a baseline shows: its own at, else that which an index or
-// dump says of it, else that of the index itself; zero when none does.
+// dump states of it, else that of the index itself; zero when none does.
 func (l *List) At() Datetime {
 	head := l.Head()
 	for _, t := range []Datetime{head.At, Exact(l.step.At), Exact(l.step.IndexAt)} {
@@ -303,7 +303,7 @@ func (l *List) Package() *Package { return l.pack }
 // substitute reports whether a package was read in the place of a Change List.
 func (l *List) substitute() bool { return l.pack != nil && l.step.URL != l.pack.ref.URL }
 
-// Head returns what the list has said of itself so far, see Reader.Document.
+// Head returns the head of the list as far as it was read, see Reader.Document.
 func (l *List) Head() *Document { return l.reader.Document() }
 
 // next returns the next entry that the caller needs, see Reader.Next.
@@ -317,8 +317,8 @@ func (l *List) next() (*Entry, error) {
 	}
 }
 
-// inDump reports whether a change is in the Resource Dump that is read after the list:
-// with its bytes, which need not be asked for.
+// inDump reports whether a change is in the Resource Dump that is read after the list. That has
+// its bytes, so that they need not be requested.
 func (l *List) inDump(e *Entry) bool {
 	k := l.walker
 	if !l.live || l.Baseline || e.Metadata.Change == Deleted || e.Metadata.Datetime.IsZero() || !k.cur.Planned || !k.w.Contents {
@@ -328,11 +328,11 @@ func (l *List) inDump(e *Entry) bool {
 	return !s.Known && k.baseline(l.step.Stream).Dump && e.Metadata.Datetime.Time().Before(s.New.At)
 }
 
-// readEntry reads the next entry, whatever is in a dump.
+// readEntry reads the next entry, also one that is in a dump.
 func (l *List) readEntry() (*Entry, error) {
 	e, err := l.reader.Next()
 	if err == nil && follow.Foreign(l.URL, e.Loc) && !follow.Foreign(l.walker.w.URL, e.Loc) {
-		// A walk that begins at a local document may go to local files otherwise.
+		// Where the walk itself may read local files, a remote list must not name them.
 		e, err = nil, &EntryError{Rule: ruleLoc, URL: l.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID,
 			Reason: "it names a local file; a list that is not local may only name http and https addresses", Input: l.reader.Input()}
 	}
@@ -389,9 +389,8 @@ func (l *List) Input() []byte { return l.reader.Input() }
 // late.
 func (l *List) Late(stamp time.Time) bool { return l.answer.Late(stamp) }
 
-// State returns that of a walk which goes on after this list. It is to be stored in
-// one transaction with what the list said; ok is false until the list was read
-// to its end.
+// State returns that of a walk which goes on after this list. Store it in one transaction with
+// the list's entries; ok is false until the list was read to its end.
 func (l *List) State() (s State, ok bool) {
 	if !l.ended {
 		return State{}, false
@@ -404,11 +403,11 @@ func (l *List) State() (s State, ok bool) {
 // stateParts is how many parts of a State may be written for each list.
 const stateParts = 64
 
-// Checkpoint reports whether the State after this list is worth storing. A State
-// names all lists that are still to be read: storing it after each would cost the
-// square of their number. So it is due after the first list, after every list while
-// few are left, and else after so many that it is short beside them. Who goes on from
-// an earlier State reads the lists since then again. Ask once for each list.
+// Checkpoint reports whether the State after this list is worth storing. A State names all
+// lists that are still to be read: storing it after each would cost the square of their number.
+// So it is due after the first list, after every list while few are left, and else after so
+// many that it is short beside them. A walk from an earlier State reads the lists since then
+// again. Call it once for each list.
 func (l *List) Checkpoint() bool {
 	k := l.walker
 	parts := len(k.cur.Steps)

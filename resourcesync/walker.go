@@ -16,7 +16,7 @@ import (
 
 const (
 	defaultMaxDocuments = 10_000
-	// maxIndexes is how deep indexes may be nested. The standard knows one level.
+	// maxIndexes is how deep indexes may be nested. The standard defines one level.
 	maxIndexes = 4
 	// keptValidators is how many lists a State can ask for conditionally.
 	keptValidators = 2_000
@@ -31,8 +31,8 @@ const (
 	accept = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 )
 
-// walker is one walk. Only the goroutine of the loop touches it; the one
-// request that is under way ahead of it has its own.
+// walker is one walk. Only the goroutine of the loop uses it; the one request that is under way
+// ahead of it has its own data.
 type walker struct {
 	w        *Walk
 	ctx      context.Context
@@ -235,7 +235,7 @@ func (k *walker) openStep(s step) (*List, error) {
 	return k.open(s.URL, s.Validators)
 }
 
-// replaceable reports whether there is a list for what a dump, or a package, is to say.
+// replaceable reports whether a list can be read instead of a dump, or of a package.
 func (k *walker) replaceable(s step) bool {
 	if s.Baseline {
 		return (s.Dump || s.Package != nil) && k.stream(s.Stream).ResourceList != ""
@@ -633,7 +633,7 @@ func (k *walker) ask(stream int) error {
 	return nil
 }
 
-// namesLists is what a Capability List is expected to be.
+// namesLists is the Expected of a Problem with a Capability List.
 const namesLists = "the Capability List, which may name another list"
 
 // tolerate reports a document that is missing or fails, and without which the walk goes
@@ -729,8 +729,8 @@ func (k *walker) noteLost(what string) {
 	k.cur.Lost = append(k.cur.Lost, what)
 }
 
-// compare asks again for an index whose parts were read, since nothing in them
-// reports whether they belong together.
+// compare asks again for an index whose parts were read, since the parts do not show whether
+// they belong to one snapshot.
 func (k *walker) compare(s step) error {
 	l, err := k.open(s.URL, follow.Validators{})
 	var sum []string

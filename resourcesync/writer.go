@@ -19,10 +19,10 @@ var ErrFull = errors.New("resourcesync: the document is full")
 // it. It is used by one goroutine at a time. The first error of the underlying
 // writer, and a broken rule, end it: every later call returns the same.
 //
-// It checks what the rest hangs on: the capability, the times (Appendix A) and links
-// of the head; that an entry has a loc; change, order and interval of changes; the
-// capabilities in a Capability List; and the paths in a manifest. The form of a loc, an
-// href, a hash or a media type, and the number of entries, are the caller's care.
+// It checks the capability, the times (Appendix A) and links of the head; that an entry has a
+// loc; change, order and interval of changes; the capabilities in a Capability List; and the
+// paths in a manifest. It does not check the form of a loc, an href, a hash or a media type, or
+// the number of entries.
 //
 // Text is escaped strictly, and what XML 1.0 cannot hold at all becomes U+FFFD:
 // every document is well-formed whatever it is made of.
@@ -80,7 +80,8 @@ func (w *Writer) begin(to io.Writer, head *Document) {
 	}
 }
 
-// Entry appends one entry. It keeps nothing of e.
+// Entry appends one entry. It keeps nothing of e. The error is ErrFull, a *RuleError, or that
+// of the underlying writer.
 func (w *Writer) Entry(e *Entry) error {
 	if w.err != nil {
 		return w.err
@@ -115,9 +116,9 @@ func (w *Writer) Entry(e *Entry) error {
 	return w.err
 }
 
-// open writes the head. Whether the prefix of CarriedNamespace is declared there
-// depends on the first entry: nearly all are like it. Where it is not, what has
-// need of it later declares it itself.
+// open writes the head. It declares the prefix of CarriedNamespace there if the first entry or
+// a link of the head needs it: nearly all entries are like the first. Otherwise each element
+// that needs the prefix declares it itself.
 func (w *Writer) open(carries bool) {
 	w.begun = true
 	for i := range w.head.Links {
@@ -141,7 +142,7 @@ func (w *Writer) Size() int64 {
 	return w.out.Len() + int64(len(w.tail))
 }
 
-// Close ends the document and passes on what is left of it.
+// Close ends the document and writes what is left of it.
 func (w *Writer) Close() error {
 	if w.err != nil {
 		return w.err

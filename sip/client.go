@@ -27,11 +27,11 @@ const callTimeout = time.Minute
 // An error that the server answered is, or wraps, a *Fault or a *StatusError (see
 // errors.As); see Temporary and Sent for what to do about it.
 type HTTPClient struct {
-	// HTTP sends the requests; nil is http.DefaultClient. Redirects are not
-	// followed, whatever it says: a message would be dropped on the way or go to
-	// somebody whom nobody has named. Its Transport may take the body of a request
-	// a second time (http.Request.GetBody) only when it is sure that the first has
-	// not arrived, as that of net/http is; Sent relies on it.
+	// HTTP sends the requests; nil is http.DefaultClient. Redirects are not followed, whatever
+	// its CheckRedirect is: a message could get lost, or go to a server that nobody has named.
+	// Its Transport may take the body of a request a second time (http.Request.GetBody) only
+	// when it is sure that the first has not arrived, as that of net/http is; Sent relies on
+	// it.
 	HTTP *http.Client
 	// URL of the service, http or https. A user name in it is not sent.
 	URL string
@@ -159,7 +159,7 @@ func (c *HTTPClient) request(ctx context.Context, operation string, d *delivery)
 	return req, nil
 }
 
-// answer is what came back. err says why body is not the whole of it.
+// answer is the HTTP answer to a call. err is why body is not the whole of it.
 type answer struct {
 	operation, url string
 	*http.Response
@@ -179,9 +179,9 @@ func (a *answer) document(want Kind) (*Message, error) {
 	return m, nil
 }
 
-// acknowledgement returns nil when the answer acknowledges a notification: 202
-// (WS-I Basic Profile 1.1, R1112), or 200 or 204 with nothing in it. Servers
-// that know no one-way operations send an envelope with some document or none.
+// acknowledgement returns nil when the answer acknowledges a notification: 202 (WS-I Basic
+// Profile 1.1, R1112), or 200 or 204 with nothing in it. Servers without one-way operations
+// send an envelope with some document or none.
 func (a *answer) acknowledgement() error {
 	switch {
 	case a.StatusCode == http.StatusAccepted, a.StatusCode == http.StatusNoContent:
@@ -196,9 +196,8 @@ func (a *answer) acknowledgement() error {
 	return a.fail(fmt.Errorf("the answer is <%s>, expected an acknowledgement", m.Kind))
 }
 
-// message reads the answer: a document with 200, or with 201 to 203, which say no
-// less; or a fault with 500, or, since nothing else can be meant, with one of
-// those.
+// message reads the answer: a document with a status from 200 to 203, or a fault with 500 or
+// one of those.
 func (a *answer) message() (*Message, error) {
 	done := a.StatusCode >= http.StatusOK && a.StatusCode <= http.StatusNonAuthoritativeInfo
 	switch {
@@ -226,8 +225,8 @@ func (a *answer) fail(err error) error {
 	return &callError{operation: a.operation, url: a.url, err: err}
 }
 
-// unreadable is the error of an answer that is no message. The reader's fault is
-// about the answer: as an error it would be taken for the server's.
+// unreadable is the error of an answer that is no message. It does not wrap the reader's
+// *Fault, which a caller would take for one that the server has sent.
 func (a *answer) unreadable(err error) error {
 	reason := err.Error()
 	var fault *Fault
@@ -240,8 +239,8 @@ func (a *answer) unreadable(err error) error {
 	return &callError{operation: a.operation, url: a.url, err: errors.New("the answer cannot be read: " + reason + a.form()), unanswered: a.endless()}
 }
 
-// encoding returns what was done to the answer, though we have asked for it as it
-// is; "" is nothing.
+// encoding returns the Content-Encoding of the answer, although the request asked for none; ""
+// is none.
 func (a *answer) encoding() string {
 	encoding := strings.Join(a.Header.Values("Content-Encoding"), ", ")
 	if strings.EqualFold(encoding, "identity") {
@@ -250,8 +249,8 @@ func (a *answer) encoding() string {
 	return encoding
 }
 
-// form says in which form the answer came, as far as it should have been another,
-// and what it says if that is for people.
+// form describes what is unexpected in the header of the answer, and quotes the answer if it is
+// plain text.
 func (a *answer) form() string {
 	text := ""
 	if encoding := a.encoding(); encoding != "" {
@@ -311,8 +310,8 @@ func printable(s string) string {
 	return strictxml.Clip(strings.Join(strings.Fields(s), " "))
 }
 
-// wait reads Retry-After (RFC 9110, 10.2.3). A date is compared with the
-// answer's own, which tells the server's clock.
+// wait reads Retry-After (RFC 9110, 10.2.3); it returns 0 when there is none. A date is
+// compared with the answer's Date, which is of the server's clock.
 func wait(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if s, err := strconv.ParseUint(v, 10, 64); err == nil {
@@ -357,10 +356,9 @@ func (a *answer) harmless() bool {
 	}
 }
 
-// delivery is the message of one call on its way. It tells for certain whether
-// the message may have left, whatever carries it: as long as nobody has taken a
-// byte of the body it has not, and once sealed it cannot any more, even if a
-// goroutine of the transport is about to.
+// delivery is the message of one call. It records whether the message may have been sent: it
+// was not while no byte of the body has been read, and once sealed no byte can be read any
+// more, even if a goroutine of the transport is about to.
 type delivery struct {
 	message []byte
 

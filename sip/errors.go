@@ -9,8 +9,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// ErrTooLarge: a message, or a record, is longer than its reader was to
-// take.
+// ErrTooLarge: a message, or a record, is longer than its reader accepts.
 var ErrTooLarge = errors.New("too large")
 
 // Code is a SOAP fault code (SOAP 1.1, 4.4.1).
@@ -24,8 +23,7 @@ const (
 	Server          Code = "Server"
 )
 
-// Fault is a SOAP fault, sent or received. As an error of a Backend it is the
-// answer.
+// Fault is a SOAP fault, sent or received. A Backend returns it as an error to answer with it.
 type Fault struct {
 	Code Code
 	// Text says what is wrong, for people (faultstring).
@@ -48,7 +46,7 @@ func (f *Fault) Error() string {
 	return fmt.Sprintf("SOAP fault %s at %s: %s", f.Code, f.Path, f.Text)
 }
 
-// Denied: the caller may not, or not now, whatever the message says.
+// Denied is the error for a caller that may not call, or not now, whatever its message is.
 type Denied struct {
 	// Status is the HTTP status: 401, 403 or 429.
 	Status int
@@ -59,8 +57,7 @@ type Denied struct {
 // Error returns the reason.
 func (d *Denied) Error() string { return d.Reason }
 
-// Limits caps what a document may ask for. The zero value of a field means its
-// default.
+// Limits caps the size of one document. The zero value of a field means its default.
 type Limits struct {
 	// Document is how many bytes a document may have; 0 is 4 MiB for a message, 64
 	// MiB for a record.
@@ -75,16 +72,16 @@ type Limits struct {
 	Text int
 }
 
-// DocumentError says why a file cannot be a record.
+// DocumentError is why a file cannot be a record.
 type DocumentError struct {
 	// URL is that of the file, "" when it is not known.
 	URL string
 	// Line and Column are where the reading ended, from 1; the column counts bytes
 	// of UTF-8.
 	Line, Column int
-	// Cap is what the file has too much of: "document", "depth", "attributes" or
-	// "text", as the field of Limits, or "namespaces", of which too many are
-	// declared. It is "" when no limit was exceeded.
+	// Cap is the exceeded limit: "document", "depth", "attributes" or "text", as the field of
+	// Limits, or "namespaces", of which too many are declared. It is "" when no limit was
+	// exceeded.
 	Cap string
 	// Reason says what is wrong and what was expected.
 	Reason string
@@ -97,10 +94,9 @@ func (e *DocumentError) Error() string { return (*strictxml.DocumentError)(e).Er
 type StatusError struct {
 	URL    string
 	Status int // of HTTP
-	// Text is what the answer says, as far as that is for people and short.
+	// Text is the answer if it is plain text, cut off, or what is unexpected in it.
 	Text string
-	// RetryAfter is how long the server wants to be left alone; 0 when it did not
-	// say.
+	// RetryAfter is how long the server asks to wait; 0 when it states nothing.
 	RetryAfter time.Duration
 }
 
@@ -148,8 +144,8 @@ func Sent(err error) bool {
 	return !errors.As(err, &call) || !call.unsent
 }
 
-// callError is a call that failed. A *Fault or a *StatusError in it is what the
-// server answered.
+// callError is a call that failed. A *Fault or a *StatusError in it is the answer of the
+// server.
 type callError struct {
 	operation, url string
 	err            error

@@ -19,10 +19,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// Backend is what a service does. Its methods are called from several goroutines
-// at once. A *Fault is answered as it is, a *Denied as what it says; any other
-// error is answered with a fault of code Server, and only Handler.Log gets its text.
-// So is a result that is nil or lacks what its type demands.
+// Backend performs the operations of a service. Its methods are called from several goroutines
+// at once. A *Fault is sent as it is, a *Denied as its status and reason; any other error is
+// answered with a fault of code Server, and only Handler.Log gets its text. So is a result that
+// is nil or lacks what its type demands.
 //
 // A type that serves one side of the protocol only may embed a nil Backend for the
 // methods of the other: they are not called unless Handler.Offers has them, or
@@ -44,7 +44,7 @@ type Backend interface {
 	Admit(context.Context, Caller) error
 }
 
-// Caller is who calls an operation, as far as the transport knows.
+// Caller is who calls an operation, as far as the transport shows.
 type Caller struct {
 	// Token is what follows the service's own path in the URL of the call, or the
 	// tag of the mailbox; "" when nothing does.
@@ -58,27 +58,26 @@ type Caller struct {
 }
 
 const (
-	// comeBack is what a caller that is refused for calling too often is told to
-	// wait, in seconds.
+	// comeBack is the Retry-After, in seconds, for a caller that calls too often.
 	comeBack = "60"
 
 	typeXML  = "text/xml; charset=utf-8"
 	typeText = "text/plain; charset=utf-8"
 )
 
-// Handler serves a Backend over HTTP (SOAP 1.1, 6): POST of messages, and GET of
-// its description at ?wsdl and ?xsd. Register it for the path of the service. The
-// operation is what the message holds; SOAPAction counts only where the Body is empty
+// Handler serves a Backend over HTTP (SOAP 1.1, 6): POST of messages, and GET of its
+// description at ?wsdl and ?xsd. Register it for the path of the service. The message
+// determines the operation; SOAPAction counts only where the Body is empty
 // (ReadOptions.Action).
 //
 // A *Fault is answered with status 500, a *Denied with its own status. Answers
-// without a message, such as 405 and 415, are plain text that says what is
+// without a message, such as 405 and 415, are plain text that states what is
 // wanted. A notification that was taken is answered with 202 and an empty body.
 type Handler struct {
 	Backend Backend
-	// Offers are the operations of the service. The others are refused with a
-	// fault of code Client, but that a notification with a token goes to the Backend
-	// in any case: whoever has one was once told to send it here.
+	// Offers are the operations of the service. The others are refused with a fault of code
+	// Client. A notification with a token goes to the Backend in any case: its sender has got
+	// the token for this service.
 	Offers Operations
 	// Location is the URL of the service, for its WSDL, with nothing behind its
 	// path.
@@ -89,27 +88,26 @@ type Handler struct {
 	// with a document without an envelope, and instead of a fault with plain text
 	// and status 400, or 500 for one of code Server.
 	Plain bool
-	// Limits are what else a message may ask for; their Document does not count.
+	// Limits cap the message otherwise; their Document is not used.
 	Limits Limits
-	// Slots holds as many values as messages may be read at once; Handlers
-	// may share one. nil is no limit. A message waits for its turn when it is there
-	// whole, so that nobody's slow connection takes one.
+	// Slots has the capacity of as many messages as may be read at once; Handlers may share
+	// one. nil is no limit. A message waits for a slot only once it has arrived whole, so that
+	// no slow connection takes one.
 	Slots chan struct{}
-	// Log gets why a call failed here; nil is silence.
+	// Log gets the errors of calls that failed here; nil logs nothing.
 	Log *slog.Logger
 }
 
-// ServeHTTP serves a call whose URL has nothing behind the service's path. It does
-// not look at the path: that is for whoever routes calls here.
+// ServeHTTP serves a call whose URL has nothing behind the service's path. It does not look at
+// the path: that is left to the router.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.Serve(w, r, "") }
 
 // Serve serves a call. The token is what followed the service's path in the URL,
 // unescaped.
 //
-// The method is looked at first, then the caller, the headers, the length, and
-// last the message, so that nothing is looked at from a caller that may not call.
-// What has been refused is read on all the same, after the answer, but not much
-// more than a message may be.
+// It checks the method first, then the caller, the headers, the length, and last the message,
+// so that it reads nothing of a caller that may not call. After the answer it reads the rest of
+// a refused message, up to a little more than a message may have.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, token string) {
 	x := &exchange{Handler: h, w: w, r: r, caller: callerOf(r, token)}
 	x.answer()
@@ -128,7 +126,7 @@ type exchange struct {
 	bodyDone bool // no more of the message is to be read
 }
 
-// callerOf returns what HTTP knows of the caller.
+// callerOf returns the caller as far as HTTP names it.
 func callerOf(r *http.Request, token string) Caller {
 	c := Caller{Token: token}
 	c.User, c.Password, c.HasLogin = r.BasicAuth()
@@ -223,7 +221,7 @@ func identity(h http.Header) bool {
 	return true
 }
 
-// readBody returns the whole body. If there is none to be had, it has answered.
+// readBody returns the whole body. If ok is false, it has answered.
 func (x *exchange) readBody() (body []byte, ok bool) {
 	most := x.limit()
 	var (
@@ -360,9 +358,9 @@ func (x *exchange) fail(err error) {
 		return
 	case errors.As(err, &fault):
 	default:
-		// Somebody who has hung up gets no answer, and that is no failure of ours.
-		// But the call may have been ended on our side, and then silence would be
-		// taken for success.
+		// That a caller has closed the connection is no failure of this service, and is not
+		// logged. The fault is sent all the same: the service itself may have ended the call,
+		// and the caller would take silence for success.
 		if x.Log != nil && (x.r.Context().Err() == nil || !errors.Is(err, context.Canceled)) {
 			x.Log.Error("a SIP call failed", "service", x.Location, "caller", x.caller.Address, "err", err)
 		}
@@ -413,12 +411,12 @@ func (x *exchange) send(status int, contentType string, body []byte) {
 	head.Set("Content-Length", strconv.Itoa(len(body)))
 	x.w.WriteHeader(status)
 	if len(body) > 0 {
-		_, _ = x.w.Write(body) // who does not hear the answer has to ask again
+		_, _ = x.w.Write(body) // a caller that does not get the answer has to repeat the call
 	}
 }
 
-// describe answers ?wsdl and ?xsd. With a token the service is described at the
-// URL with the token: at the bare one the caller might not be let in.
+// describe answers ?wsdl and ?xsd. With a token the service is described at the URL with the
+// token: without it the caller might be denied.
 func (x *exchange) describe() {
 	location := x.Location
 	if x.caller.Token != "" {
@@ -447,7 +445,7 @@ func (x *exchange) readRest() {
 	if x.r.ContentLength == 0 || x.r.ContentLength > most || x.r.Header.Get("Expect") != "" {
 		return
 	}
-	// Who cannot be given the answer now has no use for it later either.
+	// If the answer cannot be sent now, to read on is of no use.
 	if http.NewResponseController(x.w).Flush() == nil {
 		_, _ = io.CopyN(io.Discard, x.r.Body, most)
 	}

@@ -38,8 +38,8 @@ type Properties struct {
 // Style is a server's notification style.
 type Style string
 
-// The styles: Synchronous says that each answer to an ingest is the ultimate
-// disposition, Asynchronous that some are provisional and the ultimate one comes later.
+// The styles: Synchronous means that each answer to an ingest is the ultimate disposition,
+// Asynchronous that some are provisional and the ultimate one comes later.
 const (
 	Synchronous  Style = "synchronous"
 	Asynchronous Style = "asynchronous"
@@ -83,7 +83,7 @@ type Request struct {
 	Record Record
 }
 
-// Outcome is what a disposition says.
+// Outcome is the decision in a disposition.
 type Outcome uint8
 
 // The outcomes.
@@ -121,8 +121,7 @@ type Disposition struct {
 	Reason string
 }
 
-// unwritable says what is missing for properties to be a document, nil when nothing
-// is.
+// unwritable returns an error if something mandatory of the properties is missing.
 func (p *Properties) unwritable() error {
 	switch {
 	case p == nil:
@@ -135,8 +134,7 @@ func (p *Properties) unwritable() error {
 	return nil
 }
 
-// unwritable says what is missing for a disposition to be a document, nil when
-// nothing is.
+// unwritable returns an error if something mandatory of the disposition is missing.
 func (d *Disposition) unwritable() error {
 	switch {
 	case d == nil:
@@ -152,8 +150,8 @@ func (d *Disposition) unwritable() error {
 // Kind of a message: which document it holds.
 type Kind uint8
 
-// The kinds. A get-properties has nothing in it: the draft gives that operation
-// no document, the element is ours.
+// The kinds. A get-properties has nothing in it: the draft gives that operation no document,
+// the element is this implementation's own.
 const (
 	KindGetProperties Kind = iota + 1
 	KindProperties

@@ -12,8 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// ReadOptions says what is known of a message besides its bytes. The zero value
-// is valid.
+// ReadOptions are the options of ReadMessage. The zero value is valid.
 type ReadOptions struct {
 	// URL that it came from; errors of its transport name it.
 	URL string
@@ -36,9 +35,9 @@ type ReadOptions struct {
 // maxMessage is the default of ReadOptions.Limits.Document.
 const maxMessage = 4 << 20
 
-// ReadMessage reads a SOAP 1.1 message to its end. What is wrong with the message
-// itself is a *Fault, which is what to answer; a message that is too long is an
-// ErrTooLarge; any other error comes from r, wrapped with the place.
+// ReadMessage reads a SOAP 1.1 message to its end. An error of the message itself is a *Fault,
+// to be sent as the answer; a message that is too long is an ErrTooLarge; any other error comes
+// from r, wrapped with the place.
 func ReadMessage(r io.Reader, o ReadOptions) (*Message, error) {
 	if o.Limits.Document == 0 {
 		o.Limits.Document = maxMessage
@@ -106,7 +105,7 @@ func ParseSource(b []byte) (*Source, error) {
 	return s, d.end()
 }
 
-// bytesReader returns a reader of bytes that we keep, whatever their length.
+// bytesReader returns a reader of stored bytes, whatever their length.
 func bytesReader(b []byte) *reader {
 	return newReader(bytes.NewReader(b), ReadOptions{Limits: Limits{Document: int64(len(b))}})
 }
@@ -121,7 +120,7 @@ type reader struct {
 	// path has the names of the elements that are open, from the document's on,
 	// or from the envelope's outside of it.
 	path   []string
-	places Places // nil when nobody wants them
+	places Places // nil when they are not wanted
 }
 
 func newReader(r io.Reader, o ReadOptions) *reader {
@@ -215,8 +214,8 @@ func (r *reader) child() (more bool, err error) {
 	}
 }
 
-// attributes refuses attributes that the protocol does not know. Those of
-// another namespace are somebody else's.
+// attributes refuses attributes without a namespace, as the protocol has none. It ignores
+// others.
 func (r *reader) attributes() error {
 	for _, a := range r.s.Attrs {
 		if a.Name.Space == "" {
@@ -546,7 +545,7 @@ func (p Places) Locate(err error) error {
 	return &located
 }
 
-// note keeps the place of the current start tag, if anybody wants to know it.
+// note keeps the place of the current start tag, if places are wanted.
 func (r *reader) note() {
 	if r.places == nil {
 		return

@@ -19,12 +19,11 @@ const envelopeDepth = 4
 // documents (XML Schema 1.0, part 1, 2.6).
 const xsiNamespace = "http://www.w3.org/2001/XMLSchema-instance"
 
-// ReadRecord reads a file that holds one XML document, as a record to submit.
-// Its charset is that of the byte order mark or the XML declaration; the
-// declaration, and comments and processing instructions outside of the root, are
-// left out. Refused with a *DocumentError is what no message can hold:
-// what is not well-formed, a document type, a processing instruction inside of the
-// root (SOAP 1.1, 3), and what exceeds the limits together with the envelope. A
+// ReadRecord reads a file that holds one XML document, as a record to submit. Its charset is
+// that of the byte order mark or the XML declaration; the declaration, and comments and
+// processing instructions outside of the root, are left out. It refuses with a *DocumentError
+// what no message can hold: what is not well-formed, a document type, a processing instruction
+// inside of the root (SOAP 1.1, 3), and what exceeds the limits together with the envelope. A
 // file longer than limits.Document is an ErrTooLarge.
 func ReadRecord(r io.Reader, limits Limits) (Record, error) {
 	s := strictxml.New(r, strictxml.Options{Limits: strictxml.Limits(limits), Want: "a record", Instructions: strictxml.InstructionsOutside})
@@ -73,10 +72,9 @@ func readRecord(s *strictxml.Scanner, limits strictxml.Limits) (Record, error) {
 	return rec, nil
 }
 
-// Locations returns where the record says that its schemas are: the pairs of
-// xsi:schemaLocation of its root, by namespace, and by "" the
-// xsi:noNamespaceSchemaLocation. They are hints, and may be relative to a place that
-// nobody knows. A namespace that is there twice has the first.
+// Locations returns the addresses of the record's schemas: the pairs of xsi:schemaLocation of
+// its root, by namespace, and by "" the xsi:noNamespaceSchemaLocation. They are hints, and may
+// be relative to an unknown URL. Of a namespace that is there twice the first address counts.
 func (r *Record) Locations() map[string]string {
 	s := strictxml.New(bytes.NewReader(r.XML), strictxml.Options{Limits: strictxml.Limits{Document: int64(len(r.XML))}})
 	if s.Next() != nil {

@@ -20,7 +20,7 @@ type Rule struct {
 	Severity string
 }
 
-// The severities of rules. The draft has no word but must; what it says in other words,
+// The severities of rules. The draft uses only the word must; what it demands in other words,
 // and in its document types, is a Must too.
 const (
 	Must   = "must"
@@ -77,7 +77,7 @@ type Problem struct {
 }
 
 // Check calls report with each place where the message breaks a rule that ReadMessage
-// reads over. places are those that ReadMessage has filled; nil is allowed.
+// tolerates. places are those that ReadMessage has filled; nil is allowed.
 func (m *Message) Check(places Places, report func(Problem)) {
 	broken := func(rule, path, found, expected string) {
 		at := places[path]

@@ -9,14 +9,15 @@ import (
 
 const (
 	soapNamespace = "http://schemas.xmlsoap.org/soap/envelope/"
-	// nextActor is whoever gets the message next (SOAP 1.1, 4.2.2).
+	// nextActor is the next receiver of the message (SOAP 1.1, 4.2.2).
 	nextActor = "http://schemas.xmlsoap.org/soap/actor/next"
-	// detailNamespace is ours: the element in a fault's detail that says where.
+	// detailNamespace is that of the element in a fault's detail that names the place. It is
+	// this implementation's own.
 	detailNamespace = "urn:x-bridge:terms:1"
 )
 
-// envelope reads the Envelope. SOAP 1.1, 4 lets other elements follow the body;
-// they are refused, as nobody would know what they mean.
+// envelope reads the Envelope. SOAP 1.1, 4 lets other elements follow the body; they are
+// refused, as they have no defined meaning.
 func (r *reader) envelope() (m *Message, err error) {
 	err = r.sequence(soapNamespace,
 		optional("Header", r.header),
@@ -24,7 +25,7 @@ func (r *reader) envelope() (m *Message, err error) {
 	return m, err
 }
 
-// header passes over the entries of the header, of which we know none.
+// header passes over the entries of the header, and refuses one that must be understood.
 func (r *reader) header() error {
 	for {
 		more, err := r.child()
@@ -144,8 +145,7 @@ func (r *reader) skip() error {
 	return nil
 }
 
-// detail finds in a fault's detail what AppendMessage has written there. Text
-// beside it is somebody else's.
+// detail finds in a fault's detail what AppendMessage has written there, and ignores the rest.
 func (r *reader) detail(f *Fault) error {
 	for depth := r.s.Depth(); r.s.Depth() >= depth; {
 		if err := r.next(); err != nil {
@@ -171,8 +171,8 @@ func (r *reader) number(attr string) int {
 	return max(n, 0)
 }
 
-// faultCode takes the prefix off a fault code, and what a dot adds to it
-// (SOAP 1.1, 4.4.1).
+// faultCode returns a fault code without its prefix, and without what follows a dot (SOAP 1.1,
+// 4.4.1).
 func faultCode(written string) Code {
 	code := written[strings.LastIndexByte(written, ':')+1:]
 	code, _, _ = strings.Cut(code, ".")

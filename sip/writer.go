@@ -43,9 +43,9 @@ func AppendDocument(to []byte, m *Message) []byte {
 	return w.b
 }
 
-// AppendSource appends a source as a document of its own, to be kept and compared
-// byte for byte: sources that say the same give the same bytes, and others give
-// others. What XML cannot hold is replaced as in AppendMessage.
+// AppendSource appends a source as a document of its own, to be kept and compared byte for
+// byte: equal sources give equal bytes, and different ones different bytes. What XML cannot
+// hold is replaced as in AppendMessage.
 func AppendSource(to []byte, s *Source) []byte {
 	w := writer{b: to, prefix: "sip"}
 	w.source(s)

@@ -6,7 +6,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// Operations says which operations a service offers.
+// Operations are the operations that a service offers.
 type Operations struct {
 	Ingest bool // get-properties and ingest: an ingest server
 	Notify bool // a notification recipient

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// limitListener is the listener of a Receiver. It turns away connections above the limits
-// and knows which of the others may be closed without harm: those that have no
-// mail under way.
+// limitListener is the listener of a Receiver. It refuses connections above the limits, and
+// closes early only those on which no mail is being received or stored.
 type limitListener struct {
 	net.Listener
 	total, each int           // connections at a time, in all and per address
@@ -39,14 +38,14 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	}
 }
 
-// part says a last line to a client that may be gone already.
+// part sends a last line to a client that may have disconnected already.
 func part(c net.Conn, farewell string) {
 	if c.SetWriteDeadline(time.Now().Add(time.Second)) == nil {
 		_, _ = io.WriteString(c, farewell)
 	}
 }
 
-// Close ends the listening; again it does nothing.
+// Close stops listening. A second call does nothing.
 func (l *limitListener) Close() error {
 	if err := l.Listener.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -54,7 +53,7 @@ func (l *limitListener) Close() error {
 	return nil
 }
 
-// admit returns nil when there are too many connections already.
+// admit returns the connection, or nil when there are too many already.
 func (l *limitListener) admit(c net.Conn) *conn {
 	admitted := &conn{Conn: c, listener: l, peer: peerOf(c), since: time.Now()}
 	l.mu.Lock()
@@ -72,9 +71,9 @@ func (l *limitListener) admit(c net.Conn) *conn {
 	return admitted
 }
 
-// closeOne sends one away who has no mail under way, of the address with the most
-// connections, if that has more than the newcomer: first who has named no recipient
-// yet, and of these who has been there longest. The caller holds mu.
+// closeOne closes a connection without a mail under way, of the address with the most
+// connections, if that has more than the newcomer's: first one that has named no recipient yet,
+// and of these the oldest. It reports whether there was one. The caller holds mu.
 func (l *limitListener) closeOne(from map[netip.Prefix]int, neighbours int) bool {
 	most := neighbours + 1
 	for _, n := range from {
@@ -94,7 +93,7 @@ func (l *limitListener) closeOne(from map[netip.Prefix]int, neighbours int) bool
 	return true
 }
 
-// dismiss sends away who has no mail under way, and the others after their reply.
+// dismiss closes connections without a mail under way, and the others after their reply.
 func (l *limitListener) dismiss() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,10 +126,10 @@ type conn struct {
 	since    time.Time
 
 	mu       sync.Mutex
-	welcome  bool   // it has named a recipient of ours
+	welcome  bool   // it has named a recipient that is taken here
 	busy     bool   // a mail is being received or stored
 	over     bool   // nothing more is read, but for the mail under way
-	farewell string // is said then
+	farewell string // sent then
 	ended    bool   // a Read has failed
 }
 
@@ -143,14 +142,14 @@ func (c *conn) begin() bool {
 	return c.busy
 }
 
-// recipient notes that the client has named a recipient of ours.
+// recipient notes that the client has named a recipient that is taken here.
 func (c *conn) recipient() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.welcome = true
 }
 
-// until is when the connection ends.
+// until is when the connection ends at the latest.
 func (c *conn) until() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +165,7 @@ func (c *conn) isBusy() bool {
 	return c.busy
 }
 
-// before reports whether a connection is to give way before another one.
+// before reports whether c is to be closed before other.
 func (c *conn) before(other *conn) bool {
 	a, b := c.welcomed(), other.welcomed()
 	return !a && b || a == b && c.since.Before(other.since)
@@ -197,14 +196,14 @@ func (c *conn) dismiss(farewell string) {
 	}
 }
 
-// whole reports whether all that was to be read has come in.
+// whole reports whether no Read has failed.
 func (c *conn) whole() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.ended
 }
 
-// leave reports whether the connection is to end now, and says farewell once.
+// leave reports whether the connection is to end now, and then sends the last line once.
 func (c *conn) leave() bool {
 	c.mu.Lock()
 	leave, farewell := c.over && !c.busy, c.farewell
@@ -218,8 +217,8 @@ func (c *conn) leave() bool {
 	return leave
 }
 
-// Read fails once. What comes after a pause that was too long could be the rest of
-// a mail, and must not be taken for commands.
+// Read returns io.EOF after its first error. Bytes that come after a timeout could be the rest
+// of a mail, and must not be taken for commands.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.leave() || !c.whole() {
 		return 0, io.EOF
@@ -237,7 +236,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetReadDeadline keeps within the connection's life.
+// SetReadDeadline sets a deadline that is not later than the end of the connection.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if until := c.until(); t.After(until) {
 		t = until
@@ -258,7 +257,7 @@ func peerOf(c net.Conn) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// network is what counts as one address: whoever has one of IPv6 has 2^64.
+// network returns what counts as one address: a client with one of IPv6 has 2^64 of them.
 func network(a netip.Addr) netip.Prefix {
 	bits := a.BitLen()
 	if a.Is6() {

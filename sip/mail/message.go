@@ -17,16 +17,16 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// What a mail may ask for.
+// Limits of one mail.
 const (
 	headerBytes = 64 << 10
 	depthLimit  = 10 // of multiparts
 	partLimit   = 100
 )
 
-// readMail returns the notification that a mail brings. The error is a *sip.Fault
-// or wraps sip.ErrTooLarge when the mail is bad, and says nothing when the reader
-// failed: whoever gave it knows.
+// readMail returns the notification in a mail. The error is a *sip.Fault or wraps
+// sip.ErrTooLarge when the mail is bad. When r fails, the error has no meaning: the caller has
+// to look at r first.
 func readMail(r io.Reader, o sip.ReadOptions) (*sip.Disposition, error) {
 	header := &headerReader{r: r, left: headerBytes}
 	m, err := mail.ReadMessage(bufio.NewReader(header))
@@ -68,7 +68,7 @@ type parts struct {
 	passed  []string // the types of those that are something else
 }
 
-// read takes a part, or the mail itself, which is one at the depth 0.
+// read reads a part, or the mail itself, which is one at the depth 0.
 func (p *parts) read(header textproto.MIMEHeader, body io.Reader, depth int) error {
 	contentType := uncommented(header.Get("Content-Type"))
 	media, params, err := mime.ParseMediaType(contentType)
@@ -202,7 +202,7 @@ func fault(format string, args ...any) *sip.Fault {
 	return &sip.Fault{Code: sip.Client, Text: fmt.Sprintf(format, args...)}
 }
 
-// clip shortens what somebody else said to what fits into a message.
+// clip shortens a text of another party to what fits into a message.
 func clip(s string) string {
 	const most = 200
 	if len(s) <= most {

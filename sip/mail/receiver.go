@@ -25,11 +25,11 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Limits of one connection and of one mail that nobody needs to change.
+// Limits of one connection and of one mail that cannot be configured.
 const (
 	mailsPerConnection = 100
 	recipientsPerMail  = 100
-	refusalsPerSession = 100              // of recipients, before the client is sent away
+	refusalsPerSession = 100              // of recipients, before the connection is closed
 	connectionLife     = 30 * time.Minute // whatever the client does meanwhile
 	// A line may have 998 bytes (RFC 5322, 2.1.1). Programs that put a whole
 	// message on one line are understood all the same.
@@ -41,21 +41,20 @@ const (
 // nothing, sends no bounces, and offers neither STARTTLS nor AUTH: it belongs on
 // a private network or behind a mail server.
 //
-// A mail that was answered with 250 is durable with every recipient's Backend.
-// Anything else leaves it with the client, which reads from the reply whether a
-// repeat may help.
+// A mail that was answered with 250 is durable with every recipient's Backend. After any other
+// reply the client still has the mail, and the reply shows whether a repeat may help.
 type Receiver struct {
-	// Domain is what it greets with; "" is "localhost".
+	// Domain is the name in its greeting; "" is "localhost".
 	Domain string
-	// Mailbox returns who takes the mail of an address, nil when nobody does.
-	// The local part comes as the client wrote it, without its +tag, which is the
-	// token; the domain in lower case. It is called from several goroutines.
+	// Mailbox returns the Backend that takes the mail of an address, nil when none does. The
+	// local part comes as the client wrote it, without its +tag, which is the token; the domain
+	// in lower case. It is called from several goroutines.
 	Mailbox func(local, domain string) sip.Backend
 	// MaxBytes that a mail has to stay below as it travels, with its headers and
 	// its transfer encoding; 0 is 8 MiB.
 	MaxBytes int64
-	// Reading says how the messages are read: what they may ask for, and whether
-	// an envelope may be missing. URL and ContentType are each mail's own.
+	// Reading has the limits of the messages, and whether an envelope may be missing. Its URL,
+	// ContentType and Places are set anew for each mail.
 	Reading sip.ReadOptions
 	// Connections at a time, 0 is 64; those above are answered 421.
 	Connections int
@@ -63,24 +62,23 @@ type Receiver struct {
 	// of its own accord; of IPv6, per /64.
 	ConnectionsPerAddress int
 	// RecipientTimeout is how long a client may take until it has named a recipient that is
-	// taken here; 0 is 60 s. When all connections are taken, who has not done so yet
-	// gives way to a newcomer from an address that has fewer.
+	// taken here; 0 is 60 s. When all connections are in use, one that has not done so yet is
+	// closed for a newcomer from an address that has fewer.
 	RecipientTimeout time.Duration
 	// Reserve returns the Reservation in which the bytes of a mail from an address are
 	// counted as they come in; nil does not count them.
 	Reserve func(client netip.Addr) Reservation
-	// Timeout bounds the wait for each command, the time in which the content of
-	// a mail (by BDAT: each chunk) arrives, and the writing of each reply; 0 is
-	// 60 s. Who is late is not listened to any more. A connection ends after half
-	// an hour in any case.
+	// Timeout bounds the wait for each command, the time in which the content of a mail (by
+	// BDAT: each chunk) arrives, and the writing of each reply; 0 is 60 s. After it nothing
+	// more is read from the connection. A connection ends after half an hour in any case.
 	Timeout time.Duration
-	// Full returns why nothing more can be stored now, or nil; mails are then answered
-	// with 452. A nil Full is never.
+	// Full returns an error when nothing more can be stored now; mails are then answered with
+	// 452. With a nil Full there is always room.
 	Full func() error
 	// Refused is called with mails that were refused, from several goroutines; it may be
 	// nil and must not block.
 	Refused func(Refusal)
-	// Log gets failures to store; nil is silence.
+	// Log gets the errors of Backends; nil logs nothing.
 	Log *slog.Logger
 }
 
@@ -93,12 +91,12 @@ type Refusal struct {
 	Reason string
 }
 
-// Reservation is what a mail under way takes up.
+// Reservation counts the bytes of one mail while it is received.
 type Reservation interface {
-	// Add reserves more bytes; the error is that there are too many already, and has the
-	// mail answered with 451.
+	// Add reserves more bytes. It returns an error when too many are reserved already, and the
+	// mail is answered with 451.
 	Add(n int64) error
-	// Release gives all of it back.
+	// Release ends the reservation of all of them.
 	Release()
 }
 
@@ -116,11 +114,11 @@ func (r Receiver) withDefaults() *Receiver {
 	return &r
 }
 
-// Serve takes mail from a listener, which it closes, until the context ends or
-// the listener fails. Clients that wait are then sent away. Mails that are being
-// received or stored have eight seconds to end, and get their reply; after that
-// the Backends' context ends and the connections are cut. Serve returns when the
-// last call of a Backend has; nil when the context ended.
+// Serve takes mail from a listener, which it closes, until the context ends or the listener
+// fails. Then it closes connections without a mail. Mails that are being received or stored
+// have eight seconds to end, and get their reply; after that the Backends' context ends and the
+// connections are closed. Serve returns when the last call of a Backend has; nil when the
+// context ended.
 func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
 	r = r.withDefaults()
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -156,7 +154,7 @@ func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
 	return errors.Join(failed, server.Shutdown(context.WithoutCancel(ctx)))
 }
 
-// server speaks SMTP: commands, pipelining, dot-stuffing, BDAT.
+// server returns the SMTP server: commands, pipelining, dot-stuffing, BDAT.
 func (r *Receiver) server(calls context.Context) *smtp.Server {
 	server := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
 		return &session{receiver: r, calls: calls, conn: c.Conn().(*conn)}, nil
@@ -173,7 +171,7 @@ func (r *Receiver) server(calls context.Context) *smtp.Server {
 	return server
 }
 
-// session is the conversation on one connection.
+// session is the SMTP session on one connection.
 type session struct {
 	receiver *Receiver
 	calls    context.Context // of all calls of Backends: SMTP's commands have none
@@ -195,8 +193,7 @@ type addressee struct {
 	backend sip.Backend
 }
 
-// Mail begins a mail. The null sender is as good as any: who wants no bounces
-// uses it.
+// Mail begins a mail. The null sender is accepted too: senders that want no bounces use it.
 func (s *session) Mail(from string, _ *smtp.MailOptions) error {
 	if s.mails++; s.mails > mailsPerConnection {
 		return s.sendAway("too many mails on one connection, go on with another")
@@ -261,9 +258,9 @@ func (s *session) Data(r io.Reader) error {
 	reading := s.receiver.Reading
 	reading.Places = sip.Places{}
 	d, err := readMail(content, reading)
-	// What follows the part that counts has to arrive as well: a mail that is cut
-	// off stays with the client. When a chunk of BDAT is cut off, the reader just
-	// ends, and only the connection knows.
+	// The bytes after the XML part have to arrive as well: a client has to repeat a mail that
+	// is cut off. When a chunk of BDAT is cut off, the reader just ends, and only the
+	// connection shows it.
 	_, _ = io.Copy(io.Discard, content)
 	if errors.Is(content.err, errTooManyBytes) {
 		_, _ = io.Copy(io.Discard, r)
@@ -282,10 +279,10 @@ func (s *session) Data(r io.Reader) error {
 	return nil
 }
 
-// notify hands a disposition to all recipients; SMTP has one reply for all of
-// them. So a failure that may pass wins over one that stays, and the client
-// repeats the whole mail: those who have the notification know it again, nobody
-// loses it because another refused, and a refusal is told in the end.
+// notify passes a disposition to the Backends of all recipients. SMTP has one reply for all of
+// them, so a temporary failure counts before a permanent one, and the client repeats the whole
+// mail. Backends that have the notification recognize the repeat, none loses it because another
+// one refused, and a permanent refusal is answered in the end.
 func (s *session) notify(to []addressee, d *sip.Disposition, places sip.Places) *smtp.SMTPError {
 	var worst *smtp.SMTPError
 	for _, a := range to {
@@ -304,7 +301,7 @@ func (s *session) Reset() {
 	s.to = nil
 }
 
-// Logout ends the session; its mail goes with it.
+// Logout ends the session, and drops its mail.
 func (s *session) Logout() error { return nil }
 
 // sendAway ends the connection after the reply.
@@ -313,7 +310,7 @@ func (s *session) sendAway(why string) *smtp.SMTPError {
 	return reply(421, smtp.EnhancedCode{4, 7, 0}, why)
 }
 
-// refused reports a mail that the client keeps to Refused.
+// refused calls Refused with a mail that was not accepted.
 func (s *session) refused(to []addressee, answer *smtp.SMTPError) *smtp.SMTPError {
 	if s.receiver.Refused == nil {
 		return answer
@@ -326,8 +323,8 @@ func (s *session) refused(to []addressee, answer *smtp.SMTPError) *smtp.SMTPErro
 	return answer
 }
 
-// answer says what a Backend's error, or that of a message, is in SMTP. What only
-// we may know goes to the log.
+// answer returns the SMTP reply to an error of a Backend or of a message. It logs internal
+// errors, and does not send their text.
 func (s *session) answer(a addressee, err error) *smtp.SMTPError {
 	var fault *sip.Fault
 	var denied *sip.Denied
@@ -381,8 +378,8 @@ func reply(code int, enhanced smtp.EnhancedCode, text string) *smtp.SMTPError {
 	return &smtp.SMTPError{Code: code, EnhancedCode: enhanced, Message: line(text, 480)}
 }
 
-// source remembers why the content of a mail ended early, so that nothing that
-// reads through it takes a broken connection for bad content.
+// source keeps the error that ended the content of a mail early, so that no reader above it
+// takes a broken connection for bad content.
 type source struct {
 	r        io.Reader
 	reserved Reservation // nil when the bytes are not counted

@@ -83,9 +83,9 @@ func server(u *url.URL) (string, error) {
 	return net.JoinHostPort(host, u.Port()), nil
 }
 
-// checkAddress reports whether an address can stand in the commands of SMTP without
-// any quoting and any extension, and returns it with its domain in lower case.
-// The lengths are those of RFC 5321, 4.5.3.1.
+// checkAddress checks that an address can stand in the commands of SMTP without any quoting and
+// any extension, and returns it with its domain in lower case. The lengths are those of RFC
+// 5321, 4.5.3.1.
 func checkAddress(address string) (string, error) {
 	box, domain, ok := strings.Cut(address, "@")
 	switch {

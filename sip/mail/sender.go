@@ -20,21 +20,21 @@ import (
 
 // Sender delivers notifications. Its methods may be called from any goroutine.
 //
-// It encrypts where the server offers STARTTLS, and does not ask who the server
-// is: whoever sits in between could take the offer away just as well. Who needs
-// more sends through a Relay on the same machine that knows how.
+// It encrypts where the server offers STARTTLS, and does not check the server's certificate: an
+// attacker in between could remove the offer just as well. For more security, send through a
+// Relay on the same machine that checks certificates.
 type Sender struct {
 	// From is the address of envelope and header, as box@domain; required.
 	From string
-	// Hello is the name that we give ourselves; "" is the domain of From.
+	// Hello is the name in EHLO; "" is the domain of From.
 	Hello string
 	// Relay is the host:port of a server that takes all mail; "" is none.
 	Relay string
-	// Dial makes the connections; nil is that of a net.Dialer. Here is the place
-	// to refuse addresses: names come out of other people's messages.
+	// Dial makes the connections; nil is that of a net.Dialer. Refuse unwanted addresses here:
+	// the names come from messages of other parties.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// LookupMX finds the servers of a domain; nil is that of net.DefaultResolver,
-	// whose errors tell a domain that has none (net.DNSError.IsNotFound).
+	// LookupMX finds the servers of a domain; nil is that of net.DefaultResolver. For a domain
+	// that has none, its error is a *net.DNSError with IsNotFound.
 	LookupMX func(ctx context.Context, domain string) ([]*net.MX, error)
 	// Port of recipients' servers where none is named; 0 is 25.
 	Port int
@@ -47,7 +47,7 @@ type Sender struct {
 // serverLimit is how many servers of one domain are tried.
 const serverLimit = 10
 
-// permanent is a failure that no repeat can change.
+// permanent is a failure that is the same in each repeat.
 type permanent struct{ error }
 
 func (p *permanent) Unwrap() error { return p.error }
@@ -60,28 +60,27 @@ func Permanent(err error) bool {
 	return errors.As(err, &p)
 }
 
-// answered is what a server has answered about this mail, for the time being.
+// answered is a temporary refusal of this mail by a server.
 type answered struct{ error }
 
 func (a *answered) Unwrap() error { return a.error }
 
-// Answered reports, of an error of Send, whether a server has answered about this mail
-// or its recipient, so that other mail may well go through to the same domain; what
-// is Permanent counts as that. Otherwise the mail came to no server that could be
-// found, reached, and wanted to go on (reply 421 included).
+// Answered reports, of an error of Send, whether a server has answered about this mail or its
+// recipient, so that other mail may well go through to the same domain; a Permanent error
+// counts as an answer. Otherwise no server was found or reached, or it ended the session (reply
+// 421 included).
 func Answered(err error) bool {
 	var a *answered
 	return errors.As(err, &a) || Permanent(err)
 }
 
-// Send delivers a mail and returns nil only when a server has answered 250 to its
-// end. An error does not mean that nobody has it, since the reply can get lost:
-// the Message-ID stays the same when it is sent again.
+// Send delivers a mail and returns nil only when a server has answered 250 to its end. After an
+// error a server may have it all the same, since the reply can get lost: the Message-ID stays
+// the same when it is sent again.
 //
-// The Relay takes it, else the recipient's own Host, else the servers of its
-// domain in the order of their preference, else the domain itself (RFC 5321,
-// 5.1). The next one is tried when one fails for the time being, which includes
-// a server that does not want to speak with us at all.
+// The Relay takes it, else the recipient's own Host, else the servers of its domain in the
+// order of their preference, else the domain itself (RFC 5321, 5.1). The next one is tried when
+// one fails temporarily, which includes a server that refuses the whole session.
 func (s *Sender) Send(ctx context.Context, m *Mail) error {
 	content, err := s.compose(m)
 	if err != nil {
@@ -155,7 +154,7 @@ func (s *Sender) servers(ctx context.Context, to Recipient) ([]string, error) {
 
 func (s *Sender) timeout() time.Duration { return cmp.Or(s.Timeout, 2*time.Minute) }
 
-// deliver sends a mail to one server. One whose TLS does not work gets it without.
+// deliver sends a mail to one server. If encryption fails, it sends the mail without it.
 func (s *Sender) deliver(ctx context.Context, server, to string, content []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
@@ -167,7 +166,7 @@ func (s *Sender) deliver(ctx context.Context, server, to string, content []byte)
 	return err
 }
 
-// converse is one connection.
+// converse sends a mail on one connection.
 func (s *Sender) converse(ctx context.Context, server, to string, content []byte, encrypt bool) error {
 	dial := s.Dial
 	if dial == nil {
@@ -178,8 +177,8 @@ func (s *Sender) converse(ctx context.Context, server, to string, content []byte
 		return err
 	}
 	defer c.Close()
-	// The deadline of the context is a deadline of the connection, and its end
-	// wakes whoever waits.
+	// The deadline of the context is a deadline of the connection, and its end interrupts reads
+	// and writes.
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 
 	client, err := s.greet(&terse{Conn: c, left: terseLimit}, server, encrypt)
@@ -189,7 +188,7 @@ func (s *Sender) converse(ctx context.Context, server, to string, content []byte
 	if err := s.transact(client, to, content); err != nil {
 		return err
 	}
-	// The mail is theirs now, whatever they say to this.
+	// The server has accepted the mail, whatever it answers to this.
 	_ = client.Quit()
 	return nil
 }
@@ -197,8 +196,8 @@ func (s *Sender) converse(ctx context.Context, server, to string, content []byte
 // encryptionError: the server offers STARTTLS, and it fails.
 type encryptionError struct{ error }
 
-// greet introduces us and encrypts the connection when that is offered. No
-// failure here is about the mail, so none is permanent.
+// greet sends EHLO and encrypts the connection when that is offered. No failure here is about
+// the mail, so none is permanent.
 func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, error) {
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {
@@ -223,8 +222,7 @@ func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, e
 	return client, nil
 }
 
-// transact sends one mail. What a server refuses here for good, it refuses for
-// good.
+// transact sends one mail. A 5xx reply to one of its commands is permanent.
 func (s *Sender) transact(client *smtp.Client, to string, content []byte) error {
 	// Not the Client's own Mail: that asks for SMTPUTF8 wherever it is offered,
 	// and the mail could then go no further than to servers that have it.
@@ -251,7 +249,7 @@ func (s *Sender) transact(client *smtp.Client, to string, content []byte) error 
 	return nil
 }
 
-// command sends one that is answered with 250.
+// command sends a command, and expects the reply 250.
 func command(text *textproto.Conn, format string, args ...any) error {
 	id, err := text.Cmd(format, args...)
 	if err != nil {
@@ -263,7 +261,7 @@ func command(text *textproto.Conn, format string, args ...any) error {
 	return err
 }
 
-// said names the step that failed, and makes one line of what a server said.
+// said names the step that failed, and makes one line of the server's reply.
 func said(step string, err error) error {
 	var reply *textproto.Error
 	if errors.As(err, &reply) {
@@ -272,8 +270,8 @@ func said(step string, err error) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// refusal is said of a step whose replies are about the mail, those of 5xx for
-// good; but 421 is about the connection (RFC 5321, 3.8).
+// refusal returns the error of a step whose replies are about the mail, a permanent one for
+// 5xx; but 421 is about the connection (RFC 5321, 3.8).
 func refusal(step string, err error) error {
 	var reply *textproto.Error
 	switch {
@@ -285,8 +283,8 @@ func refusal(step string, err error) error {
 	return &answered{said(step, err)}
 }
 
-// terse is a connection to a server that has little to say: replies have no limit
-// of their own. A TLS handshake fits in as well.
+// terse is a connection that limits how much is read from a server: replies have no limit of
+// their own. A TLS handshake fits in as well.
 type terse struct {
 	net.Conn
 	left int
@@ -303,7 +301,7 @@ func (t *terse) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Mail is a notification on its way out.
+// Mail is a notification to be sent.
 type Mail struct {
 	// ID is the Message-ID without its brackets, as local@domain; the same each
 	// time that the notification is sent.
@@ -317,9 +315,9 @@ type Mail struct {
 	Message []byte
 }
 
-// compose writes a mail. It is 7-bit, and no line is longer than 998 bytes,
-// whatever the message holds. Only what comes out of a Mail can be permanently
-// wrong: From is ours to correct.
+// compose writes a mail. It is 7-bit, and no line is longer than 998 bytes, whatever the
+// message holds. Only an error of m is permanent: a wrong From can be corrected in the
+// configuration.
 func (s *Sender) compose(m *Mail) ([]byte, error) {
 	if _, err := checkAddress(s.From); err != nil {
 		return nil, fmt.Errorf("no mail can be sent from %q: write an address like %q, in ASCII, the domain a name", clip(s.From), "box@example.org")
@@ -346,7 +344,7 @@ func (s *Sender) compose(m *Mail) ([]byte, error) {
 		{"To", "<" + m.To.Address + ">"},
 		{"Subject", subject},
 		{"Message-ID", "<" + m.ID + ">"},
-		{"Auto-Submitted", "auto-generated"}, // so that nobody's absence is reported
+		{"Auto-Submitted", "auto-generated"}, // so that no absence message answers it
 		{"MIME-Version", "1.0"},
 		{"Content-Type", cmp.Or(m.ContentType, "text/xml; charset=utf-8")},
 		{"Content-Transfer-Encoding", "base64"},

@@ -15,9 +15,9 @@ import (
 // the number of the segment alone, so a full part never changes. An archive without
 // entries does not exist, and the Capability List does not name it.
 //
-// The Change List Archive names each closed Change List that the index has no room for:
-// every Change List stands in one of the two. The index drops a list in the moment in
-// which the archive has it, so whoever reads the index first misses none.
+// The Change List Archive names each closed Change List that the index has no room for: every
+// Change List stands in one of the two. The index drops a list in the moment in which the
+// archive has it, so a client that reads the index first misses none.
 
 // splitChanges divides the segments with Change Lists into those that the archive names
 // and the newest, at most so many, which the index names.
@@ -149,8 +149,8 @@ func intervalEntry(loc string, from, until event.Micros) resourcesync.Entry {
 	return e
 }
 
-// VerifyArchives renders the full parts of the set's archives again and compares what
-// the cache holds of them.
+// VerifyArchives renders the full parts of the set's archives again and compares them with the
+// cached copies.
 func (p *Publisher) VerifyArchives(ctx context.Context, set string) (checks []Check, err error) {
 	st, err := p.state(ctx, set)
 	if err != nil {

@@ -42,7 +42,7 @@ type cache struct {
 	slots chan struct{}
 
 	mu       sync.Mutex
-	setSlots map[string]chan struct{} // by set: what one set costs does not keep others out
+	setSlots map[string]chan struct{} // by set, so that one set does not take all slots
 	calls    map[string]*call
 	files    map[string]*cachedFile
 	bytes    int64  // bytes of files
@@ -105,8 +105,8 @@ func (c *cache) acquire(ctx context.Context, name string) (leave func(), err err
 // open returns the document called name and its length, and renders it first if
 // it is not there. However many ask for it at once, it is rendered once.
 func (c *cache) open(ctx context.Context, name string, render renderFunc) (io.ReadSeekCloser, int64, error) {
-	// A file may be taken away between its making and its opening; so try again,
-	// and in the end do without the file.
+	// A file may be removed after it was made and before it is opened: try again, and in the
+	// end make the document in memory.
 	for range 3 {
 		if f, n := c.openChecked(name); f != nil {
 			return f, n, nil
@@ -181,7 +181,7 @@ func (c *cache) make(ctx context.Context, name string, render renderFunc) ([]byt
 	return data, nil
 }
 
-// storeError is a failure to keep a document, not to make it.
+// storeError is a failure to write a document to the disk, not to render it.
 type storeError struct{ err error }
 
 func (e *storeError) Error() string {
@@ -332,7 +332,7 @@ func (c *cache) loadSum(name string) (s sum, ok bool) {
 	return s, true
 }
 
-// verify compares a file with its sum, and remembers it if they agree.
+// verify compares a file with its sum, and counts it as checked if they agree.
 func (c *cache) verify(name string) bool {
 	want, ok := c.loadSum(name)
 	if !ok {
@@ -354,7 +354,7 @@ func (c *cache) verify(name string) bool {
 	return true
 }
 
-// forget removes one document. Those who are reading it read on.
+// forget removes one document. Readers that have it open are not disturbed.
 func (c *cache) forget(name string) {
 	c.mu.Lock()
 	c.uncount(name)

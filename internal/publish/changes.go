@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// DefaultChanges is how many events a page of changes is made of, if nobody says so.
+	// DefaultChanges is how many events a page of changes is made of by default.
 	DefaultChanges = 100
-	// MostChanges is how many one may be made of.
+	// MostChanges is how many events a page is made of at most.
 	MostChanges = 1000
-	// changesBytes is how much a page says, in bytes, before it ends. An event may say as
-	// much as event.MaxSaid, and whoever reads a page slowly has it kept in memory.
+	// changesBytes is about how many bytes of changes a page has before it ends. One event may
+	// have as many as event.MaxSaid, and a page stays in memory while a slow client reads it.
 	changesBytes = 1 << 20
 	// changesVersion changes whenever the bytes of a page do for the same events.
 	changesVersion = 1
 )
 
-// ChangePage is what a set has logged after a place, in the order of the log, each change
+// ChangePage has the changes that a set has logged after a Seq, in the order of the log, each
 // once. A page that is not complete never changes.
 type ChangePage struct {
 	Set string `json:"set"`
-	// Feed is the id of the set's feed. It is another one when the log has lost events
-	// that were published, or was made anew: then no place of before means anything.
+	// Feed is the id of the set's feed. It is another one when the log has lost events that
+	// were published, or was made anew: then earlier values of After have no meaning.
 	Feed    string             `json:"feed"`
 	Changes []translate.Change `json:"changes"`
-	// After is the place behind the page, where the next one begins.
+	// After is the Seq after which the next page begins.
 	After event.Seq `json:"after"`
-	// Complete: nothing had been logged behind the page when it was made.
+	// Complete: nothing had been logged after the page when it was made.
 	Complete bool `json:"complete"`
 	// Next is the URL of the next page.
 	Next string `json:"next"`
@@ -47,8 +47,8 @@ func ChangesURL(base string, set *event.Set, after event.Seq, limit int) string 
 	return fmt.Sprintf("%s%s?after=%d&feed=%s&limit=%d", base, setPath(set.Name, "changes.json"), after, set.Feed, limit)
 }
 
-// Changes reads a page of at most limit events after a place. Events that are not published
-// count, and a page ends early where they say much, so that it may have fewer changes than
+// Changes reads a page of at most limit events after a Seq. Events that are not published
+// count, and a page ends early where they are long, so that it may have fewer changes than
 // limit, or none, and not be complete.
 func Changes(ctx context.Context, log Log, base string, set *event.Set, after event.Seq, limit int) (*ChangePage, error) {
 	page := &ChangePage{Set: set.Name, Feed: set.Feed, Changes: []translate.Change{}, After: after, Complete: true}

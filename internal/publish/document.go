@@ -30,8 +30,8 @@ type Meta struct {
 	Immutable bool
 	// Gzip: the bytes are compressed, to be sent with Content-Encoding.
 	Gzip bool
-	// Hubs are the WebSub hubs that are told when the document changes, and Self is its
-	// URL, the topic there; none, and "", where no hub is told.
+	// Hubs are the WebSub hubs that are notified when the document changes, and Self is its
+	// URL, the topic there; none, and "", where no hub is notified.
 	Hubs []string
 	Self string
 }

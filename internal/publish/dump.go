@@ -60,8 +60,8 @@ func changeDumpPath(set string, segment int) string {
 	return fmt.Sprintf("/sets/%s/changedump/%d", set, segment)
 }
 
-// resourceDump is the document that names the packages of a Resource Dump, which changes
-// with the next one; under its other path, that of its Seq, it stays as long as they do.
+// resourceDump returns the document that names the packages of the newest Resource Dump. The
+// next one replaces it; pastResourceDump is the same at a path that stays as long as they do.
 func resourceDump(set event.Set, s *storedSnapshot) Item {
 	it := Item{Path: dumpPath(set.Name, resourcesync.ResourceDump), Kind: ResourceDump, Set: set, Events: event.Range{Upto: s.Seq}, At: s.At}
 	for i, part := range s.packages {
@@ -72,19 +72,19 @@ func resourceDump(set event.Set, s *storedSnapshot) Item {
 
 func dumpPath(set string, c resourcesync.Capability) string { return setPath(set, string(c)+".xml") }
 
-// pastResourceDump is the same under the path of its Seq.
+// pastResourceDump returns the same document at the path of its Seq.
 func pastResourceDump(set event.Set, s *storedSnapshot) Item {
 	it := resourceDump(set, s)
 	it.Path, it.Closed = fmt.Sprintf("/sets/%s/resourcedump/%d.xml", set.Name, s.Seq), true
 	return it
 }
 
-// planChangeDumps returns the document that names the packages of segments, the newest that
-// are there without a gap and at most so many; then those for the packages before,
-// oldest first. They have the numbers of so many segments in their path: a full one
-// never changes.
+// planChangeDumps returns the documents that name the packages of segments. The first names the
+// newest packages that follow each other without a gap, at most so many. The others name the
+// packages before, oldest first; their paths have the numbers of so many segments, so that a
+// full one never changes.
 func planChangeDumps(set event.Set, segments []event.Segment, made []*storedSnapshot, most int) (items []Item) {
-	run := 0 // made[:run] is that of the newest segments
+	run := 0 // made[:run] are the newest packages, without a gap
 	for run < len(made) && (run == 0 || made[run].segment == made[run-1].segment-1) {
 		if _, ok := numbered(segments, int64(made[run].segment)); !ok {
 			break
@@ -169,7 +169,7 @@ func dumpDocument(base string, it *Item) *resourcesync.Document {
 
 const zipType = "application/zip"
 
-// dumps returns the documents that name dumps which there are: the dumps, the earlier ones,
+// dumps returns the documents that name the existing dumps: the newest dumps, the earlier ones,
 // and the archives that name those.
 func (p *Publisher) dumps(st *state, set event.Set, segments []event.Segment) (items []Item) {
 	if !set.Dumps || set.Partial {
@@ -553,11 +553,11 @@ func (w *packages) end() error {
 	return nil
 }
 
-// dumpRetry is how long Run waits after a dump that failed: a missing content comes back
-// only when somebody does something.
+// dumpRetry is how long Run waits after a dump that failed: only an operator can restore a
+// missing content.
 const dumpRetry = 10 * time.Minute
 
-// dumpPlan says when Run tries what has failed again.
+// dumpPlan is when Run tries failed dumps again.
 type dumpPlan struct {
 	resources time.Time
 	changes   map[int]time.Time // by segment
@@ -686,11 +686,11 @@ func (p *Publisher) makeChangeDumps(ctx context.Context, st *state, set event.Se
 	return errors.Join(failed, p.noteFault(&st.changeDumps, failed))
 }
 
-// faultName is the file in the folder of a series that says why its last dump could not be
-// made, for bridge status, which runs beside the process that makes them.
+// faultName is the file in the folder of a series with the error of its last dump, for bridge
+// status, which is another process than the one that makes dumps.
 const faultName = "fault"
 
-// noteFault keeps why a dump could not be made, or that it could.
+// noteFault writes the error of a dump into that file, and removes the file when there is none.
 func (p *Publisher) noteFault(se *series, fault error) error {
 	path := filepath.Join(se.dir, faultName)
 	switch {
@@ -708,17 +708,17 @@ func (p *Publisher) noteFault(se *series, fault error) error {
 	return p.disk.writeFile(path, []byte(fault.Error()), false)
 }
 
-// DumpState is what there is of the dumps of a set.
+// DumpState is the state of the dumps of a set.
 type DumpState struct {
 	// Seq is the Seq whose state the Resource Dump has, 0 when there is none.
 	Seq event.Seq
 	// Segments counts the closed segments, and Packed those that the Change Dump has.
 	Segments, Packed int
-	// Faults say why the newest dumps could not be made.
+	// Faults are the errors of the newest dumps that could not be made.
 	Faults []string
 }
 
-// DumpState returns what there is of the dumps of a set. The error may be ErrNotFound.
+// DumpState returns the state of the dumps of a set. The error may be ErrNotFound.
 func (p *Publisher) DumpState(ctx context.Context, set string) (d DumpState, err error) {
 	st, err := p.state(ctx, set)
 	if err != nil {

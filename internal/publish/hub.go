@@ -46,17 +46,17 @@ func (p *Publisher) addHubs(it *Item) {
 	}
 }
 
-// Topic is a document that hubs are told of.
+// Topic is a document of whose changes hubs are notified.
 type Topic struct {
 	// Path follows the base URL.
 	Path string
-	// Tag is its entity tag: another one is another document.
+	// Tag is its entity tag, which changes whenever the document does.
 	Tag string
 	// Stale: clients still get an earlier rendering, for seconds.
 	Stale bool
 }
 
-// Topics returns the documents of a set that hubs are told of, as they are now.
+// Topics returns the documents of a set of whose changes hubs are notified, as they are now.
 func (p *Publisher) Topics(ctx context.Context, set string) (all []Topic, err error) {
 	st, err := p.state(ctx, set)
 	if err != nil {

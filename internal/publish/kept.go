@@ -192,8 +192,8 @@ func (p *Publisher) keepLists(ctx context.Context, name string, most int) (more 
 	return false, nil
 }
 
-// checkLists removes the lists that a set keeps no longer, and makes one that is missing
-// unless the disk is nearly full; nothing if that has just failed. more: others may be
+// checkLists removes the lists that a set keeps no longer, and makes one that is missing unless
+// the disk is nearly full. For a while after a failure it does nothing. more: others may be
 // missing.
 func (p *Publisher) checkLists(ctx context.Context, again map[string]time.Time, set string) (more bool, err error) {
 	if p.opts.Now().Before(again[set]) {
@@ -224,7 +224,7 @@ func (p *Publisher) makeList(ctx context.Context, st *state, set event.Set, segm
 	if err := p.full(); err != nil {
 		return false, err
 	}
-	set.Last, set.LastObserved, set.Live = at.Seq, at.At, -1 // how many lived then is not counted
+	set.Last, set.LastObserved, set.Live = at.Seq, at.At, -1 // records alive then are not counted
 	if _, err := p.makeSnapshot(&st.past, set, p.idOf(&st.past, set, at), func(dir string) (l manifest, err error) {
 		l.Parts, err = p.writeParts(ctx, set, at, dir)
 		return l, err

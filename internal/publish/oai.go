@@ -54,19 +54,19 @@ type RepositoryOptions struct {
 	// SmallContents returns those contents that are small, by their SHA-256, and leaves out
 	// the others; nil opens all of them one by one.
 	SmallContents func(ctx context.Context, sums [][32]byte) (map[[32]byte][]byte, error)
-	// Lost is told why the content of a record cannot be had, and says whether that is
-	// about this one alone: a list of what has changed then goes on without it. nil: no
-	// error is.
+	// Lost is called with the error of a content that cannot be read, and reports whether the
+	// error concerns that record alone: a list of what has changed then leaves the record out.
+	// With nil no error does.
 	Lost       func(identifier string, err error) bool
 	AdminEmail string
 	// Sources are those of the set, in order. Where there are several, the records of each
 	// are a set of the repository.
 	Sources []RepositorySource
-	// Formats are those that representations are in besides what they came with by
+	// Formats are the formats of representations besides those that they were harvested in over
 	// OAI-PMH; only a set in mode mirror offers any.
 	Formats []RepositoryFormat
-	// Known returns the formats that the repositories have which the set is harvested
-	// from, for the schemas of them that Formats does not name; nil: none.
+	// Known returns the formats of the repositories that the set is harvested from. They have
+	// the schemas of formats that are not in Formats; nil: none.
 	Known func(ctx context.Context) ([]oaipmh.Format, error)
 	// Page is how many records one answer has; 0 is 100.
 	Page int
@@ -78,7 +78,7 @@ type RepositorySource struct {
 	Name string // for people; "" is "Source" and its number
 }
 
-// RepositoryFormat says which representations are in a format: those whose profile is the
+// RepositoryFormat is a format, and which representations are in it: those whose profile is the
 // namespace, and those of the media type that have no profile.
 type RepositoryFormat struct {
 	oaipmh.Format
@@ -89,18 +89,18 @@ type RepositoryFormat struct {
 // goroutine.
 //
 // A list is in the order of the log, and pinned when it begins: it is a scan of the set's
-// events up to the last one, without those that are not the last of their records. A
-// record that changes meanwhile is passed over, and has a datestamp no earlier than the
-// list's responseDate (see moment). The record that a resumptionToken leads to is told
-// nevertheless where no other is left, so that no answer is empty.
+// events up to the last one, without those that are not the last of their records. A record
+// that changes meanwhile is passed over, and has a datestamp no earlier than the list's
+// responseDate (see moment). The record that a resumptionToken leads to is listed nevertheless
+// where no other is left, so that no answer is empty.
 type Repository struct {
 	o       RepositoryOptions
 	base    string // the repository's own base URL
 	sources []string
 	index   repositoryIndex
-	// large holds a place for each long content in memory.
+	// large limits how many long contents are in memory at a time.
 	large chan struct{}
-	// scanning holds a place for each answer that looks at more than scanEvents.
+	// scanning limits how many answers look at more than scanEvents at a time.
 	scanning chan struct{}
 	// scanStep is how many events are looked at in one go, while one of the log's
 	// connections is in use; after scanEvents an answer ends with what it has.
@@ -189,7 +189,7 @@ func (r *Repository) Formats(ctx context.Context, identifier string) ([]oaipmh.F
 	return formats, nil
 }
 
-// formats returns those of an item, or of all items, as far as the set knows them.
+// formats returns those of an item, or of all items, as far as they are known.
 func (r *Repository) formats(ctx context.Context, identifier string) ([]oaipmh.Format, error) {
 	set, err := r.o.Log.Set(ctx, r.o.Set)
 	if err != nil {
@@ -226,8 +226,8 @@ func (r *Repository) formats(ctx context.Context, identifier string) ([]oaipmh.F
 	return formats, nil
 }
 
-// formatOf returns the format in which a representation is disseminated; one without a
-// Prefix says in none. stated: its namespace is known, and not only its media type.
+// formatOf returns the format in which a representation is disseminated; its Prefix is "" when
+// there is none. stated: its namespace is known, and not only its media type.
 func (r *Repository) formatOf(set *event.Set, e *event.Event, i int) (f oaipmh.Format, stated bool) {
 	if set.Content != event.Mirror {
 		return f, false
@@ -295,8 +295,8 @@ func (r *Repository) Record(ctx context.Context, identifier, prefix string) (*oa
 	return it.rec, nil
 }
 
-// knownFormat returns an error for a format that the repository does not have. As long as
-// no record is there any format may come.
+// knownFormat returns an error for a format that the repository does not have. While the set
+// has no records it accepts any.
 func (r *Repository) knownFormat(ctx context.Context, set *event.Set, prefix string) error {
 	if prefix == oaipmh.DC {
 		return nil
@@ -315,16 +315,16 @@ func (r *Repository) knownFormat(ctx context.Context, set *event.Set, prefix str
 	return &oaipmh.Error{Code: oaipmh.CannotDisseminateFormat, Text: "this repository has no format " + prefix + ": ask with verb=ListMetadataFormats"}
 }
 
-// position is where a list goes on.
+// position is where a list continues.
 type position struct {
-	log  uint64 // of which log the numbers are
+	log  uint64 // logID of the log that the numbers are of
 	next event.Seq
 	end  event.Seq // the pin: no later event counts
 	date int64     // responseDate of the first answer, in seconds since 1970
 	told int64     // records so far
 }
 
-// logID tells the numbers of a log from those of another one, after the data folder was
+// logID distinguishes the numbers of a log from those of another one, after the data folder was
 // made anew or events were lost.
 func logID(set *event.Set) uint64 {
 	h := fnv.New32a()
@@ -359,10 +359,10 @@ func parsePosition(b []byte, set *event.Set) (position, error) {
 	return p, nil
 }
 
-// moment is the responseDate of a list that is pinned to a state of the set: the second
-// in which the last moment lies that is told whole. What is not told has no earlier
-// datestamp; of that second itself a part may be told, and is told again to who asks from
-// then on (2.7.1: from is inclusive).
+// moment is the responseDate of a list that is pinned to a state of the set: the second of the
+// last moment up to which the list has all events. Events that are not in the list have no
+// earlier datestamp. Of that second itself the list may have a part only; a harvester that asks
+// from then on gets that second again (2.7.1: from is inclusive).
 //
 // settled must have been read before set: an event that set does not show is then
 // observed at settled or later, and in any case after the set's newest event.
@@ -470,7 +470,7 @@ type repositoryItem struct {
 	own ownContent
 	doc []byte    // the content, where it was read with others
 	seq event.Seq // of the event
-	// lacks: the record is not in the format, and is said to be deleted.
+	// lacks: the record is not in the format, and is answered as deleted.
 	lacks bool
 }
 
@@ -516,7 +516,7 @@ func (p *repositoryPageOf) own(e *event.Event) (c ownContent) {
 	return c
 }
 
-// item returns what an answer says of a record.
+// item returns a record of an answer, still without its content.
 func (p *repositoryPageOf) item(e *event.Event, own ownContent) repositoryItem {
 	it := repositoryItem{seq: e.Seq}
 	switch {
@@ -540,9 +540,9 @@ func deletedRecord(h oaipmh.Header) *oaipmh.Record {
 	return &oaipmh.Record{Header: h}
 }
 
-// add puts the record of an event on the page. A record that is there, and not in this
-// format, is said to be deleted if it may have been in it before, and else not told. add
-// returns false, and more, when the page is full and the record is for the next one.
+// add adds the record of an event to the page. A live record that is not in this format is
+// answered as deleted if it may have been in it before, and otherwise left out. add returns
+// false, and sets more, when the page is full and the record is for the next one.
 func (p *repositoryPageOf) add(e *event.Event) bool {
 	if p.spec != "" && !slices.ContainsFunc(p.enc.SetSpecs(e), func(spec string) bool { return within(spec, p.spec) }) {
 		return true
@@ -566,7 +566,7 @@ func (p *repositoryPageOf) add(e *event.Event) bool {
 	return false
 }
 
-// size counts the bytes of what the answer says of the record besides its content.
+// size is about how many bytes the record has in the answer besides its content.
 func (it *repositoryItem) size() int64 {
 	const perSet = len("<setSpec></setSpec>")
 	n := len(it.rec.Identifier) + len(it.rec.Metadata)
@@ -582,8 +582,8 @@ func within(spec, of string) bool {
 	return ok && (rest == "" || rest[0] == ':')
 }
 
-// pending puts the record on the page that the position leads to: it has changed since
-// that was given out, and there is no other.
+// pending adds the record that the position leads to, although it has changed since the
+// resumptionToken was issued: no other one is left.
 func (p *repositoryPageOf) pending(ctx context.Context, next event.Seq) error {
 	var record string
 	for e, err := range p.o.Log.Events(ctx, p.set.Name, event.Range{After: next - 1, Upto: next}) {
@@ -693,9 +693,9 @@ func (p *repositoryPageOf) readSmall(ctx context.Context, items []repositoryItem
 	return nil
 }
 
-// each passes the records of the page on, with their contents. A long content is in
-// memory only while its record is written. For headers the contents are read as well: a
-// list of them says the same of each record as one of records.
+// each yields the records of the page, with their contents. A long content is in memory only
+// while its record is written. For headers it reads the contents as well, so that a list of
+// headers and one of records agree on which are deleted.
 func (p *repositoryPageOf) each(ctx context.Context, yield func(*oaipmh.Record, error) bool) {
 	var lost error
 	passed, together := 0, true
@@ -719,8 +719,8 @@ func (p *repositoryPageOf) each(ctx context.Context, yield func(*oaipmh.Record, 
 	}
 }
 
-// pass passes a record on; next is whether more are wanted. The error is why its content
-// is lost, and it was not passed on. A header is: the record is there.
+// pass yields a record; next reports whether more are wanted. lost is the error of a content
+// without which the record was not yielded. A header is yielded without it.
 func (p *repositoryPageOf) pass(ctx context.Context, it *repositoryItem, yield func(*oaipmh.Record, error) bool) (next bool, lost error) {
 	if it.own.length > largeContent {
 		select {
@@ -740,8 +740,8 @@ func (p *repositoryPageOf) pass(ctx context.Context, it *repositoryItem, yield f
 	return yield(it.rec, err) && err == nil, nil
 }
 
-// fill reads the content of a record. One that cannot be metadata is made, or the record
-// is said to be deleted.
+// fill reads the content of a record. If that cannot be metadata, the metadata is made from the
+// event (oai_dc), or the record is answered as deleted (other formats).
 func (p *repositoryPageOf) fill(ctx context.Context, it *repositoryItem) error {
 	if !it.own.there {
 		return nil
@@ -761,7 +761,7 @@ func (p *repositoryPageOf) fill(ctx context.Context, it *repositoryItem) error {
 	element, root, err := p.metadata.Read(it.doc, own.kind)
 	if err == nil && root.Space != "" && root.Space != oaipmh.Namespace && (own.namespace == "" || own.namespace == root.Space) && (own.name == "" || own.name == root.Local) {
 		it.rec.Metadata, it.rec.Root = element, root
-		if it.rec.Provenance != nil && own.namespace != "" { // of which the event knows nothing
+		if it.rec.Provenance != nil && own.namespace != "" { // which the event does not have
 			it.rec.Provenance.MetadataNamespace = root.Space
 		}
 		return nil
@@ -791,16 +791,16 @@ func (r *Repository) Sets(ctx context.Context, after string, most int) ([]oaipmh
 	return r.index.setsAfter(after, most), nil
 }
 
-// repositoryIndex is what only all events together say: which sets and formats the
-// repository has. It is made when it is first asked for, and then only what is new is
-// read. What no record is in any more stays until the process ends.
+// repositoryIndex is what only all events together show: the sets and formats of the
+// repository. It is built when it is first needed; after that only new events are read. A set
+// or format without records stays in it until the process ends.
 type repositoryIndex struct {
 	mu      sync.Mutex
 	log     uint64
 	upto    event.Seq
 	sets    map[string]repositorySet
 	formats map[string]repositoryFormatAt
-	lacking blocks // of records that are told in any format: they were deleted, or have lost one
+	lacking blocks // of records that are listed in any format: they were deleted, or have lost one
 	full    bool   // there are more sets than it holds
 	// fullFormats: there are more formats than it holds.
 	fullFormats bool
@@ -840,8 +840,8 @@ func (b blocks) from(n event.Seq) (_ event.Seq, ok bool) {
 }
 
 const (
-	// indexedSets and indexedFormats are how many the index holds at most: any Source may
-	// state as many as it likes, and no answer parts the formats.
+	// indexedSets and indexedFormats are how many the index holds at most: any Source may state
+	// as many as it likes, and one answer has all formats.
 	indexedSets, indexedFormats = 20_000, 200
 	// indexTime is how long one request waits for the index, and indexWait when to ask
 	// again: what was read until then is kept.
@@ -925,7 +925,7 @@ func (x *repositoryIndex) addSet(spec, name string, block event.Seq) {
 		return
 	case !ok:
 		spec, s.name = strings.Clone(spec), strings.Clone(name)
-	case s.name == spec && name != spec: // known from below so far
+	case s.name == spec && name != spec: // known only from a set below it so far
 		s.name = strings.Clone(name)
 	}
 	s.blocks.add(block)

@@ -226,8 +226,8 @@ func ChangeListSegments(set event.Set, segments []event.Segment) []event.Segment
 	return segments[i:]
 }
 
-// changeListIndex names the newest Change Lists, at most so many, and says from where
-// on: an index of indexes is not allowed. The archive names those before them.
+// changeListIndex names the newest Change Lists, at most so many, and states its from: an index
+// of indexes is not allowed. The archive names those before them.
 func changeListIndex(set event.Set, segments []event.Segment, most int) Item {
 	archived, indexed := splitChanges(set, segments, most)
 	it := Item{Path: setPath(set.Name, "changelist-index.xml"), Kind: ChangeListIndex, Set: set, From: set.Created, segments: indexed}

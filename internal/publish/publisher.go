@@ -72,9 +72,9 @@ type Options struct {
 	// AfterDeletion and AfterChange are how long after the first deletion or
 	// change that it does not show a snapshot is made anew.
 	AfterDeletion, AfterChange time.Duration
-	// MinAge is how old the last rendering of an open document may become before it
-	// is made anew, for each 1,000 of its entries; one with fewer always is. 0 is no
-	// time at all. What it shows is a range of the log all the same.
+	// MinAge is how old the last rendering of an open document may become before it is made
+	// anew, for each 1,000 of its entries; one with fewer always is. With 0 all are. Also an
+	// older rendering shows a range of the log.
 	MinAge time.Duration
 	// Retention bounds the snapshots that are kept for clients that are reading their
 	// parts.
@@ -87,7 +87,7 @@ type Options struct {
 	// Now is the clock of Run's schedule; nil is time.Now. No document has its
 	// time from it.
 	Now func() time.Time
-	// Logger gets what Run cannot return; nil is silence.
+	// Logger gets what Run cannot return; nil discards it.
 	Logger *slog.Logger
 }
 
@@ -196,8 +196,8 @@ func New(o Options) (*Publisher, error) {
 	return p, nil
 }
 
-// cacheEpoch names the folder of all that is rendered in one format and for one
-// base URL, so that the rest can be told and removed.
+// cacheEpoch names the folder of all that is rendered in one format and for one base URL, so
+// that all others can be recognized and removed.
 func cacheEpoch(base string) string {
 	h := sha256.Sum256(fmt.Appendf(nil, "%d %s", FormatVersion, base))
 	return hex.EncodeToString(h[:8])
@@ -253,11 +253,11 @@ func (p *Publisher) set(ctx context.Context, name string) (event.Set, error) {
 	return set, err
 }
 
-// state caches what the Publisher knows of a set. All of it but the snapshots comes
+// state caches the data of a set. All of it but the snapshots comes
 // from the log.
 type state struct {
 	fixed event.Set // for what is fixed when the set is made
-	// series are the snapshots of its Resource List. Its mu guards what is below too.
+	// series are the snapshots of its Resource List. Its mu also guards the fields after past.
 	series
 	resourceDumps, changeDumps series
 	past                       series // Resource Lists that are kept (kept.go)
@@ -403,7 +403,7 @@ func (p *Publisher) isOneDocument(st *state, set event.Set) bool {
 	return !st.tooLarge && set.Live <= int64(p.limits.Entries)
 }
 
-// render returns what writes a document from the log.
+// render returns a function that writes a document from the log.
 func (p *Publisher) render(it Item, gzip bool) renderFunc {
 	return func(ctx context.Context, w io.Writer) error {
 		write := func(w io.Writer) error { return Render(w, p.base, &it, p.events(ctx, &it)) }

@@ -386,7 +386,7 @@ func (k Retention) keeps(kept []*storedSnapshot, now time.Time) int {
 
 // prune removes the snapshots that are no longer kept; where the disk is nearly
 // full, all but two. series.making is held. Change Dumps are kept as long as their
-// segments, and the past as long as the set says.
+// segments, and Resource Lists of the past as long as the set's settings state.
 func (p *Publisher) prune(se *series) {
 	if se.dump == resourcesync.ChangeDump || se.past {
 		return
@@ -528,8 +528,9 @@ func (s *storedSnapshot) openFile(ctx context.Context, name, sha256 string) (*os
 	return f, nil
 }
 
-// check compares the hash of a file unless that has been done since it last changed. A
-// package may have gigabytes: nobody waits for another file's hash, and one computes it.
+// check compares the hash of a file unless that has been done since it last changed. A package
+// may have gigabytes: no caller waits for the hash of another file, and one of several callers
+// computes it.
 func (s *storedSnapshot) check(ctx context.Context, name, sha256 string, f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -576,14 +577,14 @@ func (s *storedSnapshot) check(ctx context.Context, name, sha256 string, f *os.F
 	return nil
 }
 
-// note says that a file is what was written.
+// note marks a file as checked.
 func (s *storedSnapshot) note(name string, st fs.FileInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checked[name] = cachedFile{size: st.Size(), time: st.ModTime()}
 }
 
-// noteAll is note for all files: their hashes are those of what has just been written.
+// noteAll marks all files as checked: their hashes are those of what has just been written.
 func (s *storedSnapshot) noteAll() error {
 	for name := range s.files() {
 		st, err := os.Stat(filepath.Join(s.Dir, name))
@@ -757,8 +758,8 @@ func (p *Publisher) cleanup(se *series) error {
 	return nil
 }
 
-// retryAfter is how long Run waits after a snapshot that failed: disk space
-// comes back without anybody telling us.
+// retryAfter is how long Run waits after a snapshot that failed: disk space may be free again
+// at any time.
 const retryAfter = 20 * time.Second
 
 // Run removes what an earlier run has left behind, and then makes the snapshots of
@@ -779,7 +780,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	group.Wait()
 }
 
-// repeat checks now and then, and after each wakeup, what is due, until ctx is done.
+// repeat runs check at each Poll, and after each wakeup, until ctx is done.
 func (p *Publisher) repeat(ctx context.Context, what string, wakeups <-chan struct{}, check func() error) {
 	ticker := time.NewTicker(p.opts.Poll)
 	defer ticker.Stop()
@@ -818,7 +819,7 @@ func (p *Publisher) full() error {
 	return p.opts.Full()
 }
 
-// schedule says when Run makes the next snapshot of a set.
+// schedule is when Run makes the next snapshot of a set.
 type schedule struct {
 	shown event.Seq // what the Resource List showed at the last check
 	seen  event.Seq // the last event that was searched for deletions
@@ -920,8 +921,8 @@ func (p *Publisher) firstSchedule(st *state, set event.Set) *schedule {
 	return pl
 }
 
-// schedule says when the next snapshot is due, from what has happened since the
-// current one.
+// schedule determines when the next snapshot is due, from what has happened since the current
+// one.
 func (p *Publisher) schedule(ctx context.Context, st *state, set event.Set, pl *schedule) error {
 	now := p.opts.Now()
 	current := st.current()
@@ -934,7 +935,7 @@ func (p *Publisher) schedule(ctx context.Context, st *state, set event.Set, pl *
 	case current.Seq < pl.shown: // the Resource List must not stay behind what it has shown
 		*pl = schedule{shown: current.Seq, seen: set.Last, due: now}
 		return nil
-	case current.Seq > pl.shown: // somebody else made one
+	case current.Seq > pl.shown: // another caller made one
 		*pl = schedule{shown: current.Seq, seen: current.Seq}
 	}
 	if set.Last <= pl.seen {

@@ -54,9 +54,9 @@ func Bases(cacheDir, snapshotDir string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// VerifySegment renders the Change List and the archive document of a closed
-// segment again and compares what the cache holds of them. The error is
-// ErrNotFound when there is no such closed segment.
+// VerifySegment renders the Change List and the archive document of a closed segment again and
+// compares them with the cached copies. The error is ErrNotFound when there is no such closed
+// segment.
 func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check, error) {
 	st, err := p.state(ctx, set)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check
 	return c, err
 }
 
-// verify renders a document again and compares what the cache holds of it.
+// verify renders a document again and compares it with the cached copies.
 func (p *Publisher) verify(ctx context.Context, it Item) (Check, error) {
 	c := Check{Path: it.Path}
 	sw := newHashWriter(io.Discard)
@@ -166,7 +166,7 @@ func (c *Check) compare(path string, compressed bool, want sum) error {
 	return nil
 }
 
-// sumOf reads to the end.
+// sumOf returns the sum of all that r has, once uncompressed.
 func sumOf(r io.Reader, compressed bool) (sum, error) {
 	if compressed {
 		zr, err := gzip.NewReader(r)

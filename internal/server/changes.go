@@ -18,10 +18,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
-// The changes of a set for programs that read JSON: in pages, and as server-sent events.
-// Both go through the log from a place on, so that nobody misses a change, gets one twice,
-// or in another order. A place that this log has never given out, or has lost, is answered
-// with 410: whoever was there has to begin anew.
+// The changes of a set for programs that read JSON: in pages, and as server-sent events. Both
+// read the log from a place (a Seq) on, so that no client misses a change, gets one twice, or
+// in another order. A place that this log has never given out, or has lost, is answered with
+// 410: the client has to begin anew.
 
 const (
 	// streamPoll is how often a stream looks for new events.
@@ -209,7 +209,7 @@ func (s *Server) stream(ctx context.Context, w *responseWriter, place *changesPl
 			text = append(fmt.Appendf(text, "id: %d\ndata: ", last), encodeLine(&page.Changes[i])...)
 			text = append(text, '\n')
 		}
-		if last < page.After { // behind what is not published
+		if last < page.After { // events that are not published were read
 			text = fmt.Appendf(text, "id: %d\n\n", page.After)
 		}
 		if len(text) == 0 && time.Since(silent) >= streamAlive {
@@ -241,7 +241,7 @@ func (s *Server) stream(ctx context.Context, w *responseWriter, place *changesPl
 				return notFound(err)
 			}
 			if place.set.Feed != feed {
-				return nil // whoever comes back is told so
+				return nil // a client that comes back gets 410
 			}
 			if more || place.set.Last != place.after || time.Since(silent) >= streamAlive {
 				break

@@ -117,7 +117,7 @@ func send(w http.ResponseWriter, r *http.Request, m *publish.Meta, body io.ReadS
 type docCache struct {
 	mu    sync.Mutex
 	byKey map[docKey]*list.Element
-	order *list.List // of *closed, last used first
+	order *list.List // of *cachedDoc, last used first
 	size  int
 }
 

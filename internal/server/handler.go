@@ -101,9 +101,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	s.echo.ServeHTTP(rw, withPath(r, path, nil))
 }
 
-// redirectMoved leads a request for a set under one of its former names to where that is
-// by now, and reports whether it did: 301, and where there may be a body, 308. Nobody may
-// keep the answer, since a set can get a former name back.
+// redirectMoved redirects a request for a set under one of its former names to the present
+// name, and reports whether it did: with 301, or with 308 where there may be a body. Caches may
+// not keep the answer, since a set can get a former name back.
 func (s *Server) redirectMoved(rw *responseWriter, r *http.Request, path string) bool {
 	if s.opt.Moved == nil || r.URL.RawPath != "" {
 		return false
@@ -164,9 +164,8 @@ func withPath(r *http.Request, path string, body *requestBody) *http.Request {
 	return &in
 }
 
-// rejectRequest answers requests that nothing here answers: other methods, bodies,
-// and paths that are written in another way than we write ours. Of these last,
-// %2e%2e is one.
+// rejectRequest answers requests with other methods or with a body, and those whose path is
+// escaped in another way than in published URLs, such as %2e%2e. It reports whether it did.
 func (s *Server) rejectRequest(rw *responseWriter, r *http.Request) bool {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -278,8 +277,7 @@ func (l *requestLimiter) wait(d time.Duration) int {
 	return l.total
 }
 
-// forwarded is the header in which each proxy adds whom it was called by, behind
-// what it was sent.
+// forwarded is the header to whose end each proxy adds the address of its client.
 const forwarded = "X-Forwarded-For"
 
 // withClientAddress returns the request with its client's address in RemoteAddr. That
@@ -341,9 +339,9 @@ func parseHop(text string) (netip.AddrPort, bool) {
 // plain returns an address in the form in which networks are configured.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// misdirected reports whether a request on loopback names a host that we are not
-// known by there. A browser sends such a one for a web page that has had its own
-// name lead to this machine, and would let that page read the answer.
+// misdirected reports whether a request on loopback names a host that is not this server's name
+// there. A browser sends such a request for a web page whose host name was made to lead to this
+// machine, and would let that page read the answer.
 func (s *Server) misdirected(r *http.Request) bool {
 	if r.Host == "" || !onLoopback(r) {
 		return false
@@ -548,7 +546,7 @@ func (rw *responseWriter) copy(src io.Reader) (total int64, err error) {
 	}
 }
 
-// writeText answers in plain text. What was meant for another answer goes.
+// writeText answers in plain text. It removes header fields that were set for another answer.
 func writeText(w http.ResponseWriter, status int, text string) {
 	h := w.Header()
 	for _, name := range []string{"Etag", "Last-Modified", "Content-Encoding", "Accept-Ranges", "Content-Range"} {
@@ -561,7 +559,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text) // responseWriter keeps the error
 }
 
-// writeBusy answers that the server has too much to do to look at the request.
+// writeBusy answers that the server is too busy for the request.
 func (s *Server) writeBusy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
 	writeText(w, http.StatusServiceUnavailable, "The server is busy: ask again.\n")
@@ -573,8 +571,8 @@ func (s *Server) writeNotFound(w http.ResponseWriter) {
 		s.base+"/.well-known/resourcesync; a set is an OAI-PMH repository at "+s.base+"/sets/SET/oai, and takes SIP, if it does, at "+s.base+"/sip/SET.\n")
 }
 
-// writeFault answers that we failed. Half an answer cannot be taken back: its
-// connection is cut, so that no client takes it for whole.
+// writeFault answers 500. Where a part of another answer was sent, it cuts the connection, so
+// that no client takes that part for whole.
 func (s *Server) writeFault(rw *responseWriter) {
 	if rw.status != 0 {
 		panic(http.ErrAbortHandler)
@@ -614,8 +612,8 @@ func (s *Server) writeError(rw *responseWriter, r *http.Request, err error) {
 	}
 }
 
-// notFound turns the log's word for "no such thing" into publish's, which fail
-// answers with 404. Any other fs.ErrNotExist is a fault of ours.
+// notFound turns the log's fs.ErrNotExist into publish.ErrNotFound, which writeError answers
+// with 404. Any other fs.ErrNotExist is an internal error.
 func notFound(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return publish.ErrNotFound

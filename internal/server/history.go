@@ -16,10 +16,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
-// Earlier versions of records, as Memento has them (RFC 7089): each record of a set with
-// a history, and each of its further representations, is an Original Resource with a
-// TimeGate and a TimeMap of its own (pattern 2.1). Each event of the record is a
-// Memento. docs/decisions/history.md says why.
+// Earlier versions of records, as Memento has them (RFC 7089): each record of a set with a
+// history, and each of its further representations, is an Original Resource with a TimeGate and
+// a TimeMap of its own (pattern 2.1). Each event of the record is a Memento. See
+// docs/decisions/history.md.
 
 // recordURL is the URL of a record or of one of its representations, absolute.
 type recordURL string
@@ -45,12 +45,12 @@ func (u recordURL) mementoLink(v event.Version, rels ...string) string {
 	return linkTo(event.MementoURL(string(u), v.Seq), strings.Join(append(rels, "memento"), " ")) + `; datetime="` + mementoTime(v) + `"`
 }
 
-// mementoTime is when a version became what was there, in whole seconds, which is all
-// that the protocol has (RFC 7089 2.1.1.1). Versions of one second are told apart by
-// their URLs, and stand in the order of the log.
+// mementoTime is when a version became what was there, in whole seconds of UTC, which is all
+// that the protocol has (RFC 7089 2.1.1.1). Versions of one second are distinguished by their
+// URLs, and stand in the order of the log.
 func mementoTime(v event.Version) string { return v.Observed.Time().Format(http.TimeFormat) }
 
-// link adds where the history of a record is.
+// link adds Link fields that lead to the history of a record.
 func (u recordURL) link(h http.Header) {
 	h.Add("Link", u.originalLink())
 	h.Add("Link", u.timeGateLink())
@@ -87,7 +87,7 @@ func historyOf(c echo.Context) (set, key, name string, named bool, err error) {
 	return c.Param("set"), key, name, named, err
 }
 
-// writeWithdrawn answers for a record that somebody has withdrawn: no version of it is
+// writeWithdrawn answers for a record that was withdrawn: no version of it is
 // to be had.
 func writeWithdrawn(w http.ResponseWriter) {
 	writeText(w, http.StatusGone, "This record was withdrawn, with its earlier versions.\n")

@@ -50,8 +50,8 @@ func (s *Server) serveRepository(rw *responseWriter, r *http.Request, set string
 	h.ServeHTTP(w, r)
 }
 
-// compressingWriter compresses an answer while it is written, unless it begins with a
-// status.
+// compressingWriter compresses an answer while it is written, unless the handler sets a status
+// first.
 type compressingWriter struct {
 	*responseWriter
 	compressors *sync.Pool

@@ -173,7 +173,7 @@ func (s *Server) setPage(c echo.Context) error {
 	return s.write(c, "set", &p)
 }
 
-// describe fills in what the configuration says of a set for its readers.
+// describe adds the licence and the contact of a set.
 func (s *Server) describe(v *setView) {
 	if s.opt.About == nil {
 		return
@@ -490,7 +490,7 @@ var (
 	queryPart = regexp.MustCompile(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s"'<>]*[^#\s"'<>.,:;)])?`)
 	// tokenPart is what follows the path of a SIP service.
 	tokenPart = regexp.MustCompile(`(?i)(/sip/[^/?#\s"'<>]*/)[^?#\s"'<>]*[^?#\s"'<>.,:;)]`)
-	// callbackPart is what follows the path of what a hub calls, also in a query.
+	// callbackPart is what follows the path of a WebSub callback, also in a query.
 	callbackPart = regexp.MustCompile(`((?:/|%2[Ff])websub(?:/|%2[Ff]))[A-Z2-7]{8,}`)
 	// tagPart is the token in a mailbox; shorter tags are what people choose.
 	tagPart    = regexp.MustCompile(`\+[A-Za-z0-9_-]{16,}@`)
@@ -499,11 +499,11 @@ var (
 	mailbox = regexp.MustCompile(`[^\s"'<>()\[\],;/@]+@`)
 )
 
-// Redact returns a text without the secrets of the URLs in it: it removes user and
-// password, and replaces the whole query, the tokens of a SIP service, of what
-// a hub calls and of a mailbox by ***. Scheme, host and path stay, so that the URL can be recognized. It
-// applies to everything that people read: pages, logs, errors, and the output of
-// commands. Redact(Redact(text)) is Redact(text).
+// Redact returns a text without the secrets of the URLs in it: it removes user and password,
+// and replaces the whole query, and the tokens of a SIP service, of a WebSub callback and of a
+// mailbox, by ***. Scheme, host and path stay, so that the URL can be recognized. It applies to
+// everything that people read: pages, logs, errors, and the output of commands.
+// Redact(Redact(text)) is Redact(text).
 func Redact(text string) string {
 	text = userPart.ReplaceAllString(text, "$1")
 	text = queryPart.ReplaceAllString(text, "$1?***")

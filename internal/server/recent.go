@@ -144,8 +144,8 @@ func (s *Server) recentFeed(ctx context.Context, set *event.Set, name string) (*
 	return f, nil
 }
 
-// summary says in a line what happened: "Updated, from Maps (origin.example):
-// text/html, text/xml".
+// summary describes a change in one line: "Updated, from Maps (origin.example): text/html,
+// text/xml".
 func summary(e *event.Event) string {
 	kind := e.Kind.String()
 	var b strings.Builder
@@ -299,7 +299,7 @@ type rssFeed struct {
 	XMLName xml.Name `xml:"rss"`
 	Version string   `xml:"version,attr"`
 	Atom    string   `xml:"xmlns:atom,attr"`
-	Channel struct { // its own place is in an element of Atom, since RSS has none for that
+	Channel struct { // its own URL is in an element of Atom, since RSS has none for that
 		Title       string     `xml:"title"`
 		Link        string     `xml:"link"`
 		Description string     `xml:"description"`

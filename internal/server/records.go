@@ -167,8 +167,8 @@ func setContentHeaders(h http.Header, kind string) {
 	}
 }
 
-// serveCopy answers with our copy. It is never compressed, so the hash and length in
-// our lists are those of the body. caching is what caches are told.
+// serveCopy answers with our copy. It is never compressed, so the hash and length in our lists
+// are those of the body. caching is its Cache-Control.
 func (s *Server) serveCopy(w http.ResponseWriter, r *http.Request, e *event.Event, rep event.Representation, caching string) error {
 	digits, lastmod := rep.SHA256(), s.lastModified(e)
 	var sum [32]byte

@@ -1,11 +1,12 @@
 // Package server serves over HTTP: the documents of package publish, the records of
 // the content store, and pages for browsers.
 //
-// It only reads, and only through the interfaces of Options; no path of a request
-// becomes a path of a file here. Every request passes serveHTTP (handler.go: methods,
-// limits, the base path), is routed, and is answered by one handler, or by handleError.
-// Only requests below /sip/ and /websub/ may have a body, which go to the SIPService of their set
-// (sip.go), and those to an OAI-PMH repository, /sets/{set}/oai (oai.go).
+// It only reads, and only through the interfaces of Options; no path of a request becomes a
+// path of a file here. Every request passes serveHTTP (handler.go: methods, limits, the base
+// path), is routed, and is answered by one handler, or by handleError. Only these requests may
+// have a body: those below /sip/, which go to the SIPService of their set (sip.go), those below
+// /websub/ (Options.Callback), those to the console (Options.Console), and those to an OAI-PMH
+// repository, /sets/{set}/oai (oai.go).
 //
 // A base URL with a path, such as https://example.org/bridge, means that there is a
 // proxy in front. It may strip that path or keep it: the server answers under the path
@@ -40,8 +41,8 @@ import (
 // The interfaces below are what a server reads. This package may import neither the log
 // nor the content store (imports_test.go).
 
-// Documents are the published documents; publish.Publisher is one. Tests that run under
-// a fake clock have others, since SQLite does not stand still with it.
+// Documents are the published documents; publish.Publisher is one. Tests that run under a fake
+// clock have others, since SQLite does not follow that clock.
 type Documents interface {
 	// Document returns the document at a path that follows the base URL. The
 	// error is publish.ErrNotFound, a *publish.NotReadyError, a
@@ -85,9 +86,9 @@ type Contents interface {
 type Limits struct {
 	// HeaderBytes of a request; 0 is 64 KiB. More is answered with 431.
 	HeaderBytes int
-	// HeaderTime in which the header of a request must have been sent; 0 is 10 s.
-	// Only requests below /sip/ and to /sets/{set}/oai may have a body: others are refused
-	// with 413. For the unread rest of a body the server waits as long again.
+	// HeaderTime in which the header of a request must have been sent; 0 is 10 s. Requests that
+	// may not have a body (see the package comment) are refused with 413 if they have one. For
+	// the unread rest of a body the server waits as long again.
 	HeaderTime time.Duration
 	// BodyTime in which a body must have been sent whole; 0 is a minute.
 	BodyTime time.Duration
@@ -133,26 +134,26 @@ type Options struct {
 	// there is none. They show it, and all texts of a Source, as Redact returns it and
 	// without local folders.
 	Status func(ctx context.Context) ([]status.Set, error)
-	// Ready says why log or Change Lists cannot be served, nil when they can;
-	// a nil func is a server that is always ready.
+	// Ready returns why log or Change Lists cannot be served, nil when they can; a nil func is
+	// a server that is always ready.
 	Ready func(ctx context.Context) error
 	// BaseURL is what all published URLs begin with, absolute.
 	BaseURL string
-	// Proxies are the networks of the web servers in front of us, none of them an
-	// IPv4 network in IPv6's form: what one of these adds to X-Forwarded-For is
-	// believed, and a request of it counts as its caller's wherever addresses
-	// matter. The header of any other client is ignored.
+	// Proxies are the networks of the web servers in front of this one, none of them an IPv4
+	// network in IPv6's form. The address that one of them adds to X-Forwarded-For is taken as
+	// the client's wherever addresses matter. The header of any other client is ignored.
 	Proxies []netip.Prefix
 	// PartialHeader is the value of follow.PartialHeader for a set that is not whole yet; a nil
 	// func is a server whose sets are whole.
 	PartialHeader func(ctx context.Context, set string) string
-	// About returns the licence of a set's records and whom its readers may ask, a mail
-	// address or a URL; "" is not said. A nil func says neither of any set.
+	// About returns the licence of a set's records and its contact, a mail address or a URL; ""
+	// where there is none. With a nil func no set has either.
 	About func(set string) (licence, contact string)
 	// Hubs returns the WebSub hubs of a set, which the feeds for feed readers name; a nil
 	// func is none.
 	Hubs func(set string) []string
-	// Callback answers WebSub hubs at /websub/{token}, whatever the method; nil is nobody.
+	// Callback answers WebSub hubs at /websub/{token}, whatever the method; with nil there is
+	// no such path.
 	Callback func(w http.ResponseWriter, r *http.Request, token string)
 	// Console answers /console and /api and all below them, whatever the method; nil when the
 	// console is elsewhere.
@@ -163,8 +164,8 @@ type Options struct {
 	// Static: what the server answers is kept as files for another server. Pages leave
 	// out what changes without the log: Sources, submissions, and the server's health.
 	Static bool
-	// Answered, if not nil, is told of each request: its route, such as "/sets/:set/", or
-	// "other"; the status of the answer, and the time until its end.
+	// Answered, if not nil, is called after each request with its route, such as "/sets/:set/",
+	// or "other"; the status of the answer, and the time until its end.
 	Answered func(route string, status int, took time.Duration)
 	// Logger gets faults as errors, what clients do as debug; nil discards all.
 	Logger *slog.Logger
@@ -213,7 +214,7 @@ type Server struct {
 	modes map[string]setMode // of sets that were asked for
 }
 
-// New returns a server. It does nothing until it is asked.
+// New returns a server. It reads nothing before the first request.
 func New(o Options) *Server {
 	o.Limits = o.Limits.orDefaults()
 	if o.Logger == nil {
@@ -299,7 +300,7 @@ func (s *Server) routes() *echo.Echo {
 		"/sets/:set/records/:name/timemap/:page": s.timeMap,
 		"/sets/:set/records/:name/at/:seq":       s.memento,
 
-		"/sets/:set/*": s.document, // publish knows which there are
+		"/sets/:set/*": s.document, // publish decides which exist
 	}
 	for _, form := range recentForms() {
 		handlers["/sets/:set/"+form.Name] = s.recent(form)

@@ -77,7 +77,7 @@ type requestBody struct {
 	// refuse answers a request that there is no room for.
 	refuse func()
 	ended  bool
-	// streamed: nobody keeps what is read, so that it takes nothing of the budget.
+	// streamed: what is read is not kept, so it does not count in the budget.
 	streamed bool
 }
 

@@ -18,15 +18,15 @@ type submissionsView struct {
 	Service string
 	States  []submission.State // the columns of Peers
 	Peers   []peerView
-	// Sent and Received say of notifications how many there are of which sort, "" when
-	// there are none.
+	// Sent and Received are the numbers of notifications by state, as a text; "" when there are
+	// none.
 	Sent, Received string
 	Problems       []problemView
 	// Attention are sentences about what an operator should look at.
 	Attention []string
 }
 
-// peerView is a row of numbers.
+// peerView is the row of one peer, with its submissions by state.
 type peerView struct {
 	Name      string // redacted
 	Counts    []int64
@@ -111,8 +111,8 @@ func sum[K comparable](peers []status.Peer, of func(*status.Peer) map[K]int64) m
 	return all
 }
 
-// failure says how an ingest server fails. Nothing else shows it of the submissions that
-// wait, since they are not tried one by one.
+// failure describes how an ingest server fails. Waiting submissions do not show it, since they
+// are not tried one by one.
 func failure(p *status.Peer) string {
 	const moment = "2006-01-02 15:04:05 UTC"
 	again := "within an hour"

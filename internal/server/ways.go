@@ -13,8 +13,8 @@ type Way struct {
 	Running, Feeds, Repository bool
 }
 
-// ways is what Ways fills in. BASE is the URL of the set, without a slash at its end, and SET
-// its name.
+// ways are the templates of Ways. BASE is the URL of the set, without a slash at its end, and
+// SET its name.
 var ways = []Way{
 	{Name: "With curl and jq", About: "Prints the changes since the last time; the first time all that there ever were. Run it as often as you like:", Running: true, Script: `[ -s SET.next ] || echo "BASE/changes.json?after=0" > SET.next
 while curl -sSf -o SET.json "$(cat SET.next)" &&

@@ -72,7 +72,7 @@ const listAge = 24 * time.Hour
 // Change Lists from its time. In other modes files of records change, and the list must
 // have their hashes.
 func (x *exporter) plan(ctx context.Context, set *event.Set) ([]publish.Item, error) {
-	// Only who asks for the list finds out that it is too large for one document.
+	// Only a request for the list shows that it is too large for one document.
 	_, err := x.publisher.Document(ctx, "/sets/"+set.Name+"/resourcelist.xml", false)
 	var notReady *publish.NotReadyError
 	if errors.As(err, &notReady) {
@@ -139,8 +139,8 @@ func (x *exporter) exportSite(ctx context.Context) error {
 	return x.exportPages(ctx, rankSite, "/")
 }
 
-// exportDocument writes a document to a draft if it has changed. Whether it has is known
-// by its tag, without rendering it.
+// exportDocument writes a document to a draft if it has changed, which its tag shows without
+// rendering it.
 func (x *exporter) exportDocument(ctx context.Context, path string, at rank) error {
 	name := strings.TrimPrefix(path, "/")
 	old := x.old.Documents[name]
@@ -231,7 +231,7 @@ func (x *exporter) lacks(name string, old *document, err error) error {
 	return err
 }
 
-// add makes a document one of the tree.
+// add adds a document to the new state, and counts it.
 func (x *exporter) add(name string, entry *document, unchanged bool) {
 	x.new.Documents[name] = entry
 	x.report.Documents++
@@ -240,8 +240,8 @@ func (x *exporter) add(name string, entry *document, unchanged bool) {
 	}
 }
 
-// addDraft makes a document one of the tree, with drafts of it and its compressed copy;
-// they are not needed if the tree has the same bytes.
+// addDraft adds a document with drafts of it and of its compressed copy; it discards those of
+// which the tree has the same bytes already.
 func (x *exporter) addDraft(name string, at rank, entry *document, plain draft, packed *draft) error {
 	entry.sum = plain.sum
 	same, err := x.keepOrMove(name, at, plain)
@@ -280,7 +280,7 @@ func (x *exporter) exportPages(ctx context.Context, at rank, paths ...string) er
 		if err != nil {
 			return err
 		}
-		r.RemoteAddr = "192.0.2.1:1" // of nobody (RFC 5737)
+		r.RemoteAddr = "192.0.2.1:1" // for documentation (RFC 5737)
 		handler.ServeHTTP(&a, r)
 		switch a.status {
 		case http.StatusOK:
@@ -325,10 +325,10 @@ func (a *answer) WriteHeader(status int) { a.status = status }
 
 func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 
-// unnamed finds the documents of the former state that this one lacks, and returns the
-// files that must be removed: who reads an open document for the present state must not
-// find an old one. What never changes is only stale, as is what belongs to a set that
-// the log does not have; a set that was not exported now stays as it was.
+// unnamed finds the documents of the former state that this one lacks, and returns the files
+// that must be removed: a reader of an open document must not find one of an earlier state. A
+// document that never changes only becomes stale, like one of a set that the log does not have;
+// a set that was not exported now stays as it was.
 func (x *exporter) unnamed() (remove []string) {
 	exported := x.exported()
 	for name, old := range x.old.Documents {
@@ -370,9 +370,9 @@ func setOf(name string) (set string, ok bool) {
 	return set, ok
 }
 
-// prune removes the files below sets/ that are no part of the tree, and what is known of
-// them. Files beside sets/ may be anybody's. A set of the log that was not exported now
-// stays as it was: the state need not say what it has, for it may be damaged.
+// prune removes the files below sets/ that are no part of the tree, and what is known of them.
+// Files beside sets/ may be anybody's. A set of the log that was not exported now stays as it
+// was, even if the state does not list its files: that may be damaged.
 func (x *exporter) prune() error {
 	exported := x.exported()
 	stays := func(set string) bool { return x.moment.byName[set] != nil && !exported[set] }

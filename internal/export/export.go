@@ -58,7 +58,7 @@ type Options struct {
 	// Published reports whether a set is published at all; nil is all of them. What the
 	// tree has of others is named no more.
 	Published func(set string) bool
-	// About returns a set's licence and contact, for its page; nil says neither.
+	// About returns a set's licence and contact, for its page; nil: there are none.
 	About func(set string) (licence, contact string)
 	// Prune removes documents that nothing names any more.
 	Prune bool
@@ -69,7 +69,7 @@ type Options struct {
 	step func(op, path string, do func() error) error // of the tree, for tests
 }
 
-// Report says what an export did.
+// Report is the result of an export.
 type Report struct {
 	Folder string
 	Sets   []SetReport
@@ -194,7 +194,7 @@ func (x *exporter) checkFolder() error {
 	return nil
 }
 
-// run is the order that the package's comment gives.
+// run performs the steps in the order that the package's comment gives.
 func (x *exporter) run(ctx context.Context) error {
 	if err := x.begin(ctx); err != nil {
 		return err
@@ -295,9 +295,9 @@ func (x *exporter) chooseSets() {
 	}
 }
 
-// mark notes what is going to be written, so that the next export knows if this one does
-// not end. What one before it has written, which did not end, may be in the tree too: it
-// counts as from another log if its last event is not in this one.
+// mark writes down what is going to be written, so that the next export can see that this one
+// did not end. An earlier one that did not end may have changed the tree too: then the former
+// state of a set is not trusted if the last event that it wrote is not in this log.
 func (x *exporter) mark(ctx context.Context, unended *state) error {
 	if unended != nil {
 		for name, s := range unended.Sets {
@@ -341,7 +341,7 @@ func (x *exporter) exportSet(ctx context.Context, set *event.Set) error {
 	return x.exportDocuments(ctx, set)
 }
 
-// moveAll gives all drafts their places, in the order that the package's comment gives.
+// moveAll moves all drafts to their places, in the order that the package's comment gives.
 func (x *exporter) moveAll() error {
 	if err := x.sync(); err != nil {
 		return err
@@ -451,8 +451,9 @@ func (m *moment) Listed(ctx context.Context, set string, at event.Seq) iter.Seq2
 	return withoutHistory(m.log.Listed(ctx, set, at))
 }
 
-// withoutHistory has documents lead to no earlier versions of records. A tree has none: a
-// file cannot be a folder too, and only a server can choose a version.
+// withoutHistory yields events without their history, so that documents have no links to
+// earlier versions of records. A tree has none: a file cannot be a folder too, and only a
+// server can choose a version.
 func withoutHistory(events iter.Seq2[*event.Event, error]) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
 		for e, err := range events {

@@ -87,7 +87,7 @@ func listPath(set string) string { return own + "/records/" + set }
 
 func sumsPath(set string) string { return own + "/records-" + set + ".sha256" }
 
-// readRecords calls do for each record in the list of a set. The record is good until do
+// readRecords calls do for each record in the list of a set. The record is valid until do
 // returns.
 func (t *tree) readRecords(set string, do func(r *record) error) error {
 	f, err := t.root.Open(listPath(set))
@@ -266,7 +266,7 @@ func (x *exporter) exportChanged(ctx context.Context, set *event.Set, dir *recor
 	return true, w.end(err)
 }
 
-// remains has those of some files removed that a record has no longer.
+// remains marks for removal those of some files that a record no longer has.
 func (x *exporter) remains(set string, now *record, files []string) {
 	has := map[string]bool{}
 	for i := range now.files {
@@ -282,8 +282,8 @@ func (x *exporter) remains(set string, now *record, files []string) {
 
 func recordPath(set, name string) string { return "sets/" + set + "/records/" + name }
 
-// exportAll writes all records of a set, but those that the tree has, and has all other
-// files in its folder removed.
+// exportAll writes all records of a set, but those that the tree has, and marks for removal all
+// other files in its folder.
 func (x *exporter) exportAll(ctx context.Context, set *event.Set, dir *recordFolder, had bool) error {
 	w, err := x.newList(set.Name)
 	if err != nil {
@@ -305,7 +305,7 @@ func (x *exporter) exportAll(ctx context.Context, set *event.Set, dir *recordFol
 	})))
 }
 
-// addDeleted adds the records to the list that were deleted.
+// addDeleted adds the deleted records to the list.
 func (x *exporter) addDeleted(ctx context.Context, set *event.Set, w *listWriter) error {
 	deleted := map[string]struct{}{}
 	for e, err := range x.moment.since(ctx, set, 0) {
@@ -343,8 +343,8 @@ func (x *exporter) addLive(ctx context.Context, set *event.Set, dir *recordFolde
 	return nil
 }
 
-// addRest has the files removed that are in the folder of a set's records and belong to
-// none of them.
+// addRest marks for removal the files in the folder of a set's records that belong to none of
+// them.
 func (x *exporter) addRest(set *event.Set, had bool, has func(name string) bool) error {
 	if !had {
 		return nil
@@ -441,7 +441,7 @@ type recordFolder struct {
 	root *os.Root
 }
 
-// newRecord is a file in the folder that is being written.
+// newRecord is the name of the file in the folder that is being written.
 const newRecord = ".new"
 
 func (x *exporter) openRecords(set string) (*recordFolder, error) {
@@ -465,10 +465,10 @@ type placed struct {
 	name   string
 }
 
-// place has a file hold a content. A new one is there at once, since nothing names it
-// yet; what replaces another is a draft until everything is ready. The time of
-// modification is the lastmod of the record in lists. same, which may have the same
-// bytes, is a file to link to.
+// place makes a file with a content. A new file is created at once, since nothing names it yet;
+// one that replaces another is a draft until everything is ready. The file's time of
+// modification is the lastmod of the record in lists. same is a file that may have the same
+// bytes, and is linked then.
 func (x *exporter) place(ctx context.Context, dir *recordFolder, name, digits string, modified time.Time, same placed) (placed, error) {
 	info, err := dir.root.Lstat(name)
 	switch {
@@ -494,7 +494,7 @@ func (x *exporter) place(ctx context.Context, dir *recordFolder, name, digits st
 	}
 	to := dir.path + "/" + name
 	if info.Size() == d.Length && info.ModTime().Unix() == modified.Unix() {
-		modified = x.later(to, x.Now()) // web servers tell versions by time and length
+		modified = x.later(to, x.Now()) // web servers distinguish versions by time and length
 	}
 	x.held = append(x.held, recordMove{d, to, modified})
 	return placed{digits, d.name, ""}, nil

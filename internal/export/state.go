@@ -73,7 +73,7 @@ func (t *tree) load(base string) (*state, error) {
 		return nil, err
 	}
 	st := newState(base)
-	// A damaged state costs comparing everything.
+	// With a damaged state everything is compared.
 	if json.Unmarshal(data, st) != nil || st.Version != stateVersion || st.Sets == nil || st.Documents == nil {
 		return newState(base), nil
 	}
@@ -135,8 +135,8 @@ func (t *tree) writeSums(st *state) error {
 	return t.move(d, own+"/documents.sha256")
 }
 
-// readMarker returns the sets of an export that has not ended, nil when there is none:
-// the tree may show their former state, or that.
+// readMarker returns the sets of an export that has not ended, nil when there is none: the tree
+// may have their former state, or the one that is returned.
 func (t *tree) readMarker() (*state, error) {
 	data, err := t.root.ReadFile(markerFile)
 	if errors.Is(err, fs.ErrNotExist) {

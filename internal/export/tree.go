@@ -140,7 +140,7 @@ func (t *tree) folder(name string) error {
 	return err
 }
 
-// sum is what a file holds.
+// sum identifies the bytes of a file.
 type sum struct {
 	SHA256 string `json:"sha256"` // in hex
 	Length int64  `json:"length"`
@@ -237,7 +237,7 @@ func (t *tree) stage(write func(w io.Writer) error) (draft, error) {
 	return s.end(write(s))
 }
 
-// publish gives a draft its place in the tree at once, instead of what is there.
+// publish moves a draft to its place in the tree at once, and replaces what is there.
 func (t *tree) publish(d draft, to string, modified time.Time) error {
 	if err := t.folder(to); err != nil {
 		return err
@@ -265,7 +265,7 @@ func (t *tree) size(name string) int64 {
 	return info.Size()
 }
 
-// holds reports whether a file is there and holds just that.
+// holds reports whether a file is there and has just those bytes.
 func (t *tree) holds(name string, want sum) (bool, error) {
 	if t.size(name) != want.Length {
 		return false, nil
@@ -333,7 +333,7 @@ func (t *tree) keep(name string, data []byte) error {
 	return t.move(d, name)
 }
 
-// move gives a draft its place among bridge's own files.
+// move moves a draft to its place among bridge's own files.
 func (t *tree) move(d draft, name string) error {
 	if err := t.folder(name); err != nil {
 		return err

@@ -31,7 +31,7 @@ const mapDigits = 20
 //go:embed *.tmpl
 var templates embed.FS
 
-// site is what the templates of configurations get.
+// site is the data of the templates of configurations.
 type site struct {
 	Base, Origin string // Origin is the scheme and the host of Base
 	Path         string // of Base, "" when there is none
@@ -60,7 +60,7 @@ type exception struct {
 	Type string
 }
 
-// mapFiles are the records of a set that a web server has to know, by server.
+// mapFiles are the records of a set that a web server needs to have listed, by server.
 type mapFiles struct {
 	nginxGone, nginxTypes, nginxTargets bytes.Buffer
 	caddyGone, caddyTypes, caddyTargets bytes.Buffer
@@ -105,7 +105,7 @@ func (x *exporter) writeConfigurations(ctx context.Context) error {
 	return nil
 }
 
-// writeMaps writes what web servers have to know of single records of a set.
+// writeMaps writes the maps of single records of a set that web servers need.
 func (x *exporter) writeMaps(name string, set *setState) (*setSite, error) {
 	v := &setSite{Name: name, Variable: strings.ReplaceAll(name, "-", "_"), Link: x.base + "/sets/" + name + "/capabilitylist.xml", Mirror: set.Content == event.Mirror.String()}
 	v.chooseTypes(set)
@@ -203,8 +203,8 @@ func plainType(t string) string {
 	return t
 }
 
-// report says what web servers lack because their maps would be too large. That a record
-// was deleted, and not that there was none, is no such thing.
+// report reports what web servers lack because their maps would be too large. It does not
+// report deleted records: for those they answer 404 instead of 410.
 func (m *mapFiles) report(problem func(format string, args ...any)) {
 	for _, of := range []struct {
 		server string
@@ -248,8 +248,7 @@ func (m *mapFiles) addTarget(id, href string) {
 	}
 }
 
-// plainURL escapes what a configuration would understand as more than a character:
-// Sources choose URLs.
+// plainURL escapes characters that have a meaning in a configuration: Sources choose URLs.
 func plainURL(href string) string {
 	var b strings.Builder
 	for _, c := range []byte(href) {

@@ -1,16 +1,15 @@
-// Package audit compares what the log says with what its Sources say now (ANSI/NISO
-// Z39.99 5.2), and the contents with their hashes, their list entries and their
-// originals.
+// Package audit compares the log with its Sources as they are now (ANSI/NISO Z39.99 5.2), and
+// the contents with their hashes, their list entries and their originals.
 //
-//   - [Auditor.Source] in audit.go has the Source read into an empty log of its own, by
+//   - [Auditor.Source] in audit.go reads the Source into an empty log of its own, by
 //     the same walk as a harvest ([harvest.Harvester.Survey]).
-//   - Auditor.compareThere goes through the records that the Source has spoken of, and
+//   - Auditor.compareThere goes through the records that the Source has stated, and
 //     looks each up in the log. compared.compare (compare.go) compares two states of a
 //     record. It is pure.
 //   - Auditor.compareHere goes through the records that the log has of the Source: those
 //     that the Source does not name, and their contents (content.go).
-//   - What differs goes to the caller a page at a time, with what
-//     [harvest.Harvester.Repair] needs to repair it, and is counted (report.go).
+//   - Differences are passed to the caller a page at a time, with what
+//     [harvest.Harvester.Repair] needs to repair them, and are counted (report.go).
 //
 // Each step reads a page of records at a time, so memory does not grow with their number,
 // but for one bit of each.
@@ -41,8 +40,8 @@ type Auditor struct {
 	// Origin asks for the originals of records whose via leads to another server than
 	// their Source; nil does not ask.
 	Origin *http.Client
-	// Folder is where what the Source says is kept meanwhile, if it can be written; else, and
-	// where it is "", that is the system's folder for temporary files.
+	// Folder is where the log of the Source is kept during the audit, if it can be written;
+	// else, and where it is "", that is the system's folder for temporary files.
 	Folder string
 	// Workers is how many originals are asked for at once; 0 is 8.
 	Workers int
@@ -53,8 +52,7 @@ type Auditor struct {
 // Difference is a record with all that differs, and how that is repaired.
 type Difference struct {
 	Findings []Finding
-	// Repair is what the log needs to say what the Source says now; nil where nothing can
-	// be done here.
+	// Repair is what makes the log agree with the Source; nil where nothing can be done here.
 	Repair *harvest.Repair
 	// Content: it may be enough to fetch missing or damaged contents again.
 	Content bool
@@ -77,21 +75,21 @@ type sourceAudit struct {
 	report *Report
 
 	survey harvest.Survey
-	there  *eventlog.Log  // what the Source says
+	there  *eventlog.Log  // the log into which the Source was read
 	id     event.SourceID // of the Source there
 	read   bool           // the Source was read
 
 	start event.Seq // the last event when the audit began
 	end   int64     // the number of the set's last record then
-	seen  ordinals  // records of the log that the Source has spoken of
+	seen  ordinals  // records of the log that the Source has stated
 	// badHere and badThere are why records are in quarantine.
 	badHere, badThere map[string]string
 	page              Page
 }
 
-// Source audits one Source of a set. found is called with what differs, a page at a time,
-// and may repair it. The report counts all; where the Source could not be read it says
-// why. The error is that something here failed.
+// Source audits one Source of a set. found is called with the differences, a page at a time,
+// and may repair them. The report counts all; its Unchecked has the reason if the Source could
+// not be read. An error is one of this side: of the log, the disk, or found.
 func (a *Auditor) Source(ctx context.Context, src *harvest.Source, progress func(harvest.Progress), found func(context.Context, *Page) error) (*Report, error) {
 	s := &sourceAudit{Auditor: a, src: src, tell: found, report: &Report{Set: src.Set, Source: src.URL, Kind: src.Kind, Started: a.now().UTC()}}
 	s.page.Source = src.ID
@@ -126,7 +124,7 @@ func (a *Auditor) Source(ctx context.Context, src *harvest.Source, progress func
 	return s.report, errors.Join(err, done())
 }
 
-// readSource has the Source read into an empty log in a folder.
+// readSource reads the Source into an empty log in a folder.
 func (s *sourceAudit) readSource(ctx context.Context, dir string, progress func(harvest.Progress)) error {
 	known, err := s.Log.Progress(ctx, s.src.ID)
 	if err != nil {
@@ -233,7 +231,7 @@ func (s *sourceAudit) eachHere(ctx context.Context, end int64, statesOnly bool, 
 	}
 }
 
-// compareThere compares the records that the Source has spoken of with the log.
+// compareThere compares the records that the Source has stated with the log.
 func (s *sourceAudit) compareThere(ctx context.Context) error {
 	for after := int64(0); ; {
 		there, err := s.there.Said(ctx, s.id, after, pageSize, false)
@@ -253,7 +251,7 @@ func (s *sourceAudit) compareThere(ctx context.Context) error {
 			return err
 		}
 		for i := range there {
-			// Of what the configuration does not select, absence decides.
+			// A record that the configuration does not select counts as absent.
 			if here[i].Number != 0 && (there[i].Known || s.badThere[there[i].Record] != "") {
 				s.seen.add(here[i].Number)
 			}
@@ -275,7 +273,7 @@ func (s *sourceAudit) compareThere(ctx context.Context) error {
 	}
 }
 
-// classify counts a record that the Source has spoken of, and returns how it differs.
+// classify counts a record that the Source has stated, and returns how it differs.
 func (s *sourceAudit) classify(ctx context.Context, here, there *eventlog.Said) ([]Finding, error) {
 	r := s.report
 	changed := here.Seq > s.start
@@ -344,7 +342,8 @@ func (s *sourceAudit) classify(ctx context.Context, here, there *eventlog.Said) 
 	return one(Missing, "none"+bad, "a record"+modified(there))
 }
 
-// at says when the Source has said so of a record.
+// at returns when the Source has stated the present state of a record, as a text, "" if it is
+// not known.
 func at(there *eventlog.Said) string {
 	if o := there.Observation.Order; o.Known() {
 		return " " + o.String()
@@ -352,7 +351,7 @@ func at(there *eventlog.Said) string {
 	return ""
 }
 
-// modified says when a record was modified, if its Source says so.
+// modified returns when a record was modified, as a text, "" if its Source does not state it.
 func modified(there *eventlog.Said) string {
 	if m := there.Observation.Modified; m.Known() {
 		return ", modified " + m.String()
@@ -360,7 +359,7 @@ func modified(there *eventlog.Said) string {
 	return ""
 }
 
-// presence says in a word what the log has of a record.
+// presence describes in a word what the log has of a record.
 func presence(here *eventlog.Said) string {
 	switch {
 	case here.Alive:
@@ -371,7 +370,7 @@ func presence(here *eventlog.Said) string {
 	return "none"
 }
 
-// repairOf returns what makes the log say what the Source says of a record.
+// repairOf returns the repair that makes the log agree with the Source on a record.
 func (s *sourceAudit) repairOf(here, there *eventlog.Said) *harvest.Repair {
 	r := harvest.RepairOf(here)
 	r.Observation = there.Observation
@@ -381,8 +380,8 @@ func (s *sourceAudit) repairOf(here, there *eventlog.Said) *harvest.Repair {
 	return r
 }
 
-// compareHere goes through the records that the log has of the Source: those that the
-// Source has not spoken of, and what is served of all.
+// compareHere goes through the records that the log has of the Source: those that the Source
+// has not stated, and what is served of all.
 func (s *sourceAudit) compareHere(ctx context.Context) error {
 	if err := s.countAbsent(ctx); err != nil {
 		return err
@@ -400,8 +399,8 @@ func (s *sourceAudit) compareHere(ctx context.Context) error {
 	})
 }
 
-// isJudged reports whether absence at the Source says anything of a record: the Source
-// was read whole, and has not changed the record later than what it enumerates.
+// isJudged reports whether absence at the Source means anything for a record: the Source was
+// read whole, and has not changed the record after the moment that it enumerates.
 func (s *sourceAudit) isJudged(here *eventlog.Said) bool {
 	order := here.Observation.Order
 	return s.survey.Whole && (!s.survey.At.Known() || !order.After(s.survey.At))
@@ -424,8 +423,8 @@ func (s *sourceAudit) countAbsent(ctx context.Context) error {
 	})
 }
 
-// judgeAbsent counts a record that the Source has not spoken of, and adds it to what
-// differs. Only a complete enumeration deletes it (I6).
+// judgeAbsent counts a record that the Source has not stated, and adds it to the differences.
+// Only a complete enumeration deletes it (I6).
 func (s *sourceAudit) judgeAbsent(here *eventlog.Said) {
 	r := s.report
 	f := Finding{Record: here.Record, Kind: Extra, Found: "alive", Expected: "none: the Source does not name it"}
@@ -481,7 +480,7 @@ func (s *sourceAudit) flush(ctx context.Context) error {
 	return err
 }
 
-// completeRepair adds the document that says what a record is, as its event has it.
+// completeRepair adds the document that describes a record, from the event of the record.
 func (s *sourceAudit) completeRepair(ctx context.Context, r *harvest.Repair) error {
 	if r == nil || r.Absent || r.Observation.Deleted || len(r.Observation.Representations) == 0 {
 		return nil

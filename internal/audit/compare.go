@@ -20,7 +20,7 @@ const (
 	Missing Kind = "missing"
 	// Extra: the record is here, and the Source does not name it.
 	Extra Kind = "extra"
-	// DeletedThere: the record is here, and the Source says that it was deleted.
+	// DeletedThere: the record is here, and was deleted according to the Source.
 	DeletedThere Kind = "deleted-there"
 	// DeletedHere: the Source has the record, and it is deleted here.
 	DeletedHere Kind = "deleted-here"
@@ -39,8 +39,7 @@ const (
 	// not have its hash.
 	ContentMissing Kind = "content-missing"
 	ContentDamaged Kind = "content-damaged"
-	// Published: what our URL of the record answers is not what its entry in our lists
-	// says.
+	// Published: the answer at our URL of the record is not what its entry in our lists states.
 	Published Kind = "published"
 	// Original: the original, to which the via of the record leads, has other bytes.
 	Original Kind = "original"
@@ -48,12 +47,12 @@ const (
 	Pending Kind = "pending"
 	// Held: the record is here, is not at the Source, and its deletion is held.
 	Held Kind = "held"
-	// Quarantined: what the Source says of the record cannot be read.
+	// Quarantined: the present state of the record at the Source cannot be read.
 	Quarantined Kind = "quarantined"
 )
 
-// Finding is one difference between a record here and what its Source, its original or
-// our own documents say.
+// Finding is one difference between a record here and its Source, its original or our own
+// documents.
 type Finding struct {
 	Set    string `json:"set"`
 	Source string `json:"source"` // its URL
@@ -62,7 +61,7 @@ type Finding struct {
 	// URL is that of the representation or the original that it is about, "" for others.
 	URL      string `json:"url,omitempty"`
 	Found    string `json:"found"`    // here
-	Expected string `json:"expected"` // by the Source, or who else is asked
+	Expected string `json:"expected"` // at the Source, or at the original
 	// Repair is "done", or why it is not; "" where no repair was asked for.
 	Repair string `json:"repair,omitempty"`
 }
@@ -82,8 +81,8 @@ func (c *compared) add(kind Kind, url, found, expected string) {
 	c.found = append(c.found, Finding{Kind: kind, URL: url, Found: found, Expected: expected})
 }
 
-// compare adds how the record differs from what its Source says. A version that the
-// Source has modified since is one difference, whatever else follows from it.
+// compare adds how the record differs from its state at the Source. A version that the Source
+// has modified since is one difference, whatever else follows from it.
 func (c *compared) compare() {
 	here, there := &c.here.Observation, &c.there.Observation
 	if here.Claim != there.Claim && there.Modified.After(here.Modified) {
@@ -125,7 +124,7 @@ func (c *compared) representations() {
 			continue
 		}
 		if i > 0 && c.kind == harvest.OAIPMH && c.here.Pending == "" {
-			continue // only a request tells whether a record has a further format
+			continue // only a request shows whether a record has a further format
 		}
 		found := "none"
 		if c.here.Pending != "" {

@@ -20,8 +20,8 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// compareDigests compares hashes of other algorithms than SHA-256 that the Source states
-// with our copies, which the log knows by their SHA-256 alone.
+// compareDigests compares hashes of other algorithms than SHA-256 that the Source states with
+// our copies, of which the log has the SHA-256 alone.
 func (s *sourceAudit) compareDigests(ctx context.Context, c *compared) error {
 	if c.content != event.Mirror || s.Contents == nil || len(c.found) > 0 && c.found[0].Kind == Stale {
 		return nil
@@ -61,8 +61,8 @@ func (s *sourceAudit) open(ctx context.Context, r *event.Representation) (*conte
 	return s.Contents.Open(ctx, sum)
 }
 
-// checkContents checks what is served of the records of a page that are published as
-// this Source says.
+// checkContents checks the copies and the published entries of those records of a page that are
+// published from this Source.
 func (s *sourceAudit) checkContents(ctx context.Context, all []eventlog.Said) error {
 	list := translate.NewListEncoder("http://localhost", s.src.Set, s.src.Content)
 	var wrong []Difference
@@ -115,7 +115,7 @@ func (s *sourceAudit) checkContents(ctx context.Context, all []eventlog.Said) er
 	}
 	for i := range wrong {
 		switch d := &wrong[i]; {
-		case there[i].Alive: // what the Source says now is fetched anew
+		case there[i].Alive: // its state at the Source is fetched anew
 			d.Repair.Observation = there[i].Observation
 		case d.Content: // the same bytes can be asked for all the same
 			d.Repair.Observation = event.Observation{Record: ids[i]}
@@ -216,8 +216,8 @@ func (s *sourceAudit) leadsElsewhere(here *eventlog.Said) bool {
 	return err == nil && err2 == nil && !strings.EqualFold(via.Host, copied.Host)
 }
 
-// original is what became of asking for an original: what differs, or why nothing is
-// known.
+// original is the result of a request for an original: the differences, or why it could not be
+// compared.
 type original struct {
 	here  *eventlog.Said
 	found []Finding

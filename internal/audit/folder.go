@@ -11,14 +11,14 @@ import (
 
 const (
 	folderPrefix = "bridge-audit-"
-	// folderMin is how old a folder must be that nobody holds before it counts as left
-	// behind: a new one is not held yet.
+	// folderMin is how old a folder without a lock must be before it counts as left behind: a
+	// new one is not locked yet.
 	folderMin = time.Minute
 )
 
-// makeFolder makes a folder for one audit in another one or, where that cannot be written,
-// in the system's. done removes it. What audits have left behind there that were cut off is
-// removed too.
+// makeFolder makes a folder for one audit in another one or, where that cannot be written, in
+// the system's. done removes it. It also removes the folders that interrupted audits have left
+// there.
 func makeFolder(in string) (dir string, done func() error, err error) {
 	if in != "" {
 		removeStale(in)
@@ -49,8 +49,8 @@ func hold(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// removeStale removes the folders of audits that have ended without doing so. What cannot
-// be removed stays.
+// removeStale removes the folders of audits that were interrupted. What cannot be removed
+// stays.
 func removeStale(in string) {
 	entries, _ := os.ReadDir(in)
 	for _, e := range entries {

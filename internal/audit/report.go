@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Report is what an audit has found of one Source, and the proof that what the Source
-// has is published. Its counts are of records. Each record that the Source has is in one
-// of those up to Changed; each that the log has of the Source in Published, OtherSource
-// or one of those from ToDelete on.
+// Report is the result of an audit of one Source, and the proof that what the Source has is
+// published. Its counts are of records. Each record that the Source has is in one of those up
+// to Changed; each that the log has of the Source in Published, OtherSource or one of those
+// from ToDelete on.
 type Report struct {
 	Set    string `json:"set"`
 	Source string `json:"source"` // its URL
 	Kind   string `json:"kind"`
-	// Started and Ended are when it was audited, At the moment that its lists show, zero
-	// when they do not say. Documents of the Source were read; Complete: these enumerate
-	// all its records.
+	// Started and Ended are when it was audited, At the moment that its lists show, zero when
+	// they state none. Documents of the Source were read; Complete: these enumerate all its
+	// records.
 	Started   time.Time `json:"started"`
 	Ended     time.Time `json:"ended"`
 	At        time.Time `json:"at,omitzero"`
@@ -24,11 +24,11 @@ type Report struct {
 
 	// AtSource counts the records that the Source has.
 	AtSource    int64 `json:"at_source"`
-	Published   int64 `json:"published"`    // as this Source says
-	OtherSource int64 `json:"other_source"` // published as an earlier Source of the set says (A15)
+	Published   int64 `json:"published"`    // from this Source
+	OtherSource int64 `json:"other_source"` // published from an earlier Source of the set (A15)
 	GivenBack   int64 `json:"given_back"`   // published; this Source has it from us, or from the same origin
 	Pending     int64 `json:"pending"`      // waits for its content
-	Quarantined int64 `json:"quarantined"`  // what the Source says of it now cannot be read
+	Quarantined int64 `json:"quarantined"`  // its present state at the Source cannot be read
 	DeletedHere int64 `json:"deleted_here"` // and is there at the Source
 	Missing     int64 `json:"missing"`      // has never been here
 	Changed     int64 `json:"changed"`      // here, during the audit: not judged
@@ -38,21 +38,21 @@ type Report struct {
 	ToDelete    int64 `json:"to_delete"`    // deleted at the Source
 	Held        int64 `json:"held"`         // not at the Source, and the deletion is held
 	Extra       int64 `json:"extra"`        // not named by the Source
-	NotJudged   int64 `json:"not_judged"`   // not named, which says nothing
+	NotJudged   int64 `json:"not_judged"`   // not named, which means nothing: see isJudged
 	NotRead     int64 `json:"not_read"`     // one of Quarantined
 	ChangedHere int64 `json:"changed_here"` // during the audit
 
-	// DeletedAtSource counts the deletions that the Source tells of.
+	// DeletedAtSource counts the deletions that the Source states.
 	DeletedAtSource int64 `json:"deleted_at_source"`
-	// Served counts the records that are published as this Source says, Contents our
-	// copies that were read, and Originals those that were asked for.
+	// Served counts the records that are published from this Source, Contents our copies that
+	// were read, and Originals those that were requested.
 	Served    int64 `json:"served"`
 	Contents  int64 `json:"contents"`
 	Originals int64 `json:"originals"`
 	// Differences counts the findings, Repaired those of them that were repaired.
 	Differences int64 `json:"differences"`
 	Repaired    int64 `json:"repaired"`
-	// Unchecked says what could not be checked.
+	// Unchecked are sentences about what could not be checked.
 	Unchecked []string `json:"unchecked,omitempty"`
 }
 

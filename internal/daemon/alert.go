@@ -19,10 +19,10 @@ import (
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
-// alertTime bounds the telling of one receiver.
+// alertTime bounds the time to alert one receiver.
 const alertTime = time.Minute
 
-// alerter tells operators of what needs them.
+// alerter returns the Alerter, which sends alerts to the configured receivers.
 func (b *Bridge) alerter() *alert.Alerter {
 	mailer := b.mailer()
 	return &alert.Alerter{
@@ -44,7 +44,7 @@ func (b *Bridge) alerter() *alert.Alerter {
 	}
 }
 
-// alertState is what alerts are about now.
+// alertState returns the state that alerts are about.
 func (b *Bridge) alertState(ctx context.Context) alert.State {
 	s := alert.State{Free: b.diskSpace.Free(), Now: b.now()}
 	var err error
@@ -54,7 +54,7 @@ func (b *Bridge) alertState(ctx context.Context) alert.State {
 	return s
 }
 
-// runAlert gives a message to a command.
+// runAlert runs a command with a message.
 func runAlert(ctx context.Context, command []string, m *alert.Message) error {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -63,7 +63,8 @@ func runAlert(ctx context.Context, command []string, m *alert.Message) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the operator's command
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(append(body, '\n')), &out, &out, time.Second
-	// What it has begun in the background may hold its output: it has been told all the same.
+	// A process that the command left in the background may keep its output open: the
+	// message was delivered all the same.
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		text := strings.TrimSpace(out.String())
 		return fmt.Errorf("%w: %s", err, text[:min(len(text), 500)])
@@ -71,7 +72,7 @@ func runAlert(ctx context.Context, command []string, m *alert.Message) error {
 	return nil
 }
 
-// postAlert posts a message to a URL, which may be a secret: errors do not name it.
+// postAlert posts a message to a URL. The URL may be a secret, so errors do not name it.
 func (b *Bridge) postAlert(ctx context.Context, url string, m *alert.Message) error {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -85,7 +86,8 @@ func (b *Bridge) postAlert(ctx context.Context, url string, m *alert.Message) er
 	guard := b.generation.Load().guard.With(b.typed(url))
 	defer guard.Close()
 	client := guard.Client("")
-	// What a redirect leads to is mostly asked without the message, and its answer says nothing.
+	// Most redirects would be followed without the message, so the response would prove
+	// nothing.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := client.Do(req)
 	if err != nil {

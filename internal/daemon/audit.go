@@ -19,23 +19,23 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// AuditOptions are what a caller wants of an audit.
+// AuditOptions are the options of an audit.
 type AuditOptions struct {
-	// Origin has the originals asked for that are on other servers than the Source.
+	// Origin also requests the originals that are on other servers than the Source.
 	Origin bool
-	// Begin is called before each Source with its URL. progress is called with how far
-	// the reading of the Source has come, and ended at its end.
+	// Begin is called before each Source with its URL. It returns two functions: progress
+	// is called with the progress of reading the Source, and ended at the end.
 	Begin func(source string) (progress func(harvest.Progress), ended func())
-	// Found is called with what differs, a page at a time. It may set Finding.Repair.
+	// Found is called with the differences, a page at a time. It may set Finding.Repair.
 	Found func(ctx context.Context, p *audit.Page) error
 }
 
-// AuditedSet is what an audit has found of a set.
+// AuditedSet is the result of the audit of a set.
 type AuditedSet struct {
 	Set string `json:"set"`
-	// BaseURL is what the URLs of its documents begin with, "" when that is not configured.
+	// BaseURL is the start of the URLs of its documents, "" when it is not configured.
 	BaseURL string `json:"base_url,omitempty"`
-	// Records live in it, and Listed have an entry in its Resource List.
+	// Records is the number of its live records, Listed of those in its Resource List.
 	Records int64 `json:"records"`
 	Listed  int64 `json:"listed"`
 	// Sources are in the order of their rank.
@@ -43,14 +43,15 @@ type AuditedSet struct {
 }
 
 const (
-	// originsAtOnce and originsRate are how many requests for originals one server gets at
-	// the same time, and a second: nobody has told it of us.
+	// originsAtOnce and originsRate bound the requests for originals to one server: how
+	// many at the same time, and how many a second. These servers did not agree to be
+	// harvested.
 	originsAtOnce = 2
 	originsRate   = 5
 )
 
-// Audit compares a set with its Sources. The Bridge is open for reading, beside whoever
-// writes the data folder.
+// Audit compares a set with its Sources. The Bridge is open for reading; another process
+// may be writing to the data folder.
 func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*AuditedSet, error) {
 	stored, err := b.Log.Set(ctx, set)
 	if err != nil {
@@ -123,8 +124,8 @@ func (b *Bridge) auditSource(ctx context.Context, src *Source, o AuditOptions) (
 	return a.Source(ctx, &src.Source, progress, o.Found)
 }
 
-// originClient returns the client that asks for the originals of a Source's records: at
-// public addresses, and those of allow_hosts, without a login.
+// originClient returns the client that requests the originals of a Source's records. It
+// reaches public addresses and those of allow_hosts, and sends no login.
 func (b *Bridge) originClient(src *Source) *http.Client {
 	options := b.fetchOptions(b.Config())
 	options.Reach = fetch.Reach{Typed: []string{src.URL}, Allowed: b.Config().AllowHosts}
@@ -137,8 +138,8 @@ func (b *Bridge) originClient(src *Source) *http.Client {
 	return g.Client("")
 }
 
-// sourcesToRead returns the configured Sources of a set, of a log that is open for reading
-// and has all Sources of it. One that the log does not have has no ID.
+// sourcesToRead returns the configured Sources of a set. The log is open for reading, and
+// all are its Sources of the set. A Source that the log does not have gets no ID.
 func (b *Bridge) sourcesToRead(ctx context.Context, set *event.Set, all []eventlog.Source) ([]*Source, error) {
 	n := slices.IndexFunc(b.Config().Sets, func(s config.Set) bool { return s.Name == set.Name })
 	if n < 0 {
@@ -165,12 +166,13 @@ func (b *Bridge) sourcesToRead(ctx context.Context, set *event.Set, all []eventl
 	return b.openSources(ctx, b.generation.Load(), s, &in)
 }
 
-// Repair is some records of one Source that an audit has found to differ.
+// Repair is a request to repair some records of one Source in which an audit found
+// differences.
 type Repair struct {
 	Set    string `json:"set"`
 	Source string `json:"source"` // its URL
-	// Records is what harvest.Repairs has, and of each record whether it may be enough to
-	// fetch its contents again.
+	// Records is harvest.Repairs in encoded form, with a flag for each record: whether
+	// fetching its contents again may be enough.
 	Records []byte `json:"records"`
 }
 
@@ -179,8 +181,8 @@ type repairs struct {
 	Contents []bool
 }
 
-// NewRepair returns the decision to repair what an audit has found, and of each of its
-// records the index in the page; nil when there is nothing that could be done.
+// NewRepair returns the decision to repair the findings of a page, and the index in the
+// page of each of its records; nil when nothing can be repaired.
 func NewRepair(p *audit.Page) (*Repair, []int, error) {
 	all := repairs{Repairs: harvest.Repairs{Absent: p.Absent, Have: p.Have, Active: p.Active, Began: p.Began}}
 	var of []int
@@ -216,7 +218,7 @@ func (b *Bridge) repair(ctx context.Context, in *Repair) ([]string, error) {
 	ctx, leave := src.turn.take(ctx)
 	defer leave()
 	left := make([]string, len(all.Records))
-	var of []int // the indexes of those that need more than their contents
+	var of []int // the indexes of the records that need more than their contents
 	rest := all.Repairs
 	rest.Records = nil
 	for i := range all.Records {
@@ -248,8 +250,8 @@ func (b *Bridge) repair(ctx context.Context, in *Repair) ([]string, error) {
 	return left, nil
 }
 
-// repairContents fetches the contents of a record again, and returns why that was not
-// enough, "" if it was.
+// repairContents fetches the contents of a record again. It returns the reason why that was
+// not enough, "" if it was.
 func (b *Bridge) repairContents(ctx context.Context, src *Source, x *harvest.Repair) (string, error) {
 	ev, err := b.Log.Record(ctx, src.Set, event.Key(x.Observation.Record))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && ev.Seq != x.Seq {
@@ -268,8 +270,8 @@ func (b *Bridge) repairContents(ctx context.Context, src *Source, x *harvest.Rep
 	return did.first.Error(), nil
 }
 
-// SettleRepair sets on the findings of a page what became of the repair of those records
-// that NewRepair has returned the indexes of.
+// SettleRepair sets the outcome of a repair on the findings of a page. NewRepair has
+// returned of, the indexes of the findings; left has the outcome of each.
 func SettleRepair(p *audit.Page, of []int, left []string) {
 	for i := range p.Differences {
 		why := "it has to be done by hand"

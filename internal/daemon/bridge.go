@@ -24,31 +24,31 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
-// Options are what a command wants of a data folder, besides the configuration.
+// Options are the options with which a command opens a data folder, besides the
+// configuration.
 type Options struct {
-	// ReadOnly opens it beside whoever writes it.
+	// ReadOnly opens it for reading only; another process may write to it.
 	ReadOnly bool
-	// DryRun undoes everything in the end.
+	// DryRun undoes every change at the end.
 	DryRun bool
 	// AcceptClock confirms a clock that jumped ahead (I3).
 	AcceptClock bool
 	// NewData allows a new log in a data folder that was used before and holds none.
 	NewData bool
-	// Command is the name that the writer's lock states.
+	// Command is the name of the command that the lock file states.
 	Command string
 	// Version goes into the user agent.
 	Version string
 	Logger  *slog.Logger
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
-	// Network is what names are looked up and connections made with; the zero
-	// value is the system's.
+	// Network looks up names and makes connections; the zero value is the system's.
 	Network fetch.Network
 	// StatusAge is how long pages show the same status; 0 is 3 s.
 	StatusAge time.Duration
 }
 
-// Bridge is an open data folder with everything that runs on it.
+// Bridge is an open data folder with all that runs on it.
 type Bridge struct {
 	Log             *eventlog.Log
 	SIP             *store.Store // the submissions and notifications in the log
@@ -56,16 +56,16 @@ type Bridge struct {
 	generation      atomic.Pointer[generation] // see Reload
 	changing        sync.Mutex                 // held while another generation is made
 	formerNames     atomic.Pointer[[]eventlog.FormerName]
-	forgetSet       atomic.Pointer[func(set string)] // of Publish: what is kept in memory of a set is forgotten
-	loops           loops                            // those of Serve
-	base            string                           // of our documents, "" while it is not known
+	forgetSet       atomic.Pointer[func(set string)] // set by Publish: it drops what is cached in memory of a set
+	loops           loops                            // the harvests that Serve schedules
+	base            string                           // of the URLs of our documents, "" while it is not known
 	only            []string                         // see Only; nil is everything
 	newTemplates    chan struct{}                    // sent to when there are other templates
 	opt             Options
 	missingContents atomic.Pointer[missingContents] // nil when no content is missing
-	names           *fetch.Names                    // of the hosts that were connected to
-	guards          []*fetch.Guard                  // of targets and recipients; Sources have theirs
-	publicOnly      *fetch.Guard                    // of these, the one for URLs that clients send
+	names           *fetch.Names                    // the host names that were connected to
+	guards          []*fetch.Guard                  // of targets and recipients; Sources have their own
+	publicOnly      *fetch.Guard                    // the one of guards that is for URLs that clients send
 	harvest         *harvest.Harvester
 	underway        underway
 	sip             sipState
@@ -74,12 +74,12 @@ type Bridge struct {
 	console         console
 	diskSpace       *limit.Space // what submissions and the cache leave free of the disk
 	metrics         *metrics.Metrics
-	teller          hubTeller // of our hubs
-	push            pushState // of hubs of Sources
+	teller          hubTeller // notifies our hubs
+	push            pushState // the subscriptions at hubs of Sources
 }
 
-// Open opens the data folder of a configuration and makes its sets and Sources.
-// Close it.
+// Open opens the data folder of a configuration, and creates its sets and Sources. The
+// caller closes the Bridge.
 func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -117,7 +117,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	b.SIP = store.New(b.Log)
 	b.SIP.Hook = func(query string, call func() error) error {
 		err := call()
-		if query == "" { // a page that cannot be shown ends nothing
+		if query == "" { // a page that cannot be shown stops nothing
 			b.endIfStopped(err)
 		}
 		return err
@@ -144,12 +144,12 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err := b.openGuard(ctx, b.Log.RememberHost); err != nil {
 		return err
 	}
-	// This Guard does not reach the configured hosts, nor has it their passwords:
-	// unauthenticated clients choose where it sends requests.
+	// This Guard does not reach the configured hosts and does not have their passwords:
+	// unauthenticated clients choose the URLs.
 	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config().AllowHosts, SafePorts: true})
 	b.harvest = &harvest.Harvester{Log: b.Log, Contents: b.Contents, Now: b.opt.Now, Workers: b.Config().Limits.Connections, Folder: b.Config().Data}
 	if b.opt.DryRun {
-		b.harvest.Folder = "" // the data folder may not be there
+		b.harvest.Folder = "" // the data folder may not exist
 	}
 	if b.Config().File != "" && b.Config().BaseURL != "" {
 		b.base = b.Config().BaseURL
@@ -163,8 +163,8 @@ func (b *Bridge) open(ctx context.Context) error {
 	return b.openSIP(ctx)
 }
 
-// openGuard makes the Guard that all others of the first generation are made of. save remembers a host name that
-// was connected to for the first time; nil does not.
+// openGuard makes the Guard from which all others of the first generation are made. save
+// stores a host name when it is connected to for the first time; nil stores nothing.
 func (b *Bridge) openGuard(ctx context.Context, save func(ctx context.Context, name string, public bool) error) error {
 	known, err := b.Log.Hosts(ctx)
 	if err != nil {
@@ -177,8 +177,8 @@ func (b *Bridge) openGuard(ctx context.Context, save func(ctx context.Context, n
 	return nil
 }
 
-// clock returns Options.Now as the log's clock, and as its monotonic clock too; nil is
-// the system's.
+// clock returns Options.Now as the log's clock and its monotonic clock; nil means the
+// system's.
 func (b *Bridge) clock() func() (time.Time, time.Duration) {
 	if b.opt.Now == nil {
 		return nil
@@ -190,7 +190,7 @@ func (b *Bridge) clock() func() (time.Time, time.Duration) {
 	}
 }
 
-// newBase returns a Guard for others to be made of.
+// newBase returns a Guard from which the others of a generation are made.
 func (b *Bridge) newBase(g *generation) *fetch.Guard {
 	o := b.fetchOptions(g.file)
 	o.Names = b.names
@@ -217,7 +217,7 @@ func (b *Bridge) newGuard(r fetch.Reach) *fetch.Guard {
 	return g
 }
 
-// Close ends everything and releases the data folder.
+// Close stops everything and releases the data folder.
 func (b *Bridge) Close() error {
 	errs := []error{b.underway.close()}
 	if b.Contents != nil {
@@ -227,10 +227,10 @@ func (b *Bridge) Close() error {
 		errs = append(errs, b.Log.Close())
 	}
 	for _, m := range b.sip.mails {
-		_ = m.listener.Close() // Serve has, if it ran
+		_ = m.listener.Close() // Serve has closed it, if it ran
 	}
 	if b.console.listener != nil {
-		_ = b.console.listener.Close() // Publish has, if it ran
+		_ = b.console.listener.Close() // Publish has closed it, if it ran
 	}
 	for _, g := range b.guards {
 		g.Close()

@@ -16,10 +16,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// contents lets a content store be what the server asks for.
+// contents adapts a content store to the interface that the server needs.
 type contents struct{ *content.Store }
 
-// keepRecords stores submitted records. They are on the disk when it returns nil.
+// keepRecords stores submitted records. They are durable when it returns nil.
 func (b *Bridge) keepRecords(ctx context.Context, all ...[]byte) error {
 	drafts := make([]*content.Draft, len(all))
 	for i, r := range all {
@@ -37,7 +37,7 @@ func (c contents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, in
 	return b, b.Size(), nil
 }
 
-// openContent is contents.Open also where there is no store.
+// openContent is contents.Open that also works without a store.
 func (b *Bridge) openContent(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
 	if b.Contents == nil {
 		return nil, 0, fmt.Errorf("content.db: %w", fs.ErrNotExist)
@@ -45,7 +45,7 @@ func (b *Bridge) openContent(ctx context.Context, sum [32]byte) (io.ReadSeekClos
 	return contents{b.Contents}.Open(ctx, sum)
 }
 
-// smallContents is content.Store.Small also where there is no store.
+// smallContents is content.Store.Small that also works without a store.
 func (b *Bridge) smallContents(ctx context.Context, sums [][32]byte) (map[[32]byte][]byte, error) {
 	if b.Contents == nil {
 		return nil, nil
@@ -63,7 +63,7 @@ func (b *Bridge) smallContents(ctx context.Context, sums [][32]byte) (map[[32]by
 }
 
 // restoreContents fetches the missing and damaged contents of a Source's records again.
-// They must have the hash that was published: other bytes are an update, which a
+// They must have the hash that was published: different bytes are an update, which a
 // harvest logs.
 func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Report) error {
 	if s.Content != event.Mirror || b.opt.DryRun || s.Kind == harvest.SIP || s.Kind == harvest.Set { // the set's own Sources restore them
@@ -92,8 +92,8 @@ func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Repo
 	return nil
 }
 
-// restored counts contents that were missing or damaged and were fetched again, and those
-// that could not be.
+// restored counts the missing and damaged contents that were fetched again, and those that
+// could not be.
 type restored struct {
 	fetched, failed int64
 	first           error // why one could not be
@@ -144,7 +144,7 @@ func (b *Bridge) restoreContent(ctx context.Context, s *Source, href string, wan
 	if err != nil {
 		return fmt.Errorf("%s: %w", href, err)
 	}
-	defer func() { _ = draft.Close() }() // it was stored, or is not wanted
+	defer func() { _ = draft.Close() }() // it was stored, or is not needed
 	if draft.Sum() != want {
 		return fmt.Errorf("%s: its SHA-256 is %s, and %s was published", href, draft.Sum(), want)
 	}
@@ -154,8 +154,8 @@ func (b *Bridge) restoreContent(ctx context.Context, s *Source, href string, wan
 // countEvery is how often serve counts the contents that are missing, if any is.
 const countEvery = time.Hour
 
-// watchContents counts the missing contents of live records at the start and, as long
-// as there are any, every countEvery. It ends with ctx.
+// watchContents counts the missing contents of live records at the start, and then every
+// countEvery as long as any are missing. It returns when ctx ends.
 func (b *Bridge) watchContents(ctx context.Context) {
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
@@ -184,15 +184,15 @@ func (b *Bridge) watchContents(ctx context.Context) {
 	}
 }
 
-// missingContents is how many contents are missing, of how many.
+// missingContents is the number of missing contents, and of all.
 type missingContents struct{ missing, of int64 }
 
 func (l *missingContents) Error() string {
 	return fmt.Sprintf("%d of %d contents are missing: bridge verify names them, bridge harvest --full fetches them again", l.missing, l.of)
 }
 
-// isSevere reports whether so many contents are missing that /readyz must fail: one in
-// a hundred.
+// isSevere reports whether so many contents are missing that /readyz must fail: at least
+// one in a hundred.
 func (l *missingContents) isSevere() bool { return l.missing*100 >= l.of }
 
 // countMissing counts the missing contents of live records.

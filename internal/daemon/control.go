@@ -17,9 +17,9 @@ import (
 const (
 	// controlName is the socket in the data folder.
 	controlName = "control"
-	// socketPath is the longest path that a socket may have on every system.
+	// socketPath is the length of the longest socket path that every system allows.
 	socketPath = 100
-	// mostDecisions bounds one request.
+	// mostDecisions bounds the bytes of one request.
 	mostDecisions = 64 << 20
 )
 
@@ -74,8 +74,8 @@ func listenControl(folder string) (l net.Listener, remove func(), err error) {
 	return l, remove, nil
 }
 
-// takeDecisions applies the decisions of a request in their order, and answers each
-// with a line of JSON when it is committed or refused.
+// takeDecisions applies the decisions of a request in their order, and writes a line of
+// JSON for each when it is committed or refused.
 func (b *Bridge) takeDecisions(w http.ResponseWriter, r *http.Request) {
 	var all []Decision
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostDecisions)).Decode(&all); err != nil {
@@ -98,13 +98,13 @@ func (b *Bridge) takeDecisions(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ErrNotServing: no process serves from the data folder.
+// ErrNotServing means that no process serves from the data folder.
 var ErrNotServing = errors.New("no process takes decisions")
 
-// SendDecisions asks the process that serves from a data folder to apply decisions in
-// their order, and calls told with the result of each. The error is ErrNotServing when
-// there is no such process. After any other error the results that told was not called
-// with are unknown.
+// SendDecisions asks the process that serves from a data folder to apply decisions in their
+// order, and calls told with the result of each. It returns ErrNotServing when there is no
+// such process. After any other error, the results for which told was not called are
+// unknown.
 func SendDecisions(ctx context.Context, folder string, all []Decision, told func(i int, done DecisionResult)) error {
 	at := filepath.Join(folder, controlName)
 	if linked, err := os.Readlink(at); err == nil {

@@ -17,70 +17,70 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// Decisions on submissions are made by a person, or by a program, with bridge
-// submission accept, reject, settle, resend and withdraw, and repairs are decided on with
-// bridge audit. Where bridge serve has the
-// data folder, the command asks it over a Unix socket in that folder: whoever may
-// write there may decide, and nobody else. Otherwise the command takes the folder and
-// decides itself.
+// A person or a program decides on submissions with bridge submission accept, reject,
+// settle, resend and withdraw, and on repairs with bridge audit. While bridge serve holds
+// the data folder, the command sends the decision over a Unix socket in that folder: only
+// those who may write there can decide. Otherwise the command locks the folder and applies
+// the decision itself.
 
-// Settlement is what an operator has learned about a submission in doubt.
+// Settlement is what an operator has found out about a submission in doubt.
 type Settlement = ingest.Settlement
 
-// Decision settles a submission, sends submissions again, withdraws a record, repairs
-// some, or does something to a Source or to bad input.
+// Decision is one decision of an operator: it settles a submission, sends submissions
+// again, withdraws a record, repairs records, or acts on a Source, a set or bad input.
 type Decision struct {
-	ID     int64 `json:"id,omitempty"` // 0: what Set names, with Resend or Withdraw
+	ID     int64 `json:"id,omitempty"` // 0 means all in Set, with Resend or Withdraw
 	Accept bool  `json:"accept,omitempty"`
-	// Replace: the record may replace one that has the identifier Assigned already and
-	// is another submitter's.
+	// Replace allows the record to replace one that already has the identifier Assigned and
+	// belongs to another submitter.
 	Replace bool `json:"replace,omitempty"`
-	// Settle is what became of a submission that was sent on; nil is a decision on
-	// one under review.
+	// Settle is the outcome of a submission that was sent on; nil means a decision on a
+	// submission under review.
 	Settle *Settlement `json:"settle,omitempty"`
-	// Resend is the state (unsent or unresolved) of submissions of targets that are
-	// put back into the outbox; "" is another decision.
+	// Resend is the state (unsent or unresolved) of the submissions to targets that are put
+	// back into the outbox; "" means another decision.
 	Resend string `json:"resend,omitempty"`
 	Set    string `json:"set,omitempty"`
 	// Assigned is the identifier of an accepted record; "" lets the set assign
 	// one.
 	Assigned string `json:"assigned-identifier,omitempty"`
-	// Withdraw is the identifier of a record of Set that its SIP Source shall have
-	// no more; "" is another decision.
+	// Withdraw is the identifier of a record of Set that its SIP Source withdraws; "" means
+	// another decision.
 	Withdraw string `json:"withdraw,omitempty"`
-	// Reason of a rejection, or a withdrawal.
+	// Reason is that of a rejection or a withdrawal.
 	Reason string `json:"reason,omitempty"`
-	// Repair is records that an audit has found to differ, see NewRepair; nil is another
+	// Repair is the records that an audit found to differ, see NewRepair; nil means another
 	// decision.
 	Repair *Repair `json:"repair,omitempty"`
-	// Action is what is done to a Source; nil is another decision.
+	// Action is what is done to a Source; nil means another decision.
 	Action *SourceAction `json:"action,omitempty"`
-	// Quarantine is what is done to the bad input ID: replay or discard; "" is another
+	// Quarantine is what is done to the bad input ID: replay or discard; "" means another
 	// decision.
 	Quarantine string `json:"quarantine,omitempty"`
-	// SetAction is what is done to a set; nil is another decision.
+	// SetAction is what is done to a set; nil means another decision.
 	SetAction *SetAction `json:"set_action,omitempty"`
-	// Reload has the configuration read again.
+	// Reload reads the configuration again.
 	Reload bool `json:"reload,omitempty"`
 }
 
 // DecisionResult is the outcome of a Decision.
 type DecisionResult struct {
-	// Published is the identifier under which the submission had been accepted before
-	// it was settled otherwise: the record is still published. "" is none.
+	// Published is the identifier under which the submission had been accepted before it
+	// was settled otherwise: the record is still published. "" means none.
 	Published string `json:"published,omitempty"`
-	// Stays: the record that was withdrawn is still published, since another Source of
+	// Stays reports that the withdrawn record is still published, since another Source of
 	// the set has it.
 	Stays bool `json:"stays,omitempty"`
-	// Packed: the set publishes dumps, and packages that have the record keep it.
+	// Packed reports that the set publishes dumps, and that packages with the record keep
+	// it.
 	Packed bool `json:"packed,omitempty"`
-	// Left says of each record of a Repair why it is not repaired, "" if it is.
+	// Left has for each record of a Repair the reason why it is not repaired, "" if it is.
 	Left []string `json:"left,omitempty"`
-	// Said is what was done to a Source or has changed, in sentences.
+	// Said describes in sentences what was done to a Source or what has changed.
 	Said string `json:"said,omitempty"`
-	// Undecided: the operator has to say more.
+	// Undecided means that the operator must give another option.
 	Undecided bool `json:"undecided,omitempty"`
-	// Error is why it was refused; "" when it is committed.
+	// Error is the reason why the decision was refused; "" when it is committed.
 	Error string `json:"error,omitempty"`
 }
 
@@ -168,9 +168,9 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 	return nil
 }
 
-// withdraw carries out the decision to withdraw a record. What it needs to know is
-// in the log, so that the set need not be configured here, or not any more. Another
-// Source of the set may have the record too (A15).
+// withdraw applies the decision to withdraw a record. It needs only the log, so the set
+// need not be configured here, or not any more. Another Source of the set may have the
+// record too (A15).
 func (b *Bridge) withdraw(ctx context.Context, d Decision) (done DecisionResult, err error) {
 	set, err := b.Log.Set(ctx, d.Set)
 	if err != nil {
@@ -192,16 +192,16 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) (done DecisionResult,
 	ev, err := b.Log.Record(ctx, d.Set, event.Key(d.Withdraw))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return done, nil // its content has never come
+		return done, nil // its content has never been fetched
 	case err != nil || !ev.Live():
 		return done, err
 	}
 	holds, err := b.Log.Presence(ctx, all[i].ID, d.Withdraw)
-	done.Stays = holds == event.Withdrawn // else it has been submitted again since
+	done.Stays = holds == event.Withdrawn // otherwise it has been submitted again since
 	return done, err
 }
 
-// subject returns in words what a decision is about.
+// subject returns a description of what a decision is about.
 func (d *Decision) subject() string {
 	switch {
 	case d.SetAction != nil:
@@ -241,7 +241,7 @@ func (d *Decision) seen() string {
 	return "bridge status"
 }
 
-// Submission returns one, with its record.
+// Submission returns a submission with its record.
 func (b *Bridge) Submission(ctx context.Context, id int64) (*submission.Submission, error) {
 	s, err := b.SIP.Submission(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,22 +12,23 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// Sets of a Source, each of which becomes a set of ours (sets = "each"). The log keeps which
-// there are, so that a set stays configured while the Source cannot be asked.
+// With sets = "each", each set of a Source becomes a set of ours. The log keeps their
+// names, so that a set stays configured while the Source cannot be reached.
 
-// maxDerived is how many sets are made of one template. Sets are never taken back, so a
-// Source that names ever more of them could fill the disk.
+// maxDerived is the number of sets that one template can become. Sets are never removed on
+// their own, so a Source that lists ever more of them could fill the disk.
 const maxDerived = 1000
 
 // template is a configured set that stands for all sets of its Source.
 type template struct {
 	set    config.Set
-	source *Source // it is asked for its sets, and never harvested
+	source *Source // asked for its list of sets, and never harvested
 	listed []string
 }
 
-// DeriveSets asks the Sources of templates for their sets, and makes a set for each new
-// one. It returns the new Sources. The error is of those that could not be asked.
+// DeriveSets asks the Sources of templates for their sets, and creates a set for each new
+// one. It returns the new Sources. The error joins those of the Sources that could not be
+// asked.
 func (b *Bridge) DeriveSets(ctx context.Context) (found []*Source, err error) {
 	var failed []error
 	for _, t := range b.generation.Load().templates {
@@ -101,14 +102,14 @@ func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err 
 	return found, nil
 }
 
-// usesTemplate reports whether a set is made of all sets of a template.
+// usesTemplate reports whether the set name is made of all sets of a template.
 func (b *Bridge) usesTemplate(name string) bool {
 	return slices.ContainsFunc(b.generation.Load().file.Sets, func(s config.Set) bool {
 		return slices.ContainsFunc(s.Sources, func(src config.Source) bool { return src.Member() == name })
 	})
 }
 
-// openNewSet makes a set while everything runs.
+// openNewSet creates a set while the bridge runs.
 func (b *Bridge) openNewSet(ctx context.Context, set *config.Set) ([]*Source, error) {
 	c, err := b.setConfig(set)
 	if err != nil {
@@ -131,8 +132,9 @@ func (b *Bridge) openNewSet(ctx context.Context, set *config.Set) ([]*Source, er
 	return sources, nil
 }
 
-// watchTemplates asks the Sources of templates for their sets, at once and as often as the
-// configuration says, until ctx ends; also when there are other templates. begin is called with each new Source.
+// watchTemplates asks the Sources of templates for their sets until ctx ends: at once, as
+// often as the configuration says, and when the templates have changed. It calls begin with
+// each new Source.
 func (b *Bridge) watchTemplates(ctx context.Context, begin func(*Source)) {
 	for {
 		every := forever

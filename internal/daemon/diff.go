@@ -6,11 +6,11 @@ import "strings"
 // has it, "-" when only the earlier one has it, and " " when both have.
 type DiffLine struct{ Sign, Text string }
 
-// mostCompared bounds what Diff compares line by line: beyond it, what is between the
-// first and the last difference is shown as other altogether.
+// mostCompared bounds the work of Diff: a larger range between the first and the last
+// difference is shown as changed as a whole.
 const mostCompared = 4_000_000
 
-// Diff compares two texts of XML by their lines, with as many in common as there are.
+// Diff compares two texts of XML by lines, and finds the most lines in common.
 func Diff(before, after string) (out []DiffLine) {
 	add := func(sign string, lines ...string) {
 		for _, line := range lines {
@@ -71,8 +71,8 @@ func commonLines(a, b []string) [][]int32 {
 	return common
 }
 
-// elements parts XML into lines: those that it has, and one for each start tag that
-// follows another tag at once.
+// elements splits XML into lines: at its line breaks, and before a start tag that directly
+// follows another tag.
 func elements(xml string) []string {
 	if len(xml) == 0 {
 		return nil

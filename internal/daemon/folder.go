@@ -16,18 +16,18 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// checkEvery is how often serve checks that its data folder exists and can be used,
-// and beatEvery how often it stores that it runs.
+// serve checks every checkEvery that its data folder exists and can be used, and stores
+// every beatEvery that it runs.
 const (
 	checkEvery = 2 * time.Second
 	beatEvery  = 30 * time.Second
 )
 
-// HasLog reports whether a data folder holds a log, or anything in its place.
+// HasLog reports whether a data folder contains a log, or anything in its place.
 func HasLog(folder string) bool { return eventlog.Exists(folder) }
 
-// watchFolder stops serve when the data folder has gone or its disk fails: anything
-// that was acknowledged then would be lost. It ends with ctx.
+// watchFolder stops serve when the data folder has disappeared or its disk fails: anything
+// acknowledged after that would be lost. It returns when ctx ends.
 func (b *Bridge) watchFolder(ctx context.Context, stop context.CancelCauseFunc) {
 	check, beat := time.NewTicker(checkEvery), time.NewTicker(beatEvery)
 	defer check.Stop()
@@ -60,7 +60,7 @@ func (b *Bridge) watchFolder(ctx context.Context, stop context.CancelCauseFunc) 
 	}
 }
 
-// logLoss logs what the log has lost.
+// logLoss logs the events that the log has lost.
 func (b *Bridge) logLoss() {
 	switch loss := b.Log.Loss(); {
 	case loss == nil:
@@ -72,8 +72,8 @@ func (b *Bridge) logLoss() {
 	}
 }
 
-// Warnings returns sentences for the operator: what the log has lost, and why nothing
-// is logged.
+// Warnings returns sentences for the operator: about events that the log has lost, and why
+// nothing is logged.
 func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	var out []string
 	if loss := b.Log.Loss(); loss != nil && (b.opt.ReadOnly || !loss.Events()) {
@@ -97,7 +97,7 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	return out, errors.Join(err, ferr)
 }
 
-// formerSets returns the sets that have Sources, of which none is configured any more.
+// formerSets returns the sets that have Sources of which none is configured any more.
 func (b *Bridge) formerSets(ctx context.Context) (names []string, err error) {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
@@ -115,8 +115,8 @@ func (b *Bridge) formerSets(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// clockTrouble returns what is wrong with the clock, "" if nothing is. A reading
-// process can read only when the writing one last believed its clock.
+// clockTrouble returns what is wrong with the clock, "" if nothing is. A process that only
+// reads can see just when the writing process last accepted its clock.
 func (b *Bridge) clockTrouble() string {
 	if !b.opt.ReadOnly {
 		if err := b.Log.Clock(); err != nil {
@@ -132,7 +132,7 @@ func (b *Bridge) clockTrouble() string {
 	return ""
 }
 
-// ready returns why /readyz must fail: the log cannot be read, or nothing can be
+// ready returns the reason why /readyz must fail: the log cannot be read, or nothing can be
 // logged.
 func (b *Bridge) ready(ctx context.Context) error {
 	if _, err := b.Log.Sets(ctx); err != nil {
@@ -167,10 +167,10 @@ func (b *Bridge) checkContents(ctx context.Context) error {
 	return nil
 }
 
-// dataFolders is a file beside a configuration with the data folders that were created
-// with it, one a line. It distinguishes a new folder from one whose log has gone, as
-// when its disk is not mounted: a new log there would be published, and Destinations
-// would delete all that they have.
+// dataFolders is a file beside a configuration. It lists the data folders that were created
+// with that configuration, one a line. It distinguishes a new folder from one whose log is
+// missing, as when its disk is not mounted: a new log there would be published, and
+// Destinations would delete all that they have.
 type dataFolders struct{ path, folder string }
 
 func dataFoldersOf(c *config.Config) (dataFolders, error) {
@@ -186,7 +186,7 @@ func (u dataFolders) read() ([]string, error) {
 	return strings.Split(strings.TrimSpace(string(b)), "\n"), err
 }
 
-// check refuses to begin anew in a folder that was used.
+// check returns an error for a folder that was used before and has no log.
 func (u dataFolders) check() error {
 	if HasLog(u.folder) {
 		return nil
@@ -198,7 +198,7 @@ func (u dataFolders) check() error {
 	return err
 }
 
-// add adds the folder to the file. When that fails it is only logged.
+// add adds the folder to the file. It only logs a failure.
 func (u dataFolders) add(log *slog.Logger) {
 	all, err := u.read()
 	if err != nil || slices.Contains(all, u.folder) {

@@ -15,13 +15,13 @@ import (
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
-// generation is a configuration and what was made of it. It never changes: when the file is
-// read again, or a set is derived from a template, another one takes its place. Whoever has
-// begun with one may end with it.
+// generation is a configuration and what was made from it. It never changes: another one
+// replaces it when the file is read again, or when a set is derived from a template. Work
+// that began with one generation may end with it.
 type generation struct {
 	file      *config.Config // as it was read
 	config    *config.Config // with the derived sets in place of their templates
-	guard     *fetch.Guard   // the limits that all requests have in common
+	guard     *fetch.Guard   // the limits that all requests share
 	sources   []*Source      // in the order of the configuration; derived later ones come last
 	templates []*template
 	names     map[string]bool // of the sets
@@ -40,14 +40,15 @@ func newGeneration(file *config.Config) *generation {
 	return &generation{file: file, config: file, repositories: &repositories{make(chan struct{}, 1), map[string]*publish.Repository{}}}
 }
 
-// Config returns the configuration that is in force.
+// Config returns the configuration in force.
 func (b *Bridge) Config() *config.Config { return b.generation.Load().config }
 
-// Sources returns those that are configured, in the order of the configuration. Those of
-// sets that are found later come last.
+// Sources returns the configured Sources, in the order of the configuration. Those of sets
+// that are derived later come last.
 func (b *Bridge) Sources() []*Source { return b.generation.Load().sources }
 
-// Templates returns the Sources that are asked for their sets; Set is the template.
+// Templates returns the Sources that are asked for their sets; the Set of each is the
+// template.
 func (b *Bridge) Templates() (all []*Source) {
 	for _, t := range b.generation.Load().templates {
 		all = append(all, t.source)
@@ -76,14 +77,15 @@ func (b *Bridge) openSets(ctx context.Context) error {
 	return b.completeSets(ctx)
 }
 
-// logFormer says that a Source is not configured any more.
+// logFormer logs that a Source is not configured any more.
 func (b *Bridge) logFormer(sets []eventlog.SetConfig, f eventlog.FormerSource) {
 	b.opt.Logger.Warn("a Source is no longer configured: its records stay as they are until it is configured again or ended with bridge source forget",
 		append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
 }
 
-// expand fills in the configuration of a generation: its templates are replaced by the sets that were
-// derived from them so far. It returns what the log is told of the sets, and changes nothing.
+// expand completes the configuration of a generation: the sets that were derived so far
+// replace their templates. It returns the configuration of the sets for the log, and
+// changes nothing.
 func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlog.SetConfig, err error) {
 	var sets []config.Set
 	made := map[string][]string{} // names, by template
@@ -100,13 +102,13 @@ func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlo
 			sets = append(sets, s.Derive(d.Name, d.URL))
 			made[s.Name] = append(made[s.Name], d.Name)
 		}
-		made[s.Name] = append([]string{}, made[s.Name]...) // also when there is none yet
+		made[s.Name] = append([]string{}, made[s.Name]...) // also when there are none yet
 		source, err := b.source(g, &s, 0, &eventlog.SetConfig{Sources: make([]eventlog.SourceConfig, 1)})
 		if err != nil {
 			return nil, err
 		}
 		t := &template{set: s, source: source}
-		if last != nil { // one that is as it was remembers what it has listed
+		if last != nil { // an unchanged one remembers what it has listed
 			if i := slices.IndexFunc(last.templates, func(was *template) bool { return was.same(t) }); i >= 0 {
 				t = last.templates[i]
 			}
@@ -121,7 +123,7 @@ func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlo
 		if err != nil {
 			return nil, err
 		}
-		for j := range c.Sources { // what is wrong with it is to be known before anything changes
+		for j := range c.Sources { // find errors before anything changes
 			if _, err := b.source(g, &sets[i], j, &c); err != nil {
 				return nil, err
 			}
@@ -139,9 +141,9 @@ func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlo
 	return out, nil
 }
 
-// configure creates the sets and Sources of a generation in the log, in one transaction, and
-// makes its Sources; those that are as they were in the last one are taken over. The result
-// is the Sources that the configuration has no more.
+// configure creates the sets and Sources of a generation in the log, in one transaction,
+// and makes its Sources; unchanged ones are taken over from last. It returns the Sources
+// that are not configured any more.
 func (b *Bridge) configure(ctx context.Context, g *generation, sets []eventlog.SetConfig, last *generation) ([]eventlog.FormerSource, error) {
 	former, err := b.Log.Configure(ctx, sets)
 	if err != nil {
@@ -176,9 +178,9 @@ func (g *generation) source(id event.SourceID) *Source {
 	return nil
 }
 
-// settings are all of the configuration that has to do with one Source.
+// settings is the part of the configuration that concerns one Source.
 type settings struct {
-	set        config.Set // without its Sources, and what is not for harvests
+	set        config.Set // without its Sources and settings that do not concern harvests
 	source     config.Source
 	allowHosts []string
 	contact    string
@@ -192,12 +194,13 @@ func (g *generation) settings(s *config.Set, source *config.Source) settings {
 	return settings{set: set, source: *source, allowHosts: g.file.AllowHosts, contact: g.file.Contact, proxy: g.file.Proxy, limits: g.file.Limits}
 }
 
-// same reports whether a Source needs not be made anew.
+// same reports whether two Sources have the same settings, so that one can take the other's
+// place.
 func (s *Source) same(other *Source) bool {
 	return s.ID == other.ID && reflect.DeepEqual(s.settings, other.settings)
 }
 
-// is reports whether a Source has settings, whatever its name in identifiers.
+// is reports whether a Source has these settings; its name in identifiers does not count.
 func (s *Source) is(other settings) bool {
 	other.name = s.settings.name
 	return reflect.DeepEqual(s.settings, other)
@@ -207,16 +210,16 @@ func (t *template) same(other *template) bool {
 	return reflect.DeepEqual(t.set, other.set) && t.source.same(other.source)
 }
 
-// publishes reports whether a set is published: the configuration has it, or has no set at
-// all and leaves that to the data folder.
+// publishes reports whether a set is published: the configuration has it, or configures no
+// set at all, so that all in the data folder are published.
 func (b *Bridge) publishes(set string) bool {
 	g := b.generation.Load()
 	return g.config.File == "" || len(g.file.Sets) == 0 || g.names[set]
 }
 
-// configuredSets returns the names of the sets that the configuration has, with those
-// that were derived from its templates so far; nil when it has no set at all, and leaves that
-// to the data folder.
+// configuredSets returns the names of the sets that the configuration has, with those that
+// were derived from its templates so far; nil when it configures no set at all, so that all
+// in the data folder are published.
 func (b *Bridge) configuredSets(ctx context.Context) (map[string]bool, error) {
 	file := b.generation.Load().file
 	if file.File == "" || len(file.Sets) == 0 {
@@ -259,7 +262,7 @@ func (l published) Set(ctx context.Context, name string) (event.Set, error) {
 	return l.Log.Set(ctx, name)
 }
 
-// Record is that of the log, of a set that is published; so are Version and VersionPage.
+// Record returns the last event of a record, of a set that is published.
 func (l published) Record(ctx context.Context, set, key string) (*event.Event, error) {
 	if !l.has(set) {
 		return nil, fs.ErrNotExist

@@ -8,8 +8,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// History returns rows of the history of a Source, newest first: at most limit, of those
-// with a number below before; 0 is no bound. All texts are redacted.
+// History returns rows of the history of a Source, newest first: at most limit, with
+// numbers below before; 0 means no bound. All texts are redacted.
 func (b *Bridge) History(ctx context.Context, id event.SourceID, before int64, limit int) ([]status.HarvestRow, error) {
 	rows, err := b.Log.Harvests(ctx, id, before, limit)
 	if err != nil {
@@ -28,9 +28,9 @@ func (b *Bridge) History(ctx context.Context, id event.SourceID, before int64, l
 	return out, nil
 }
 
-// Activity returns what the harvests of each Source add up to, a day in UTC, the last so
-// many days with today, oldest first; that of Source 0 is the sum of all. A Source
-// without a harvest in these days is left out.
+// Activity returns the sums of each Source's harvests for each of the last days in UTC,
+// today included, oldest first. Source 0 is the sum of all. Sources without a harvest in
+// these days are left out.
 func (b *Bridge) Activity(ctx context.Context, days int) (map[event.SourceID][]status.Day, error) {
 	first := b.now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-days)
 	stored, err := b.Log.HarvestDays(ctx, event.MicrosOf(first))
@@ -50,7 +50,7 @@ func (b *Bridge) Activity(ctx context.Context, days int) (map[event.SourceID][]s
 		for _, d := range all {
 			at := int(d.Start.Time().Sub(first) / (24 * time.Hour))
 			if at < 0 || at >= days {
-				continue // a clock that was ahead
+				continue // a clock was ahead
 			}
 			for _, sum := range []*status.Day{&out[id][at], &out[0][at]} {
 				sum.Harvests += d.Harvests

@@ -20,37 +20,38 @@ import (
 	"github.com/pmh-bridge/bridge/internal/websub"
 )
 
-// Hubs are told when documents of their sets have changed (WebSub 6). What each was told of
-// each document is in the log: the entity tag of what it was. So a change is told once, also
-// after a restart, and an event that changes no document is not told.
+// Hubs are notified when documents of their sets have changed (WebSub 6). The log stores
+// the entity tag with which each hub was last notified of each document. So a hub is
+// notified once of each change, also after a restart, and not of an event that changes no
+// document.
 
 const (
-	hubGather = time.Second      // changes within it are told together
-	hubPause  = 5 * time.Second  // between two tellings of one hub
+	hubGather = time.Second      // changes within it are sent together
+	hubPause  = 5 * time.Second  // between two notifications of one hub
 	hubTime   = 30 * time.Second // for one request
 	// hubFirst and hubMost are the waits after the first failure and after many.
 	hubFirst = 10 * time.Second
 	hubMost  = time.Hour
 )
 
-// hubTeller tells hubs.
+// hubTeller notifies hubs.
 type hubTeller struct {
 	mu   sync.Mutex
 	hubs map[string]*hubState
-	// refused are the topics that a hub refuses while it takes others, by hub and topic.
+	// refused are the topics that a hub refuses while it accepts others, by hub and topic.
 	refused map[[2]string]hubState
 	told    map[[2]string]eventlog.HubTopic // by hub and topic
-	wake    chan struct{}                   // there may be something to do
+	wake    chan struct{}                   // sent to when documents may have changed
 }
 
-// hubState is how one hub fares, or one of its topics.
+// hubState is the state of one hub, or of one of its topics.
 type hubState struct {
 	busy     bool
-	until    time.Time // it is left alone so long
+	until    time.Time // not notified before
 	failures int
 }
 
-// failed notes a failure.
+// failed counts a failure, and sets the time of the next attempt.
 func (s *hubState) failed(err error) {
 	s.failures++
 	pause := submission.BackOff(hubFirst, hubMost, s.failures)
@@ -61,8 +62,9 @@ func (s *hubState) failed(err error) {
 	s.until = time.Now().Add(pause)
 }
 
-// refusesTopic reports whether a hub has refused what it was told, and not because of how it
-// fares itself. What it fails at counts so if it does take others.
+// refusesTopic reports whether an error means that a hub refuses this topic, and not that
+// the hub as a whole fails. takesOthers: the hub accepts other topics; then more errors
+// count as refusals.
 func refusesTopic(err error, takesOthers bool) bool {
 	var refused *websub.StatusError
 	if !errors.As(err, &refused) {
@@ -95,7 +97,7 @@ func (b *Bridge) hubbedSets() (names []string) {
 	return names
 }
 
-// tellHubs tells hubs of changed documents until ctx ends.
+// tellHubs notifies hubs of changed documents until ctx ends.
 func (b *Bridge) tellHubs(ctx context.Context, p *publish.Publisher, base string) {
 	all, err := b.Log.HubTopics(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -125,7 +127,8 @@ func (b *Bridge) tellHubs(ctx context.Context, p *publish.Publisher, base string
 	}
 }
 
-// tellRound begins to tell each hub what it was not told, and returns when to look again.
+// tellRound starts to notify each hub of what is due, and returns how long to wait for the
+// next round.
 func (b *Bridge) tellRound(ctx context.Context, p *publish.Publisher, base string, group *sync.WaitGroup) time.Duration {
 	wait := forever
 	due := map[string][]eventlog.HubTopic{}
@@ -169,7 +172,7 @@ func (b *Bridge) tellRound(ctx context.Context, p *publish.Publisher, base strin
 	return wait
 }
 
-// topicsOf returns the documents of a set that hubs are told of, by their URLs.
+// topicsOf returns the documents of a set of which hubs are notified, by their URLs.
 func (b *Bridge) topicsOf(ctx context.Context, p *publish.Publisher, base, set string) ([]publish.Topic, error) {
 	topics, err := p.Topics(ctx, set)
 	if err != nil {
@@ -186,7 +189,7 @@ func (b *Bridge) topicsOf(ctx context.Context, p *publish.Publisher, base, set s
 	return topics, nil
 }
 
-// dropTold forgets what hubs were told that are not told of it any more.
+// dropTold removes from the log the hubs and topics that are not wanted any more.
 func (b *Bridge) dropTold(ctx context.Context, wanted map[[2]string]bool) {
 	var gone []eventlog.HubTopic
 	b.teller.mu.Lock()
@@ -205,8 +208,8 @@ func (b *Bridge) dropTold(ctx context.Context, wanted map[[2]string]bool) {
 	}
 }
 
-// tellHub begins to tell a hub of documents, unless it is being told or is left alone, and
-// returns when to look again.
+// tellHub starts to notify a hub of documents, unless that is under way or the hub must
+// wait after a failure, and returns how long to wait for the next attempt.
 func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopic, group *sync.WaitGroup) time.Duration {
 	t := &b.teller
 	t.mu.Lock()
@@ -217,15 +220,15 @@ func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopi
 		t.hubs[hub] = state
 	}
 	if state.busy {
-		return forever // which wakes us
+		return forever // the end of that wakes us
 	}
 	if wait := time.Until(state.until); wait > 0 {
 		return wait
 	}
 	state.busy = true
-	// What it fails at comes last, so that it is not in the way of the others.
+	// Documents that failed come last, so that they do not delay the others.
 	slices.SortStableFunc(due, func(a, b eventlog.HubTopic) int { return cmp.Compare(a.Since, b.Since) })
-	bad := map[string]bool{} // documents that it refuses while it takes others
+	bad := map[string]bool{} // documents that it refuses while it accepts others
 	for _, h := range due {
 		bad[h.Topic] = t.refused[[2]string{hub, h.Topic}].failures > 0
 	}
@@ -260,9 +263,9 @@ func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopi
 	return forever
 }
 
-// tell tells a hub of documents, one after the other, up to the first failure that is not of
-// that document alone. bad are those that it has refused before. It returns what is to be
-// remembered, and why documents were refused, by their topics.
+// tell notifies a hub of documents, one after the other, up to the first failure that is
+// not of that document alone. bad are those that the hub has refused before. It returns the
+// rows to store, and why documents were refused, by their topics.
 func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic, bad map[string]bool) (told []eventlog.HubTopic, refused map[string]error, failed error) {
 	guard := b.generation.Load().guard.With(b.typed(hub))
 	defer guard.Close()
@@ -275,7 +278,7 @@ func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic, 
 		failed = websub.Publish(ctx, client, hub, h.Topic)
 		cancel()
 		if errors.Is(failed, context.Canceled) {
-			break // we end
+			break // the bridge stops
 		}
 		b.metrics.Pinged(failed == nil)
 		if failed == nil {
@@ -297,7 +300,7 @@ func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic, 
 	return told, refused, failed
 }
 
-// notTold returns what is remembered of a document that a hub could not be told of.
+// notTold returns the row to store for a document of which a hub could not be notified.
 func (b *Bridge) notTold(h *eventlog.HubTopic, now event.Micros, failed error) eventlog.HubTopic {
 	b.teller.mu.Lock()
 	was := b.teller.told[[2]string{h.Hub, h.Topic}]

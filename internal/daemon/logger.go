@@ -14,8 +14,8 @@ import (
 )
 
 // NewLogger returns a logger that writes each line as text, for people, or as a JSON
-// object, for what collects logs. Both are without the secrets of URLs, and say to which
-// harvest a line belongs.
+// object, for log collectors. Both remove the secrets of URLs, and name the harvest that a
+// line belongs to.
 func NewLogger(w io.Writer, level slog.Level, asJSON bool) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: redactAttr}
 	if asJSON {
@@ -25,7 +25,7 @@ func NewLogger(w io.Writer, level slog.Level, asJSON bool) *slog.Logger {
 }
 
 // redactAttr is Redact for the attributes of a line. It writes durations as in the
-// configuration, in JSON too.
+// configuration, also in JSON.
 func redactAttr(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindDuration:
@@ -42,11 +42,11 @@ func redactAttr(_ []string, a slog.Attr) slog.Attr {
 // harvestHandler adds to each line the harvest that its context belongs to.
 type harvestHandler struct{ slog.Handler }
 
-// harvestKey is the key of the context of a harvest.
+// harvestKey is the context key of a harvest.
 type harvestKey struct{}
 
-// tagged returns a context for one harvest of a Source. The lines that are logged with it
-// have the attribute harvest: the Source's number, and when the harvest began.
+// tagged returns a context for one harvest of a Source. Lines that are logged with it have
+// the attribute harvest: the Source's number, and the time at which the harvest began.
 func (b *Bridge) tagged(ctx context.Context, src *Source) context.Context {
 	return context.WithValue(ctx, harvestKey{}, fmt.Sprintf("%d-%s", src.ID, b.now().UTC().Format("20060102T150405.000Z")))
 }
@@ -69,8 +69,9 @@ func (h harvestHandler) WithGroup(name string) slog.Handler {
 	return harvestHandler{h.Handler.WithGroup(name)}
 }
 
-// logHarvest logs the result of a harvest, if it says anything new: the history of its
-// Source has a row for it, where before was the Source's schedule before it.
+// logHarvest logs the result of a harvest, without news at level debug: there is news if
+// the history of its Source has a row for it. before is the Source's schedule before the
+// harvest.
 func (b *Bridge) logHarvest(ctx context.Context, src *Source, before *event.Schedule, report *harvest.Report, failed error) {
 	log := b.opt.Logger.With("set", src.Set, "source", src.URL)
 	now, _ := b.Log.Schedule(ctx, src.ID) // it was written a moment ago

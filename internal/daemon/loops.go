@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// loops are the harvests on a schedule: a goroutine for each Source, which can be begun and
-// ended while the others go on.
+// loops are the scheduled harvests: one goroutine for each Source, which can be started and
+// stopped while the others continue.
 type loops struct {
 	mu      sync.Mutex
-	ctx     context.Context                // that they all end with; nil before run
-	harvest func(context.Context, *Source) // one loop
+	ctx     context.Context                // ends all loops; nil before run
+	harvest func(context.Context, *Source) // the body of one loop
 	running map[*Source]*loop
 	group   sync.WaitGroup
 }
@@ -25,11 +25,11 @@ func (l *loops) run(ctx context.Context, all func() []*Source, harvest func(cont
 	l.mu.Lock()
 	l.ctx, l.harvest, l.running = ctx, harvest, map[*Source]*loop{}
 	l.mu.Unlock()
-	for _, src := range all() { // what is new from now on is begun by whoever adds it
+	for _, src := range all() { // whoever adds a Source from now on calls begin
 		l.begin(src)
 	}
 	<-ctx.Done()
-	l.mu.Lock() // after this none begins
+	l.mu.Lock() // after this no loop begins
 	l.ctx = nil
 	l.mu.Unlock()
 	l.group.Wait()
@@ -51,7 +51,7 @@ func (l *loops) begin(src *Source) {
 	})
 }
 
-// end ends the loop of a Source, if it has one, and waits for that.
+// end ends the loop of a Source, if it has one, and waits until it has ended.
 func (l *loops) end(src *Source) {
 	l.mu.Lock()
 	this := l.running[src]

@@ -12,12 +12,12 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// Sets that are Sources of other sets (kind harvest.Set). Nothing is asked for: what such a
-// set logs is taken as soon as it is committed.
+// Sets that are Sources of other sets (kind harvest.Set). Nothing is requested: what such a
+// set logs is applied as soon as it is committed.
 
 const (
-	// memberPace is the least time between two harvests of a set that keeps growing, and
-	// watchPace that between two looks at which sets have grown.
+	// memberPace is the least time between two harvests of a set that keeps growing,
+	// watchPace the least time between two checks for sets that have grown.
 	memberPace = time.Second
 	watchPace  = 100 * time.Millisecond
 )
@@ -25,12 +25,12 @@ const (
 // watchMembers wakes the Sources whose sets have grown, until ctx ends.
 func (b *Bridge) watchMembers(ctx context.Context) {
 	for {
-		changed := b.Log.Changed() // before the sets are looked at, so that nothing is missed
+		changed := b.Log.Changed() // before the sets are read, so that no change is missed
 		for _, src := range b.Sources() {
 			if src.Kind != harvest.Set {
 				continue
 			}
-			if behind, err := b.harvest.Behind(ctx, &src.Source); behind && err == nil { // an error is the harvest's to tell
+			if behind, err := b.harvest.Behind(ctx, &src.Source); behind && err == nil { // the harvest reports an error
 				wake(src.wake)
 			}
 		}
@@ -45,7 +45,7 @@ func (b *Bridge) watchMembers(ctx context.Context) {
 	}
 }
 
-// wakeUsersOf wakes the Sources that are a set.
+// wakeUsersOf wakes the Sources that read from a set.
 func (b *Bridge) wakeUsersOf(set string) {
 	for _, src := range b.Sources() {
 		if src.Kind == harvest.Set && harvest.MemberOf(src.URL) == set {
@@ -54,12 +54,13 @@ func (b *Bridge) wakeUsersOf(set string) {
 	}
 }
 
-// memberDueIn returns how long it is until a set is to be harvested that has not failed: not
-// at all when there is something new in it.
+// memberDueIn returns how long to wait until a set that has not failed is harvested. When
+// the set has something new, that is memberPace after the last success, or earlier if
+// planned is.
 func (b *Bridge) memberDueIn(ctx context.Context, src *Source, s *event.Schedule, planned time.Duration) (time.Duration, error) {
 	behind, err := b.harvest.Behind(ctx, &src.Source)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // which the harvest says
+	case errors.Is(err, fs.ErrNotExist): // the harvest reports this
 		return planned, nil
 	case err != nil || !behind:
 		return planned, err
@@ -67,9 +68,9 @@ func (b *Bridge) memberDueIn(ctx context.Context, src *Source, s *event.Schedule
 	return min(planned, s.LastSuccess.Time().Add(memberPace).Sub(b.now())), nil
 }
 
-// Rounds returns the Sources in the order in which one pass over all has to take them: the
-// Sources of a set come before those that are this set. Those of one round may be harvested
-// together.
+// Rounds returns the Sources in the order in which one pass harvests them: the Sources of a
+// set come in an earlier round than the Sources that read from this set. Those of one round
+// may be harvested at the same time.
 func (b *Bridge) Rounds() (rounds [][]*Source) {
 	left := slices.Clone(b.Sources())
 	for len(left) > 0 {
@@ -84,7 +85,7 @@ func (b *Bridge) Rounds() (rounds [][]*Source) {
 				round = append(round, src)
 			}
 		}
-		if len(round) == 0 { // a circle of the command line, in which nothing is new
+		if len(round) == 0 { // a cycle from the command line, in which nothing is new
 			return append(rounds, later)
 		}
 		rounds, left = append(rounds, round), later

@@ -14,26 +14,27 @@ import (
 )
 
 const (
-	// memoryGoal is the memory limit while little is in use: enough for the batch that
-	// is written, the next one, and working memory.
+	// memoryGoal is the memory limit while little is in use: enough for the batch that is
+	// being written, the next one, and working memory.
 	memoryGoal = 128 << 20
-	// headroom is how much a larger heap may grow between two collections, besides two
-	// fifths of what is in use.
+	// headroom is how many bytes a larger heap may grow between two collections, besides
+	// two fifths of what is in use.
 	headroom = 16 << 20
-	// leastGrowth is how much the heap grows at least between two collections. A server
-	// with little in use would be collected some ten times a second under load, and each
-	// collection wakes all cores: with 32 submitters that took a third of their time.
+	// leastGrowth is how many bytes the heap grows at least between two collections.
+	// Otherwise the heap of a server with little in use would be collected about ten times
+	// a second under load, and each collection wakes all cores: with 32 submitters that
+	// took a third of their time.
 	leastGrowth = 40 << 20
-	// most and least percent of growth, as Go's GOGC.
+	// The least and the most growth in percent, as in Go's GOGC.
 	leastPercent, mostPercent = 100, 1000
 )
 
 // LimitMemory keeps this process small: the heap grows to twice what is in use, and by 40
-// MiB at least, before it is collected. The limit follows what is in use, since the collector
-// would run all the time at a fixed limit that is reached; it is at most three quarters
-// of the memory of the machine or the control group. Above that the collector works
-// harder, and nothing fails. GOGC or GOMEMLIMIT in the environment win. A command calls
-// it once, when it starts.
+// MiB at least, before it is collected. The limit follows what is in use, since the
+// collector would run all the time at a fixed limit that is reached; it is at most three
+// quarters of the memory of the machine or the control group. Above that the collector
+// works harder, and nothing fails. GOGC and GOMEMLIMIT in the environment take precedence.
+// A command calls it once, when it starts.
 func LimitMemory() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -47,8 +48,8 @@ func LimitMemory() {
 // memoryGoalFollower adapts the memory limit and the growth after a collection.
 type memoryGoalFollower struct{ set, percent, most int64 }
 
-// afterCollection calls f.follow after each collection, by a finalizer of garbage that
-// it makes.
+// afterCollection calls f.follow after each collection: it creates garbage whose finalizer
+// makes the call.
 func afterCollection(f *memoryGoalFollower) {
 	runtime.SetFinalizer(&struct{ p *memoryGoalFollower }{f}, func(*struct{ p *memoryGoalFollower }) {
 		f.follow()
@@ -60,7 +61,8 @@ func (f *memoryGoalFollower) follow() {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
 	live, stacks := int64(samples[0].Value.Uint64()), int64(samples[1].Value.Uint64())
-	// To set one of them stops all goroutines, which a change below a tenth is not worth.
+	// Setting one of them stops all goroutines. A change of less than a tenth is not worth
+	// that.
 	if goal := goalFor(live, stacks, f.most); differs(goal, f.set) {
 		f.set = goal
 		debug.SetMemoryLimit(goal)
@@ -84,9 +86,9 @@ func goalFor(live, stacks, most int64) int64 {
 	return min(max(memoryGoal, live/5*7+stacks+headroom), most)
 }
 
-// memoryOf returns the memory in bytes of the machine, or the limit of the control
-// group of this process; math.MaxInt64 when the system does not say. root is the folder
-// of the system's files.
+// memoryOf returns the memory in bytes of the machine, or the limit of the control group of
+// this process; math.MaxInt64 when neither is known. root is the folder in which /proc and
+// /sys are looked up.
 func memoryOf(root string) int64 {
 	most := int64(math.MaxInt64)
 	if b, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
@@ -101,15 +103,15 @@ func memoryOf(root string) int64 {
 		if err != nil {
 			continue
 		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 { // "max" is none
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 { // "max" means no limit
 			most = min(most, n)
 		}
 	}
 	return most
 }
 
-// groupFiles returns the files with the limits of our control group and its parents,
-// of both versions.
+// groupFiles returns the files with the memory limits of our control group and its parents,
+// of both versions of control groups.
 func groupFiles(root string) []string {
 	at := "/"
 	if b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup")); err == nil {
@@ -128,10 +130,10 @@ func groupFiles(root string) []string {
 	}
 }
 
-// newRequestBudget returns the budget of the bytes of requests under way: of all
-// protocols together, with room for several of the longest messages, and a
-// quarter of it for one client.
+// newRequestBudget returns the budget in bytes of all requests under way, of all protocols
+// together. It has room for several of the longest messages, and a quarter of it is for one
+// client.
 func newRequestBudget(message int64) *limit.Bytes {
-	share := max(16<<20, 2*message) // in mail a message is a third longer
+	share := max(16<<20, 2*message) // a message is a third longer in mail
 	return limit.NewBytes(4*share, share)
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/pmh-bridge/bridge/internal/metrics"
 )
 
-// newMetrics returns what counts for Prometheus.
+// newMetrics returns the metrics for Prometheus.
 func (b *Bridge) newMetrics() *metrics.Metrics {
 	return metrics.New(metrics.Options{Version: b.opt.Version, Status: b.Status, Sizes: b.fileSizes, Now: b.now})
 }
 
-// Metrics answers Prometheus.
+// Metrics returns the handler of requests from Prometheus.
 func (b *Bridge) Metrics() http.Handler { return b.metrics.Handler() }
 
 // fileSizes returns the bytes of the databases and their write-ahead logs.

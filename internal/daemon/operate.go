@@ -13,17 +13,17 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// What an operator does to a Source. All of it works beside scheduled harvests: a harvest of
-// the Source that is under way ends at its next border, keeps what it has committed, and
-// goes on later. Each method takes the Source as Find does, and returns a sentence that
-// says what was done.
+// What an operator does to a Source. All of it works beside scheduled harvests: a harvest
+// of the Source that is under way ends at its next border, keeps what it has committed, and
+// continues later. Each method finds the Source as Find does, and returns a sentence that
+// describes what was done.
 
-// forever is how long it is until a Source is due that is paused without an end.
+// forever is the time until a Source is due that is paused without an end.
 const forever = time.Duration(math.MaxInt64)
 
-// Pause leaves a Source alone until it is resumed or, if until is not zero, until then: it is
-// neither harvested nor asked for pending contents. Its records stay published. Paused
-// again, it keeps the time at which it was first paused.
+// Pause stops harvests of a Source, and requests for its pending contents, until it is
+// resumed or, if until is not zero, until then. Its records stay published. A Source that
+// is already paused keeps the time at which its pause began.
 func (b *Bridge) Pause(ctx context.Context, set, source, reason string, until time.Time) (string, error) {
 	src, err := b.Lookup(ctx, set, source)
 	if err != nil {
@@ -82,7 +82,7 @@ func (b *Bridge) Resume(ctx context.Context, set, source string) (string, error)
 	return fmt.Sprintf("%s: %s is resumed", src.Set, Redact(src.URL)), nil
 }
 
-// HarvestNow has a Source harvested at once. While Serve runs it only begins that.
+// HarvestNow harvests a Source at once. While Serve runs it only starts the harvest.
 func (b *Bridge) HarvestNow(ctx context.Context, set, source string) (string, error) {
 	found, err := b.Lookup(ctx, set, source)
 	if err != nil {
@@ -102,7 +102,7 @@ func (b *Bridge) HarvestNow(ctx context.Context, set, source string) (string, er
 	if was != nil {
 		return "", fmt.Errorf("%s is paused: resume it with bridge source resume", name)
 	}
-	if b.stop.Load() == nil { // nobody harvests on a schedule
+	if b.stop.Load() == nil { // no harvests are scheduled
 		report, err := b.Harvest(ctx, src, harvest.Options{})
 		if err != nil {
 			return "", err
@@ -114,7 +114,7 @@ func (b *Bridge) HarvestNow(ctx context.Context, set, source string) (string, er
 		return name + " is being harvested now: see bridge status", nil
 	}
 	defer done()
-	s, err := b.Log.Schedule(ctx, src.ID) // of which a harvest writes more
+	s, err := b.Log.Schedule(ctx, src.ID) // the harvest stores more of it
 	if err != nil {
 		return "", err
 	}
@@ -126,7 +126,7 @@ func (b *Bridge) HarvestNow(ctx context.Context, set, source string) (string, er
 	return name + " is harvested now: see bridge status", nil
 }
 
-// Reset has the next harvest of a Source read all of it; see harvest.Harvester.Reset.
+// Reset makes the next harvest of a Source read all of it; see harvest.Harvester.Reset.
 func (b *Bridge) Reset(ctx context.Context, set, source string) (string, error) {
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
 		if err := b.harvest.Reset(ctx, src.ID); err != nil {
@@ -136,7 +136,7 @@ func (b *Bridge) Reset(ctx context.Context, set, source string) (string, error) 
 	})
 }
 
-// AcceptGap goes on without a document of a Source that is gone for good; see
+// AcceptGap continues without a document of a Source that is gone for good; see
 // harvest.Harvester.AcceptGap.
 func (b *Bridge) AcceptGap(ctx context.Context, set, source string) (string, error) {
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
@@ -154,8 +154,9 @@ func (b *Bridge) AcceptGap(ctx context.Context, set, source string) (string, err
 	})
 }
 
-// Release applies the held deletions of a Source: all of them, or if since is not 0 those
-// that are held since then or longer, which somebody has seen.
+// Release applies the held deletions of a Source: all of them or, if since is not 0, those
+// that were held at that time or before. So only deletions that the operator has seen are
+// released.
 func (b *Bridge) Release(ctx context.Context, set, source string, since event.Micros) (string, error) {
 	if since == 0 {
 		since = math.MaxInt64
@@ -166,7 +167,8 @@ func (b *Bridge) Release(ctx context.Context, set, source string, since event.Mi
 	})
 }
 
-// KeepHeld leaves the held deletions of a Source to a person: time does not release them.
+// KeepHeld holds the held deletions of a Source until an operator releases them: they are
+// not released when their time has passed.
 func (b *Bridge) KeepHeld(ctx context.Context, set, source string) (string, error) {
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
 		n, err := b.Log.KeepHeld(ctx, src.ID)
@@ -174,7 +176,7 @@ func (b *Bridge) KeepHeld(ctx context.Context, set, source string) (string, erro
 	})
 }
 
-// Discard removes bad input for good: nobody is going to need it.
+// Discard removes bad input for good.
 func (b *Bridge) Discard(ctx context.Context, id int64) error {
 	q, err := b.Log.QuarantinedInput(ctx, id)
 	if err != nil {
@@ -187,7 +189,8 @@ func (b *Bridge) Discard(ctx context.Context, id int64) error {
 	return nil
 }
 
-// actOnInput replays bad input, or discards it, and says so.
+// actOnInput replays or discards bad input, and returns a sentence that describes what was
+// done.
 func (b *Bridge) actOnInput(ctx context.Context, do string, id int64) (string, error) {
 	switch do {
 	case "replay":
@@ -203,9 +206,9 @@ func (b *Bridge) actOnInput(ctx context.Context, do string, id int64) (string, e
 	return "", fmt.Errorf("this version of bridge does not know %q: restart bridge serve with the version of the command", do)
 }
 
-// Forget ends a Source that is not harvested any more. The records that only it has stay as
-// they are with keep, and are deleted with remove; where there are some, one of the two
-// must be said, or the error is an UndecidedError.
+// Forget ends a Source that is not harvested any more. The records that only this Source
+// has stay as they are with keep, and are deleted with remove. If there are such records
+// and neither is set, the error is an UndecidedError.
 func (b *Bridge) Forget(ctx context.Context, set, source string, keep, remove bool) (string, error) {
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
 		_, have, err := b.Log.CountAbsent(ctx, src.ID, event.Stamp{})
@@ -216,7 +219,7 @@ func (b *Bridge) Forget(ctx context.Context, set, source string, keep, remove bo
 			return "", &UndecidedError{fmt.Sprintf("%s: %s has %s: say --delete to delete those that no other Source of the set has, or --keep to keep them as they are",
 				src.Set, Redact(src.URL), count(have, "record"))}
 		}
-		if b.stop.Load() != nil && b.sourceByID(src.ID) != nil { // it would be harvested again at once
+		if b.stop.Load() != nil && b.sourceByID(src.ID) != nil { // otherwise it would be harvested again at once
 			return "", fmt.Errorf("%s: %s is configured, and harvested again: take it out of the configuration first, and have that read with bridge reload", src.Set, Redact(src.URL))
 		}
 		report, err := b.harvest.Forget(ctx, &src.Source, keep)
@@ -224,7 +227,7 @@ func (b *Bridge) Forget(ctx context.Context, set, source string, keep, remove bo
 	})
 }
 
-// UndecidedError: an operator has to say more.
+// UndecidedError means that the operator must give another option.
 type UndecidedError struct{ text string }
 
 func (e *UndecidedError) Error() string { return e.text }
@@ -236,7 +239,7 @@ func count(n int64, one string) string {
 	return fmt.Sprintf("%d %ss", n, one)
 }
 
-// operate does work on a Source while nobody else does.
+// operate calls do for a Source while nothing else works on that Source.
 func (b *Bridge) operate(ctx context.Context, set, source string, do func(*Source) (string, error)) (string, error) {
 	src, err := b.Find(ctx, set, source)
 	if err != nil {
@@ -252,7 +255,7 @@ func (b *Bridge) operate(ctx context.Context, set, source string, do func(*Sourc
 	return src.Set + ": " + said, nil
 }
 
-// paused returns why a Source is paused, nil when it is not.
+// paused returns the pause of a Source, nil when it is not paused.
 func (b *Bridge) paused(ctx context.Context, id event.SourceID) (*eventlog.Pause, error) {
 	all, err := b.Log.Pauses(ctx)
 	if p, ok := all[id]; ok && !p.Over(event.MicrosOf(b.now())) {
@@ -277,14 +280,16 @@ func (b *Bridge) pauseStatus(ctx context.Context) (map[event.SourceID]*status.Pa
 	return out, err
 }
 
-// SourceAction is one of the methods above, as commands send it to the process that serves.
+// SourceAction is a call of one of the methods above, as commands send it to the serving
+// process.
 type SourceAction struct {
 	Do     string    `json:"do"` // pause, resume, harvest, reset, accept-gap, release, keep, forget
 	Set    string    `json:"set"`
 	Source string    `json:"source,omitempty"`
 	Reason string    `json:"reason,omitempty"` // of a pause
 	Until  time.Time `json:"until,omitzero"`   // of a pause
-	// Since bounds a release: what is held since a later time stays held; 0 is no bound.
+	// Since bounds a release: deletions that are held since a later time stay held; 0 is no
+	// bound.
 	Since  event.Micros `json:"since,omitempty"`
 	Keep   bool         `json:"keep,omitempty"` // of forget, as Delete is
 	Delete bool         `json:"delete,omitempty"`

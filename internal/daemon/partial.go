@@ -8,8 +8,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// completeSets marks the sets that are complete by now: a Source that was never walked may
-// have left the configuration.
+// completeSets marks the sets that are complete by now: the Source that kept a set
+// incomplete may have been removed from the configuration.
 func (b *Bridge) completeSets(ctx context.Context) error {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
@@ -23,14 +23,14 @@ func (b *Bridge) completeSets(ctx context.Context) error {
 	return nil
 }
 
-// completeSet marks a set as complete once each of its Sources was walked whole, or is
+// completeSet marks a set as complete once each of its Sources was walked to the end, or is
 // a bridge that waits only for this one.
 func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 	if !set.Partial {
 		return nil
 	}
 	walked, configured, err := b.progress(ctx, set.Name)
-	if err != nil || configured == 0 { // no Source of it is configured in this run
+	if err != nil || configured == 0 { // this run configures no Source of it
 		return err
 	}
 	if len(harvest.AwaitedSets(set.Feed, walked, b.now()).Sets) > 0 {
@@ -73,8 +73,8 @@ func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progre
 	return walks, configured, err
 }
 
-// partialHeader tells other bridges what an incomplete set waits for, see
-// follow.PartialHeader.
+// partialHeader returns the header value that tells other bridges which Sources an
+// incomplete set waits for, see follow.PartialHeader.
 func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 	now := b.now()
 	set, err := b.Log.Set(ctx, name)
@@ -85,7 +85,7 @@ func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 	if err != nil {
 		return ""
 	}
-	if len(walks) == 0 { // it has no Source that is walked
+	if len(walks) == 0 { // no Source of it is walked
 		return follow.WaitsOf(set.Feed, []*follow.Waits{nil}, now).Header(now)
 	}
 	return harvest.AwaitedSets(set.Feed, walks, now).Header(now)

@@ -25,33 +25,33 @@ import (
 	"github.com/pmh-bridge/bridge/internal/websub"
 )
 
-// A Source with push = true is asked for its hubs (WebSub 4), and each of these for a
-// subscription (5.1). What a hub then pushes starts a harvest and is not read; the schedule
-// goes on as without it. All that is to be done has a time in its row of the log, so nothing
-// is forgotten by a restart.
+// A Source with push = true is asked for its hubs (WebSub 4), and each hub for a
+// subscription (5.1). A push from a hub starts a harvest, and its content is not read; the
+// schedule continues as without it. All work has a due time in its row of the log, so a
+// restart loses nothing.
 
 const (
 	leaseWanted  = 10 * 24 * time.Hour
-	discoverEach = 24 * time.Hour   // between two questions for the hubs of a Source
-	confirmTime  = 5 * time.Minute  // in which a hub has to confirm before it is asked again
-	confirmLast  = time.Hour        // after the question its confirmation is accepted
-	pushFirst    = time.Minute      // after the first failure,
-	pushMost     = 24 * time.Hour   // and after many
+	discoverEach = 24 * time.Hour   // between two requests for the hubs of a Source
+	confirmTime  = 5 * time.Minute  // a hub that has not confirmed within it is asked again
+	confirmLast  = time.Hour        // how long after the request a confirmation is accepted
+	pushFirst    = time.Minute      // after the first failure
+	pushMost     = 24 * time.Hour   // after many failures
 	pushPause    = 10 * time.Second // between two harvests that pushes start
-	pushLook     = time.Minute      // between two looks at what has changed: a pause, for one
-	pushTime     = time.Minute      // for the questions to one Source or hub
+	pushLook     = time.Minute      // between two checks for changes, such as a pause
+	pushTime     = time.Minute      // for the requests to one Source or hub
 	pushWorkers  = 8
-	kindFirst    = time.Second // until it is known what a Source is
+	kindFirst    = time.Second // until the kind of a Source is known
 	kindMost     = 5 * time.Minute
 	noHub        = "it names no hub"
 	denied       = "the hub has denied the subscription"
 	denials      = 12 // a denial counts as so many failures
 	leastRenewal = 2 * time.Second
-	endTries     = 3        // to end a subscription before the lease is left to end it
-	pushBytes    = 64 << 20 // of one push
+	endTries     = 3        // attempts to end a subscription; after that the lease ends it
+	pushBytes    = 64 << 20 // of the body of one push
 )
 
-// pushState is what Serve knows of subscriptions and pushes.
+// pushState is the state of subscriptions and pushes while Serve runs.
 type pushState struct {
 	change sync.Mutex // held while a row is changed, in the log and then in rows
 	mu     sync.Mutex
@@ -60,14 +60,14 @@ type pushState struct {
 	wake   chan struct{}
 }
 
-// pushedSource is what pushes mean for the schedule of a Source.
+// pushedSource is the effect of pushes on the schedule of a Source.
 type pushedSource struct {
 	waiting bool      // a push has come since the last harvest began
-	began   time.Time // when the last harvest began that a push had started
-	tried   bool      // a push has had its one attempt since the Source fails
+	began   time.Time // when the last harvest that a push has started began
+	tried   bool      // a push has started one attempt since the Source began to fail
 }
 
-// subscribe keeps the subscriptions until ctx ends.
+// subscribe requests and renews the subscriptions until ctx ends.
 func (b *Bridge) subscribe(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := pushLook
@@ -84,9 +84,9 @@ func (b *Bridge) subscribe(ctx context.Context) {
 	}
 }
 
-// loadPushes reads the subscriptions, unless they have been read, and reports whether they
-// are known. Sources whose pushes came before the end of the last process, and had no harvest
-// any more, are harvested.
+// loadPushes reads the subscriptions from the log, unless that was done, and reports
+// whether they are loaded. It starts a harvest of the Sources whose pushes the last process
+// received and did not harvest.
 func (b *Bridge) loadPushes(ctx context.Context) bool {
 	b.push.mu.Lock()
 	defer b.push.mu.Unlock()
@@ -110,7 +110,7 @@ func (b *Bridge) loadPushes(ctx context.Context) bool {
 		b.push.rows[row.Token] = row
 		s, err := b.Log.Schedule(ctx, row.Source)
 		if err != nil {
-			continue // the harvest says so
+			continue // the harvest reports the error
 		}
 		var last harvest.Report
 		if row.Pushed > 0 && !row.Unwanted && json.Unmarshal(s.Report, &last) == nil && row.Pushed > event.MicrosOf(last.Started) {
@@ -120,7 +120,7 @@ func (b *Bridge) loadPushes(ctx context.Context) bool {
 	return true
 }
 
-// subscribeRound does what is due, and returns when there is more to do.
+// subscribeRound does what is due, and returns how long to wait for the next round.
 func (b *Bridge) subscribeRound(ctx context.Context) time.Duration {
 	wanted, err := b.pushSources(ctx)
 	if err != nil {
@@ -140,8 +140,8 @@ func (b *Bridge) subscribeRound(ctx context.Context) time.Duration {
 			row = new(*row)
 			row.Unwanted, row.Due, row.Failures = true, now, 0
 		}
-		// A clock that has gone back, and an address of ours or the Source's that has changed,
-		// wait for no time of before.
+		// A row is also due when the clock went back, or when our address or the Source's
+		// has changed.
 		if row.Due <= now || row.Asked > now || row.Hub == "" && src != nil && (row.Base != b.base || row.Topic != src.URL) {
 			due = append(due, row)
 		} else {
@@ -167,11 +167,11 @@ func (b *Bridge) subscribeRound(ctx context.Context) time.Duration {
 		})
 	}
 	group.Wait()
-	return 0 // what was done has other times
+	return 0 // the due times have changed
 }
 
-// doDue does what is due of a row. A defect that the answer of a Source or hub meets counts
-// as a failure.
+// doDue does what is due of a row. A panic while it handles the response of a Source or hub
+// counts as a failure.
 func (b *Bridge) doDue(ctx context.Context, row eventlog.Subscription, src *Source) {
 	ctx, cancel := context.WithTimeout(ctx, pushTime)
 	defer cancel()
@@ -198,7 +198,8 @@ func (b *Bridge) doDue(ctx context.Context, row eventlog.Subscription, src *Sour
 	}
 }
 
-// pushSources returns the Sources whose pushes are wanted: not those that are paused for good.
+// pushSources returns the Sources that need subscriptions: all with push but those that are
+// paused without an end.
 func (b *Bridge) pushSources(ctx context.Context) (map[event.SourceID]*Source, error) {
 	pauses, err := b.Log.Pauses(ctx)
 	if err != nil {
@@ -213,8 +214,8 @@ func (b *Bridge) pushSources(ctx context.Context) (map[event.SourceID]*Source, e
 	return out, nil
 }
 
-// saveRow keeps a row in the log, and then for those that ask us. An error is logged: what was
-// to be done is tried again. The caller holds b.push.change, and has read the row under it.
+// saveRow stores a row in the log, and then in memory. It logs an error; the work is tried
+// again. The caller holds b.push.change, and has read the row under it.
 func (b *Bridge) saveRow(ctx context.Context, row eventlog.Subscription) bool {
 	err := b.Log.SaveSubscription(context.WithoutCancel(ctx), &row)
 	if err != nil {
@@ -251,8 +252,8 @@ func (b *Bridge) rowOf(token string) *eventlog.Subscription {
 	return b.push.rows[token]
 }
 
-// failureText is what is said of a failure. A hub may say what it was sent, so the token and
-// the secret of the row are taken out.
+// failureText returns the text of a failure. A hub may repeat what it was sent, so the
+// token and the secret of the row are removed.
 func failureText(row *eventlog.Subscription, failed error) string {
 	text := failed.Error()
 	for _, secret := range []string{row.Token, row.Secret} {
@@ -263,8 +264,8 @@ func failureText(row *eventlog.Subscription, failed error) string {
 	return submission.Clip(Redact(text))
 }
 
-// failRow notes why the last of row.Failures attempts has failed, and when the next one is. As
-// for saveRow, the caller holds b.push.change.
+// failRow stores why the last of row.Failures attempts has failed, and when the next one is
+// due. As for saveRow, the caller holds b.push.change.
 func (b *Bridge) failRow(ctx context.Context, row eventlog.Subscription, failed error) {
 	wait := submission.BackOff(pushFirst, pushMost, row.Failures)
 	var refused *websub.StatusError
@@ -279,7 +280,7 @@ func (b *Bridge) failRow(ctx context.Context, row eventlog.Subscription, failed 
 	b.saveRow(ctx, row)
 }
 
-// jittered returns a wait up to a tenth longer.
+// jittered returns a wait that is up to a tenth longer, at random.
 func jittered(wait time.Duration) time.Duration { return wait + mrand.N(wait/10+1) }
 
 func (b *Bridge) sourceName(id event.SourceID) string {
@@ -289,12 +290,12 @@ func (b *Bridge) sourceName(id event.SourceID) string {
 	return fmt.Sprintf("Source %d, which is not configured", id)
 }
 
-// findHubs asks a Source for its hubs, and makes the rows of its subscriptions.
+// findHubs asks a Source for its hubs, and creates the rows of its subscriptions.
 func (b *Bridge) findHubs(ctx context.Context, row eventlog.Subscription, src *Source) {
 	asked := src.Source
-	kind, err := b.Log.SourceKind(ctx, src.ID) // which may have been detected since serve began
+	kind, err := b.Log.SourceKind(ctx, src.ID) // it may have been detected since serve began
 	asked.Kind = cmp.Or(asked.Kind, kind)
-	if err == nil && asked.Kind == "" { // its first harvest will find that out
+	if err == nil && asked.Kind == "" { // its first harvest detects the kind
 		b.push.change.Lock()
 		defer b.push.change.Unlock()
 		row.Failures++
@@ -309,7 +310,7 @@ func (b *Bridge) findHubs(ctx context.Context, row eventlog.Subscription, src *S
 	b.push.change.Lock()
 	defer b.push.change.Unlock()
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled): // we end
+	case errors.Is(ctx.Err(), context.Canceled): // the bridge stops
 		return
 	case err != nil:
 		row.Failures++
@@ -355,8 +356,8 @@ func (b *Bridge) findHubs(ctx context.Context, row eventlog.Subscription, src *S
 	b.saveRow(ctx, row)
 }
 
-// askHub asks for a subscription, or for a longer lease. The row is stored before: a hub may
-// call back before it answers.
+// askHub requests a subscription, or a longer lease. The row is stored before the request:
+// a hub may call back before it answers.
 func (b *Bridge) askHub(ctx context.Context, row eventlog.Subscription, src *Source) {
 	row, ok := b.beginToAsk(ctx, row)
 	if !ok {
@@ -368,13 +369,13 @@ func (b *Bridge) askHub(ctx context.Context, row eventlog.Subscription, src *Sou
 	}
 	b.push.change.Lock()
 	defer b.push.change.Unlock()
-	if latest := b.rowOf(row.Token); latest != nil && latest.Due == row.Due { // it was not confirmed all the same
+	if latest := b.rowOf(row.Token); latest != nil && latest.Due == row.Due { // it was not confirmed although the hub accepted the request
 		b.failRow(ctx, *latest, err)
 	}
 }
 
-// beginToAsk notes that a hub is asked for a subscription; ok is false when that is not due any
-// more, or cannot be stored.
+// beginToAsk stores that a hub is about to be asked for a subscription; ok is false when
+// that is not due any more, or cannot be stored.
 func (b *Bridge) beginToAsk(ctx context.Context, row eventlog.Subscription) (begun eventlog.Subscription, ok bool) {
 	b.push.change.Lock()
 	defer b.push.change.Unlock()
@@ -383,7 +384,7 @@ func (b *Bridge) beginToAsk(ctx context.Context, row eventlog.Subscription) (beg
 		return row, false
 	}
 	row = *latest
-	if row.Failures > 0 && row.Error == "" { // it was asked, and has said yes
+	if row.Failures > 0 && row.Error == "" { // the hub accepted the last request
 		row.Error = "the hub has not confirmed the subscription: it must reach " + row.Base + "/websub/"
 	}
 	row.Failures++ // until it confirms
@@ -391,12 +392,12 @@ func (b *Bridge) beginToAsk(ctx context.Context, row eventlog.Subscription) (beg
 	return row, b.saveRow(ctx, row)
 }
 
-// endSubscription asks a hub to end a subscription. When the hub does not, the lease does.
+// endSubscription asks a hub to end a subscription. If the hub does not, the lease ends it.
 func (b *Bridge) endSubscription(ctx context.Context, row eventlog.Subscription) {
 	b.push.change.Lock()
 	now, asks := b.now(), false
 	switch latest := b.rowOf(row.Token); {
-	case latest == nil: // it has ended meanwhile
+	case latest == nil: // it has ended in the meantime
 	case row.Hub == "" || row.Asked == 0 || row.Failures >= endTries:
 		b.dropRow(ctx, row.Token)
 	default:
@@ -413,8 +414,8 @@ func (b *Bridge) endSubscription(ctx context.Context, row eventlog.Subscription)
 	}
 }
 
-// ask sends a request to a hub. Public hubs are reached, and those at the Source's own host,
-// where ca_file counts; a Source's login goes to none.
+// ask sends a request to a hub. It reaches public hubs, and those at the Source's own host,
+// for which ca_file applies; it sends the Source's login to no hub.
 func (b *Bridge) ask(ctx context.Context, mode string, row *eventlog.Subscription, src *Source) error {
 	reach := fetch.Reach{Allowed: b.Config().AllowHosts, SafePorts: true}
 	switch {
@@ -424,7 +425,7 @@ func (b *Bridge) ask(ctx context.Context, mode string, row *eventlog.Subscriptio
 		if reach.Roots, err = authorities(src.settings.source.CA); err != nil {
 			return err
 		}
-	default: // a former Source's was typed too
+	default: // the operator typed a former Source's URL too
 		reach.Typed = b.formerURL(ctx, row.Source)
 	}
 	guard := b.generation.Load().guard.With(reach)
@@ -434,7 +435,7 @@ func (b *Bridge) ask(ctx context.Context, mode string, row *eventlog.Subscriptio
 
 // formerURL returns the URL of a Source that is not configured any more.
 func (b *Bridge) formerURL(ctx context.Context, id event.SourceID) []string {
-	sets, _ := b.Log.Sets(ctx) // without it only public hubs are reached
+	sets, _ := b.Log.Sets(ctx) // on an error only public hubs are reached
 	for i := range sets {
 		all, _ := b.Log.Sources(ctx, sets[i].Name)
 		for j := range all {
@@ -446,13 +447,13 @@ func (b *Bridge) formerURL(ctx context.Context, id event.SourceID) []string {
 	return nil
 }
 
-// serveCallback answers a hub at the callback of a subscription.
+// serveCallback handles requests of a hub to the callback of a subscription.
 func (b *Bridge) serveCallback(w http.ResponseWriter, r *http.Request, token string) {
 	b.push.mu.Lock()
 	row, known := b.push.rows[token], b.push.rows != nil
 	b.push.mu.Unlock()
 	w.Header().Set("Cache-Control", "no-store")
-	if !known { // and to say that there is none would end it at the hub
+	if !known { // to answer that there is none would end the subscription at the hub
 		w.Header().Set("Retry-After", "60")
 		http.Error(w, "Send it again later.", http.StatusServiceUnavailable)
 		return
@@ -472,8 +473,8 @@ func (b *Bridge) serveCallback(w http.ResponseWriter, r *http.Request, token str
 	}
 }
 
-// confirm answers a verification of intent (WebSub 5.3): what we have asked for, and nothing
-// else, is confirmed.
+// confirm handles a verification of intent (WebSub 5.3): it confirms what we have asked
+// for, and nothing else.
 func (b *Bridge) confirm(w http.ResponseWriter, r *http.Request, token string) {
 	v, err := websub.ReadVerification(r.URL.Query())
 	b.push.change.Lock()
@@ -488,9 +489,9 @@ func (b *Bridge) confirm(w http.ResponseWriter, r *http.Request, token string) {
 	switch {
 	case v.Mode == websub.Denied && row.Unwanted:
 		b.dropRow(r.Context(), row.Token)
-	case v.Mode == websub.Denied && row.Failures == denials && strings.HasPrefix(row.Error, denied): // it has said so since it was asked
+	case v.Mode == websub.Denied && row.Failures == denials && strings.HasPrefix(row.Error, denied): // it has denied that already since the last request
 	case v.Mode == websub.Denied:
-		row.Until, row.Failures = 0, denials // it is asked again in a day
+		row.Until, row.Failures = 0, denials // the hub is asked again in a day
 		b.failRow(r.Context(), row, fmt.Errorf(denied+": %s", strings.ToValidUTF8(v.Reason, "")))
 	case v.Mode == websub.Subscribe && asked && !row.Unwanted:
 		lease := v.Lease
@@ -519,11 +520,11 @@ func (b *Bridge) confirm(w http.ResponseWriter, r *http.Request, token string) {
 	_, _ = io.WriteString(w, v.Challenge)
 }
 
-// receive takes a push, and returns what became of it. A push without the right signature is
-// answered like another, and changes nothing (WebSub 7.1).
+// receive handles a push, and returns its outcome. A push without the right signature gets
+// the same response as others, and changes nothing (WebSub 7.1).
 func (b *Bridge) receive(w http.ResponseWriter, r *http.Request, row *eventlog.Subscription) string {
 	if row == nil || row.Unwanted {
-		http.Error(w, "There is no subscription here.", http.StatusGone) // which ends it at the hub (WebSub 7)
+		http.Error(w, "There is no subscription here.", http.StatusGone) // this status ends it at the hub (WebSub 7)
 		return "gone"
 	}
 	if r.ContentLength > pushBytes {
@@ -551,8 +552,8 @@ func (b *Bridge) receive(w http.ResponseWriter, r *http.Request, row *eventlog.S
 	return result
 }
 
-// startPushed has the Source of a subscription harvested; false: that could not be stored.
-// However many pushes come, one harvest runs and one waits.
+// startPushed starts a harvest of the Source of a subscription; it returns false if that
+// could not be stored. However many pushes come, one harvest runs and one waits.
 func (b *Bridge) startPushed(ctx context.Context, token string) bool {
 	b.push.change.Lock()
 	defer b.push.change.Unlock()
@@ -587,9 +588,9 @@ func (b *Bridge) startPushed(ctx context.Context, token string) bool {
 	return true
 }
 
-// pushDue returns how long it is until a push has a Source harvested, and false when none
-// does. One that fails gets one attempt, not before it wants to be asked again; then its
-// schedule counts.
+// pushDue returns how long to wait until a push starts a harvest of a Source, and false
+// when none does. While the Source fails, pushes start one attempt, not before its
+// Retry-After; then its schedule counts.
 func (b *Bridge) pushDue(id event.SourceID, s *event.Schedule) (time.Duration, bool) {
 	b.push.mu.Lock()
 	defer b.push.mu.Unlock()
@@ -612,8 +613,8 @@ func (b *Bridge) pushDue(id event.SourceID, s *event.Schedule) (time.Duration, b
 	return max(due.Sub(now), 0), true
 }
 
-// pushBegun notes that a harvest begins: what was pushed before is in it, also if pushes are
-// not wanted any more.
+// pushBegun stores that a harvest begins: it includes what was pushed before, even if
+// pushes are not wanted any more.
 func (b *Bridge) pushBegun(ctx context.Context, id event.SourceID) {
 	b.push.mu.Lock()
 	p := b.push.pushed[id]
@@ -621,7 +622,7 @@ func (b *Bridge) pushBegun(ctx context.Context, id event.SourceID) {
 	if p == nil {
 		return
 	}
-	s, _ := b.Log.Schedule(ctx, id) // which saveSchedule reads again
+	s, _ := b.Log.Schedule(ctx, id) // saveSchedule reads it again
 	b.push.mu.Lock()
 	defer b.push.mu.Unlock()
 	if p.waiting {
@@ -629,7 +630,7 @@ func (b *Bridge) pushBegun(ctx context.Context, id event.SourceID) {
 	}
 }
 
-// pushAgain has a push count again whose harvest was ended before its end.
+// pushAgain restores the push of a Source whose harvest was interrupted.
 func (b *Bridge) pushAgain(id event.SourceID) {
 	b.push.mu.Lock()
 	defer b.push.mu.Unlock()
@@ -649,7 +650,7 @@ func (b *Bridge) pushStatus(ctx context.Context) (map[event.SourceID][]status.Pu
 		case row.Unwanted:
 			p.State = status.PushEnding
 		case row.Hub == "" && row.Error == "":
-			continue // its subscriptions say all
+			continue // its subscriptions have all of that
 		case row.Hub == "":
 			p.State, p.Topic = status.PushNone, ""
 		case row.Until > event.MicrosOf(b.now()):
@@ -662,7 +663,7 @@ func (b *Bridge) pushStatus(ctx context.Context) (map[event.SourceID][]status.Pu
 	return out, err
 }
 
-// hubStatus returns how the hubs of a set fare, of what they were told of it.
+// hubStatus returns the state of the hubs of a set. told has what they were notified of.
 func (b *Bridge) hubStatus(set string, told []eventlog.HubTopic) (all []status.Hub) {
 	for _, hub := range b.hubsOf(set) {
 		h := status.Hub{URL: hub}
@@ -681,7 +682,7 @@ func (b *Bridge) hubStatus(set string, told []eventlog.HubTopic) (all []status.H
 	return all
 }
 
-// bySet sorts what hubs were told by the set that the topic is of.
+// bySet groups the notifications of hubs by the set of their topic.
 func bySet(told []eventlog.HubTopic) map[string][]eventlog.HubTopic {
 	out := map[string][]eventlog.HubTopic{}
 	for _, h := range told {

@@ -11,13 +11,13 @@ import (
 )
 
 // Reload reads the configuration file again, and returns what has changed, a sentence each;
-// none says that nothing has. The file is read and checked whole before anything changes: when
-// the error is not nil, everything goes on as it was. Sets and Sources are added, changed and
-// removed; what else has changed in the file is an error that names it.
+// none means that nothing has. The file is read and checked completely before anything
+// changes: when the error is not nil, everything stays as it was. Sets and Sources are
+// added, changed and removed; any other change in the file is an error that names it.
 //
-// Harvests of Sources that stay as they are go on undisturbed. Those of others end at their
-// next border, and keep what they have committed. Requests under way are answered by the
-// configuration they began with.
+// Harvests of unchanged Sources continue. Those of others end at their next border, and
+// keep what they have committed. Requests under way are answered by the configuration they
+// began with.
 func (b *Bridge) Reload(ctx context.Context) ([]string, error) {
 	said, err := b.reload(ctx)
 	switch {
@@ -45,7 +45,7 @@ func (b *Bridge) reload(ctx context.Context) ([]string, error) {
 	return b.change(ctx, last, b.underNewNames(file))
 }
 
-// change puts another configuration in the place of the last one. The caller holds changing.
+// change replaces the last configuration by another. The caller holds changing.
 func (b *Bridge) change(ctx context.Context, last *generation, file *config.Config) ([]string, error) {
 	if keys := last.file.Fixed(file); len(keys) > 0 {
 		return nil, fmt.Errorf("%s: these keys cannot be changed while bridge runs: restart bridge serve, or write them as they were: %s", file.File, strings.Join(keys, ", "))
@@ -68,13 +68,13 @@ func (b *Bridge) change(ctx context.Context, last *generation, file *config.Conf
 	return said, nil
 }
 
-// replace puts a generation in the place of the last one. The caller holds changing.
+// replace replaces the last generation by another. The caller holds changing.
 func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 	sets, err := b.expand(ctx, g, last)
 	if err != nil {
 		return err
 	}
-	// From here on only a disk that fails can be in the way.
+	// From here on only a failing disk can cause an error.
 	ended := b.endChanged(g, last)
 	former, err := b.configure(ctx, g, sets, last)
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 	}
 	for _, was := range last.sources {
 		if !slices.Contains(g.sources, was) {
-			b.loops.end(was) // only one that endChanged could not know is still there
+			b.loops.end(was) // only one that endChanged could not find is still there
 			was.turn.close()
 			was.closeClients()
 		}
@@ -100,14 +100,14 @@ func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 	wake(b.newTemplates)
 	wake(b.teller.wake)
 	wake(b.push.wake)
-	if err := b.completeSets(ctx); err != nil { // what has changed is in force
+	if err := b.completeSets(ctx); err != nil { // the change is in force
 		b.opt.Logger.Error("whether the sets are complete could not be stored; the next harvest of each tries again", "error", err)
 	}
 	return nil
 }
 
-// endChanged ends the harvests of the Sources that another generation does not have as they
-// are, and returns these Sources.
+// endChanged ends the harvests of the Sources that g does not have unchanged, and returns
+// these Sources.
 func (b *Bridge) endChanged(g, last *generation) (ended []*Source) {
 	for _, was := range last.sources {
 		stays := slices.ContainsFunc(g.config.Sets, func(s config.Set) bool {
@@ -122,7 +122,7 @@ func (b *Bridge) endChanged(g, last *generation) (ended []*Source) {
 	return ended
 }
 
-// restart begins harvests again that were ended for nothing.
+// restart starts harvests again that endChanged ended, when the change has failed.
 func (b *Bridge) restart(last *generation, ended []*Source) {
 	g := *last
 	g.sources = slices.Clone(last.sources)

@@ -14,11 +14,11 @@ import (
 )
 
 // noContact is the adminEmail of a bridge whose configuration names no mail address. The
-// protocol wants one that has the form of a mail address, and .invalid is nobody's (RFC
+// protocol requires the form of a mail address, and nobody can own a name in .invalid (RFC
 // 2606).
 const noContact = "contact-not-configured@bridge.invalid"
 
-// adminEmail is what OAI-PMH repositories state.
+// adminEmail returns the adminEmail that OAI-PMH repositories state.
 func (b *Bridge) adminEmail() string {
 	if oaipmh.CanBeAdminEmail(b.Config().Contact) {
 		return b.Config().Contact
@@ -26,8 +26,8 @@ func (b *Bridge) adminEmail() string {
 	return noContact
 }
 
-// repositoriesAt returns what finds the OAI-PMH repository of a set below a base URL. Each
-// is made when it is first asked for.
+// repositoriesAt returns a function that finds the OAI-PMH repository of a set below a base
+// URL. Each is made at the first request for it.
 func (b *Bridge) repositoriesAt(base string) func(ctx context.Context, set string) (*publish.Repository, error) {
 	return func(ctx context.Context, set string) (*publish.Repository, error) {
 		all, log := b.generation.Load().repositories, published{b.Log, b.publishes}
@@ -67,7 +67,8 @@ func (b *Bridge) repositoriesAt(base string) func(ctx context.Context, set strin
 	}
 }
 
-// lost says of an error whether it is about one content that is missing or damaged.
+// lost reports whether an error is about one content that is missing or damaged, and logs
+// it if so.
 func (b *Bridge) lost(identifier string, err error) bool {
 	if b.Contents == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, content.ErrDamaged) {
 		return false
@@ -76,8 +77,8 @@ func (b *Bridge) lost(identifier string, err error) bool {
 	return true
 }
 
-// knownFormats returns the formats of the repositories that a set is harvested from, or
-// was.
+// knownFormats returns the formats of the repositories from which a set is or was
+// harvested.
 func (b *Bridge) knownFormats(ctx context.Context, set string) ([]oaipmh.Format, error) {
 	sources, err := b.Log.Sources(ctx, set)
 	if err != nil {
@@ -92,8 +93,8 @@ func (b *Bridge) knownFormats(ctx context.Context, set string) ([]oaipmh.Format,
 	return all, nil
 }
 
-// configured returns the configuration of a set: of one that was derived from a template
-// the template's; nil of one that is only in the data folder.
+// configured returns the configuration of a set: the template's for a set that was derived
+// from it, and nil for a set that is only in the data folder.
 func (b *Bridge) configured(set string) *config.Set {
 	for i := range b.Config().Sets {
 		if b.Config().Sets[i].Name == set {

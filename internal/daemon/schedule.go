@@ -16,10 +16,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// retryFirst and retryMost are the delays before a harvest is tried again after the
-// first failure and after many, which are at most retryTimes the usual time; pendingEvery and probeEvery how often serve checks for
-// pending contents that are due, and for space while the disk is full; flushEvery how
-// often it stores when Sources were last asked.
+// After a failed harvest, the next attempt is retryFirst later after the first failure, and
+// at most retryMost or retryTimes the usual time after many. pendingEvery and probeEvery
+// are how often serve checks for pending contents that are due, and for space while the
+// disk is full. flushEvery is how often it stores when Sources were last asked.
 const (
 	retryFirst   = time.Minute
 	retryMost    = 24 * time.Hour
@@ -28,8 +28,8 @@ const (
 	probeEvery   = 10 * time.Second
 	flushEvery   = time.Minute
 	restartAfter = time.Minute // see restartOnPanic
-	// pendingAtOnce is how many Sources have their pending contents asked for at
-	// the same time.
+	// pendingAtOnce is for how many Sources pending contents are requested at the same
+	// time.
 	pendingAtOnce = 16
 )
 
@@ -38,13 +38,13 @@ func (b *Bridge) Harvest(ctx context.Context, s *Source, o harvest.Options) (har
 	return b.harvestSource(ctx, s, 0, o)
 }
 
-// harvestSource harvests a Source, and stores the report and when the Source is due
-// next: after every, or at once if that is 0. With every it is one of the schedule, which
-// a pause ends.
+// harvestSource harvests a Source, and stores the report and when the Source is due next:
+// after every, or at once if that is 0. If every is not 0, the harvest is a scheduled one,
+// which a pause ends.
 func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
 	ctx, done := s.turn.take(running)
 	defer done()
-	if every > 0 { // a pause that has begun since it was due could not end it
+	if every > 0 { // a pause since it was due could not end it
 		if pause, err := b.paused(running, s.ID); pause != nil && err == nil {
 			return harvest.Report{}, errInterrupted
 		}
@@ -69,14 +69,14 @@ func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Du
 		report, err = b.harvest.Run(ctx, &s.Source, o)
 		return err
 	})
-	if ctx.Err() != nil { // a reload ends it as well
+	if ctx.Err() != nil { // a reload ends it too
 		b.pushAgain(s.ID)
 	}
 	if running.Err() == nil && ctx.Err() != nil {
 		return report, errInterrupted
 	}
 	if ctx.Err() != nil || s.Kind == harvest.SIP {
-		return report, err // a pass that was ended, or sends no request, is not stored
+		return report, err // a pass that was interrupted, or sends no request, is not stored
 	}
 	failed := err
 	if err == nil && o.Full {
@@ -88,11 +88,11 @@ func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Du
 	return report, errors.Join(err, b.saveSchedule(ctx, s, every, &report, failed))
 }
 
-// errInterrupted: an operator has ended a harvest, which the next one continues.
+// errInterrupted means that an operator has ended a harvest, which the next one continues.
 var errInterrupted = errors.New("an operator has ended the harvest; the next one continues it")
 
-// saveSchedule stores when a Source is due next, the report of the last harvest, and the
-// row that it is in the Source's history.
+// saveSchedule stores when a Source is due next, the report of the last harvest, and its
+// row in the Source's history.
 func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
 	was, err := b.Log.Schedule(ctx, s.ID)
 	if err != nil {
@@ -110,13 +110,13 @@ func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duratio
 		next.Next = event.MicrosOf(nextHarvest(r, failed, next.Failures, every))
 	}
 	if row == nil {
-		err = b.Log.SaveSchedule(ctx, s.ID, next, true) // if a crash loses it, that costs one more request
+		err = b.Log.SaveSchedule(ctx, s.ID, next, true) // losing it in a crash costs one more request
 	} else {
 		err = b.Log.SaveHarvest(ctx, s.ID, next, row)
 	}
 	b.countHarvest(s, r)
 	if errors.Is(err, eventlog.ErrFull) || errors.Is(err, eventlog.ErrStopped) {
-		return nil // it is kept in memory, and what matters was said already
+		return nil // it is kept in memory, and anything important was logged already
 	}
 	return err
 }
@@ -135,7 +135,7 @@ func fared(was event.Schedule, r *harvest.Report) (next event.Schedule, row *eve
 		if was.FailingSince == 0 {
 			next.FailingSince = ended
 		}
-	case r.Withheld: // it has given nothing yet
+	case r.Withheld: // it has delivered nothing yet
 		next.FailingSince = 0
 	default:
 		next.LastSuccess, next.FailingSince = ended, 0
@@ -152,8 +152,8 @@ func fared(was event.Schedule, r *harvest.Report) (next event.Schedule, row *eve
 	return next, nil, nil
 }
 
-// saveSettled adds a row to the history of a Source when what was pending has become
-// events. Its schedule stays.
+// saveSettled adds a row to the history of a Source when pending contents have become
+// events. It does not change the schedule.
 func (b *Bridge) saveSettled(ctx context.Context, s *Source, r *harvest.Report) error {
 	if r.Events() == 0 {
 		return nil
@@ -169,14 +169,14 @@ func (b *Bridge) saveSettled(ctx context.Context, s *Source, r *harvest.Report) 
 	return b.Log.SaveHarvest(ctx, s.ID, next, &row)
 }
 
-// isLocalFault reports whether a harvest failed for a reason on our side.
+// isLocalFault reports whether a harvest failed for a reason that is not the Source's.
 func isLocalFault(err error) bool {
 	return errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, event.ErrClock) || errors.Is(err, harvest.ErrSpent)
 }
 
 // nextHarvest returns when a Source is due after a harvest: no earlier than its
-// Retry-After, and spread at random, so that Sources that were asked together are not
-// asked together again.
+// Retry-After, and spread at random, so that Sources that were harvested together are not
+// harvested together again.
 func nextHarvest(r *harvest.Report, failed error, failures int, every time.Duration) time.Time {
 	delay := every
 	if failed != nil && !errors.Is(failed, harvest.ErrSpent) || r.Withheld {
@@ -189,9 +189,9 @@ func nextHarvest(r *harvest.Report, failed error, failures int, every time.Durat
 	return next
 }
 
-// retryDelay returns the delay after so many failures in a row: a minute, then twice
-// as long each time, up to retryTimes the time between its harvests and to a day. So a
-// Source is asked again after about as long as it has been failing.
+// retryDelay returns the delay after so many failures in a row: a minute, then twice as
+// long each time, up to retryTimes the time between its harvests and to a day. So the next
+// attempt comes after about as long as the Source has been failing.
 func retryDelay(failures int, every time.Duration) time.Duration {
 	most := retryMost
 	if every < retryMost/retryTimes {
@@ -211,7 +211,7 @@ func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, don
 	var group sync.WaitGroup
 	group.Go(func() {
 		b.loops.run(ctx, b.Sources, func(ctx context.Context, src *Source) {
-			if src.Kind != harvest.SIP { // which calls us
+			if src.Kind != harvest.SIP { // the client of a SIP Source calls us
 				b.restartOnPanic(ctx, "harvests of "+Redact(src.URL), func(ctx context.Context) { b.harvestLoop(ctx, src, stop, done) })
 			}
 		})
@@ -233,8 +233,8 @@ func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, don
 	group.Wait()
 }
 
-// restartOnPanic runs do, and runs it again a minute after a panic, until it returns or
-// ctx ends: a defect in one task ends neither the other tasks nor that one for good.
+// restartOnPanic runs do, and runs it again a minute after a panic, until it returns or ctx
+// ends: a panic in one task does not end the other tasks, nor that one for good.
 func (b *Bridge) restartOnPanic(ctx context.Context, what string, do func(context.Context)) {
 	for {
 		err := defect.Guard(func() error {
@@ -268,7 +268,7 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 			continue
 		}
 		run := b.tagged(ctx, src)
-		before, _ := b.Log.Schedule(ctx, src.ID) // DueIn has read it a moment ago
+		before, _ := b.Log.Schedule(ctx, src.ID) // DueIn has just read it
 		report, err := b.harvestSource(run, src, src.Every, harvest.Options{})
 		if ctx.Err() != nil || src.turn.isClosed() {
 			return
@@ -291,9 +291,9 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 	}
 }
 
-// DueIn returns how long it is until a Source is due: at most the time between two
-// harvests, and after failures a day, even if another configuration or another clock has
-// planned it later. One that is paused is due when its pause ends.
+// DueIn returns the time until a Source is due: at most the time between two harvests, and
+// after failures a day, even if another configuration or another clock has planned it
+// later. A paused Source is due when its pause ends.
 func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) {
 	pause, err := b.paused(ctx, src.ID)
 	switch {
@@ -340,11 +340,11 @@ func (b *Bridge) retryPending(ctx context.Context) {
 			}
 			ctx, done, ok := src.turn.try(ctx)
 			if !ok {
-				continue // it is asked right now
+				continue // it is being asked
 			}
 			select {
 			case slots <- struct{}{}:
-			default: // all are taken by slow hosts: in the next minute
+			default: // slow hosts use all slots: it is tried again in the next minute
 				done()
 				continue
 			}
@@ -370,8 +370,8 @@ func (b *Bridge) retryPendingOf(ctx context.Context, src *Source) error {
 	})
 }
 
-// awaitSpace waits until the data folder takes a file again, or the Source is due: a
-// harvest that failed on a full disk must not wait for its schedule, and the Source
+// awaitSpace waits until a file can be written to the data folder again, or the Source is
+// due: a harvest that failed on a full disk must not wait for its schedule, and the Source
 // need not be asked meanwhile. It returns false when ctx ends.
 func (b *Bridge) awaitSpace(ctx context.Context, src *Source) bool {
 	for {
@@ -403,7 +403,7 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// sleepOrWake returns true after wait, and false when ctx ends or somebody wakes it first.
+// sleepOrWake returns true after wait, and false when ctx ends or awake delivers first.
 func sleepOrWake(ctx context.Context, wait time.Duration, awake <-chan struct{}) bool {
 	due := time.NewTimer(wait)
 	defer due.Stop()
@@ -416,7 +416,7 @@ func sleepOrWake(ctx context.Context, wait time.Duration, awake <-chan struct{})
 	return false
 }
 
-// probeSpace writes a megabyte into the data folder and removes it.
+// probeSpace writes a megabyte to the data folder and removes it.
 func (b *Bridge) probeSpace() error {
 	f, err := os.CreateTemp(b.Config().Data, ".space-*.tmp")
 	if err != nil {

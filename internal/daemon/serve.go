@@ -21,16 +21,16 @@ import (
 	"github.com/pmh-bridge/bridge/internal/server"
 )
 
-// Base is the URL that published documents begin with: the configured one, or
-// that of the listener where the configuration leaves the port to the system.
+// Base returns the start of the URLs of published documents: the configured one, or that of
+// the listener where the configuration leaves the port to the system.
 func (b *Bridge) Base(l net.Listener) string {
 	return cmp.Or(b.Config().BaseURL, "http://"+l.Addr().String())
 }
 
-// Serve harvests every Source on its schedule and publishes on the listener,
-// until ctx ends or the log has stopped. done, if not nil, is called after each
-// harvest. When Serve returns, nothing runs any more, and everything that was
-// acknowledged is durable.
+// Serve harvests every Source on its schedule and publishes on the listener, until ctx ends
+// or the log has stopped. done, if not nil, is called after each harvest. When Serve
+// returns, no goroutine of it runs any more, and everything that was acknowledged is
+// durable.
 func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, harvest.Report, error)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -40,7 +40,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	if err := b.ListenMail(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	b.loadPushes(ctx) // before a hub calls, and a Source is due
+	b.loadPushes(ctx) // before a hub calls, and before a Source is due
 	var group sync.WaitGroup
 	group.Go(func() { b.schedule(ctx, stop, done) })
 	group.Go(func() {
@@ -60,32 +60,32 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	return err
 }
 
-// endIfStopped ends Serve when an error says that the log has stopped: whoever calls a SIP
-// service is only told to come again.
+// endIfStopped ends Serve when an error means that the log has stopped: the client of a SIP
+// service only gets the response to try again later.
 func (b *Bridge) endIfStopped(err error) {
 	if stop := b.stop.Load(); stop != nil && errors.Is(err, eventlog.ErrStopped) {
 		(*stop)(err)
 	}
 }
 
-// console is what SetConsole was given.
+// console holds the arguments of SetConsole.
 type console struct {
 	handler  http.Handler
 	listener net.Listener
 }
 
-// SetConsole has Publish, and so Serve, answer the console with a handler: on a listener
-// of its own, which Publish closes, or below /console of the public address when that is
-// nil.
+// SetConsole makes Publish, and so Serve, serve the console with a handler: on a listener
+// of its own, which Publish closes, or below /console of the public address when the
+// listener is nil.
 func (b *Bridge) SetConsole(h http.Handler, l net.Listener) { b.console = console{h, l} }
 
-// The console is for a few people, and so are its limits.
+// The console is for a few people, so its limits are low.
 const (
 	consoleConnections = 64
-	consoleTime        = time.Minute // for a request, and for its answer
+	consoleTime        = time.Minute // for a request, and for its response
 )
 
-// serveConsole answers the console on its own listener until ctx ends.
+// serveConsole serves the console on its own listener until ctx ends.
 func (b *Bridge) serveConsole(ctx context.Context) {
 	limited := limit.NewListener(b.console.listener, limit.ConnLimits{All: consoleConnections, PerClient: consoleConnections})
 	s := &http.Server{Handler: b.console.handler, ReadTimeout: consoleTime, WriteTimeout: consoleTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
@@ -100,10 +100,10 @@ func (b *Bridge) serveConsole(ctx context.Context) {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	_ = s.Shutdown(end)
-	_ = s.Close() // what has not ended by then
+	_ = s.Close() // closes the connections that are still open
 }
 
-// Publish serves what the log has on the listener, and keeps the snapshots of
+// Publish serves the contents of the log on the listener, and maintains the snapshots of
 // large sets, until ctx ends.
 func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	base := b.Base(l)
@@ -147,7 +147,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// about returns the licence of a set and the contact, for its page.
+// about returns the licence of a set and the contact, for the page of the set.
 func (b *Bridge) about(set string) (licence, contact string) {
 	c := b.Config()
 	for i := range c.Sets {
@@ -158,20 +158,20 @@ func (b *Bridge) about(set string) (licence, contact string) {
 	return licence, c.Contact
 }
 
-// renderingAge is how old an open document may become before it is made anew, for
-// each 1,000 of its entries: about fifty times what making them takes.
+// renderingAge is how old an open document may become before it is rendered again, for each
+// 1,000 of its entries: about fifty times the time to render them.
 const renderingAge = 200 * time.Millisecond
 
 // snapshotsKept is how many snapshots of a set are kept at most.
 const snapshotsKept = 100
 
-// Publisher returns a publisher of the log's documents below a base URL; without
-// one it only tells what there is.
+// Publisher returns a publisher of the log's documents below a base URL; without one it
+// only lists the documents.
 func (b *Bridge) Publisher(base string) (*publish.Publisher, error) {
 	return publish.New(b.publishOptions(base))
 }
 
-// publishOptions are those of serve.
+// publishOptions returns the options of the publisher of serve.
 func (b *Bridge) publishOptions(base string) publish.Options {
 	s := b.Config().Snapshot
 	return publish.Options{
@@ -181,8 +181,8 @@ func (b *Bridge) publishOptions(base string) publish.Options {
 	}
 }
 
-// Export writes what serve publishes as files. Of the options it takes where to, for
-// which URL and which sets. As serve, it leaves out sets that are not configured.
+// Export writes what serve publishes as files. From the options it takes the destination,
+// the base URL and the sets. Like serve, it leaves out sets that are not configured.
 func (b *Bridge) Export(ctx context.Context, o export.Options) (export.Report, error) {
 	names, err := b.configuredSets(ctx)
 	if err != nil {
@@ -205,8 +205,8 @@ func (b *Bridge) cacheDir() string { return filepath.Join(b.Config().Data, "cach
 
 func (b *Bridge) snapshotDir() string { return filepath.Join(b.Config().Data, "snapshots") }
 
-// PathWarning says what the operator has to do when the base URL has a path, ""
-// when it has none.
+// PathWarning returns what the operator has to do when the base URL has a path, "" when it
+// has none.
 func (b *Bridge) PathWarning() string {
 	u, err := url.Parse(b.Config().BaseURL)
 	if err != nil || u.Path == "" || u.Path == "/" {

@@ -19,15 +19,15 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// SetAction is what an operator does to a set, as commands send it to the process that
-// serves.
+// SetAction is a call of one of the methods below, as commands send it to the serving
+// process.
 type SetAction struct {
 	Do  string `json:"do"` // rename, free, rm
 	Set string `json:"set"`
 	To  string `json:"to,omitempty"` // the new name
-	// Yes: the operator has seen what it means.
+	// Yes means that the operator has confirmed the consequences.
 	Yes bool `json:"yes,omitempty"`
-	// FromConfig: rm takes the set out of the configuration, too.
+	// FromConfig makes rm remove the set from the configuration too.
 	FromConfig bool `json:"from_config,omitempty"`
 }
 
@@ -52,8 +52,8 @@ func (b *Bridge) readFormerNames(ctx context.Context) error {
 	return err
 }
 
-// movedTo returns the name that a published set has by now, "" when a name is none that it
-// had before.
+// movedTo returns the present name of a published set by a former one, "" when name is no
+// former name.
 func (b *Bridge) movedTo(name string) string {
 	for _, f := range *b.formerNames.Load() {
 		if f.Name == name && b.publishes(f.Now) {
@@ -64,8 +64,8 @@ func (b *Bridge) movedTo(name string) string {
 }
 
 // underNewNames returns a configuration in which sets have the names that the log has for
-// them: a file that still has a former name means the set that was renamed. It may have been
-// put back, or bridge was killed before it was changed.
+// them: a former name in the file means the set that was renamed. The file may be an older
+// copy, or bridge was killed before it changed the file.
 func (b *Bridge) underNewNames(file *config.Config) *config.Config {
 	has := func(name string) bool {
 		return slices.ContainsFunc(file.Sets, func(s config.Set) bool { return s.Name == name })
@@ -79,13 +79,13 @@ func (b *Bridge) underNewNames(file *config.Config) *config.Config {
 	return file
 }
 
-// RenameSet gives a set another name, in the log and in the configuration. What it has
-// stays: events, records, Sources with their cursors, submissions. The addresses under the
-// former name lead to the new ones from now on, for good. Where those of the new name lead to
-// another set, yes must be said, or the error is an UndecidedError.
+// RenameSet gives a set another name, in the log and in the configuration. All of the set
+// stays: events, records, Sources with their cursors, submissions. The URLs under the
+// former name redirect to the new ones from now on, for good. Where those of the new name
+// redirect to another set, yes must be true, or the error is an UndecidedError.
 //
-// The log is changed before the file: killed in between, or where the file cannot be
-// written, bridge takes the set's former name in the file for the new one.
+// The log is changed before the file: if bridge is killed in between, or the file cannot be
+// written, bridge takes the former name in the file for the new one.
 func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) (string, error) {
 	e, err := b.renamed(ctx, name, newName)
 	if err != nil {
@@ -106,7 +106,7 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 		return &file.Sets[i]
 	}
 	set, serving := find(name), b.stop.Load() != nil
-	if b.movedTo(name) == newName && find(newName) != nil { // killed after the log was changed
+	if b.movedTo(name) == newName && find(newName) != nil { // bridge was killed after the log was changed
 		if err := b.saveName(e, file, name); err != nil {
 			return "", err
 		}
@@ -126,7 +126,7 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 	}
 	var ended []*Source
 	for _, src := range last.sources {
-		if src.Set == name || src.Kind == harvest.Set && harvest.MemberOf(src.URL) == name { // it goes on under the new name where it ends now
+		if src.Set == name || src.Kind == harvest.Set && harvest.MemberOf(src.URL) == name { // it continues under the new name from where it ends now
 			b.loops.end(src)
 			src.turn.close()
 			ended = append(ended, src)
@@ -160,8 +160,8 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 }
 
 // editConfig opens the files of the configuration to be changed; nil when there are none.
-// The caller must not hold changing: a command that changes them keeps them from others while
-// it has them read again.
+// The caller must not hold changing: a command that changes the files locks them while it
+// waits for a Reload.
 func (b *Bridge) editConfig(ctx context.Context) (*config.Edit, error) {
 	file := b.generation.Load().file
 	if file.File == "" {
@@ -171,11 +171,12 @@ func (b *Bridge) editConfig(ctx context.Context) (*config.Edit, error) {
 }
 
 // renamed returns the configuration with another name for a set, to be written by saveName;
-// nil when its files do not have the set. That they have another one of that name, which the
-// log may not know yet, is an error: the file would have two sets for one of the log.
+// nil when its files do not have the set. It is an error if the files have another set of
+// the new name, which the log may not have yet: two sets in the file would be one in the
+// log.
 func (b *Bridge) renamed(ctx context.Context, name, newName string) (*config.Edit, error) {
 	if !config.IsSetName(newName) {
-		return nil, nil // which is said later
+		return nil, nil // reported later
 	}
 	e, err := b.editConfig(ctx)
 	if e == nil || err != nil {
@@ -203,8 +204,8 @@ func (b *Bridge) renamed(ctx context.Context, name, newName string) (*config.Edi
 	return e, nil
 }
 
-// saveName writes what renamed has returned. Where that cannot be done, the error says what a
-// person has to write: until then the former name in the file means the set.
+// saveName writes what renamed has returned. If that fails, the error names what a person
+// has to write: until then the former name in the file means the set.
 func (b *Bridge) saveName(e *config.Edit, file *config.Config, name string) error {
 	if e == nil {
 		return nil
@@ -217,8 +218,8 @@ func (b *Bridge) saveName(e *config.Edit, file *config.Config, name string) erro
 	return err
 }
 
-// forget drops what is kept of the documents of sets: in memory, and the snapshots of those
-// that are no more, since their documents have other URLs.
+// forget drops what is cached of the documents of sets: in memory, and the snapshots of
+// removed or renamed sets, since their documents have other URLs.
 func (b *Bridge) forget(names ...string) {
 	for _, name := range names {
 		if forget := b.forgetSet.Load(); forget != nil {
@@ -230,8 +231,8 @@ func (b *Bridge) forget(names ...string) {
 	}
 }
 
-// FreeName ends that the addresses of a former name lead to the set that had it: they
-// answer 404 until another set takes the name. yes must be said, or the error is an
+// FreeName ends the redirects from a former name to the set that had it: its URLs answer
+// 404 until another set takes the name. yes must be true, or the error is an
 // UndecidedError.
 func (b *Bridge) FreeName(ctx context.Context, name string, yes bool) (string, error) {
 	b.changing.Lock()
@@ -252,7 +253,7 @@ func (b *Bridge) FreeName(ctx context.Context, name string, yes bool) (string, e
 	return "", fmt.Errorf("%q is no former name of a set: see bridge set ls", name)
 }
 
-// SetInfo is a set as bridge set ls and show print it.
+// SetInfo is a set as bridge set ls and bridge set show print it.
 type SetInfo struct {
 	Name        string      `json:"set"`
 	Title       string      `json:"title"`
@@ -267,8 +268,8 @@ type SetInfo struct {
 	LastSeq     event.Seq   `json:"last_seq"`
 	Sources     int         `json:"sources"`
 	Feed        string      `json:"feed"`
-	URL         string      `json:"url,omitempty"` // of its page, where the configuration says base_url
-	// FormerNames lead to it.
+	URL         string      `json:"url,omitempty"` // of its page, "" without a configured base_url
+	// FormerNames redirect to it.
 	FormerNames []string `json:"former_names,omitempty"`
 }
 
@@ -314,11 +315,11 @@ func (b *Bridge) SetInfos(ctx context.Context) ([]SetInfo, error) {
 	return out, nil
 }
 
-// RemoveSet removes a set for good: its events, records and Sources, what it was sent and
-// has sent by SIP, and the contents that nothing else names. A set that is configured is
-// refused, or with fromConfig taken out of the configuration first, and one with submissions
-// that are not concluded is refused. Killed at any point, it goes on when the data folder is
-// opened for writing again.
+// RemoveSet removes a set for good: its events, records and Sources, the submissions and
+// notifications that it has received and sent, and the contents that no other set names. It
+// refuses a configured set; with fromConfig it takes the set out of the configuration
+// first. It refuses a set with submissions that are not concluded. If bridge is killed at
+// any point, the removal continues when the data folder is next opened for writing.
 //
 // While Serve runs, contents stay until the next start: a harvest under way may be about to
 // name them.
@@ -366,8 +367,8 @@ func (b *Bridge) RemoveSet(ctx context.Context, name string, fromConfig bool) (s
 	return said, b.Log.FinishRemovals(ctx)
 }
 
-// takeOut takes a set out of the configuration, or refuses that. e is nil when there is
-// nothing to take it out of.
+// takeOut takes a set out of the configuration, or returns an error. e is nil when there is
+// no configuration file.
 func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromConfig bool) error {
 	last := b.generation.Load()
 	configured, err := b.configuredSets(ctx)
@@ -414,7 +415,7 @@ func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromC
 	return err
 }
 
-// concluded refuses the removal of a set that still owes somebody an answer.
+// concluded returns an error when a set has submissions that are not concluded.
 func (b *Bridge) concluded(ctx context.Context, name string) error {
 	peers, err := b.submissionStatus(ctx, name)
 	if err != nil {
@@ -435,8 +436,8 @@ func (b *Bridge) concluded(ctx context.Context, name string) error {
 	return nil
 }
 
-// finishRemovals removes what is left of sets that were removed, while nobody else works on
-// the data folder.
+// finishRemovals removes the rest of sets that were removed, while nothing else uses the
+// data folder.
 func (b *Bridge) finishRemovals(ctx context.Context) error {
 	if err := b.Log.FinishRemovals(ctx); err != nil {
 		return err
@@ -470,8 +471,8 @@ func (b *Bridge) finishRemovals(ctx context.Context) error {
 	}
 }
 
-// SetContents returns how many contents the events of a set name, and how many bytes these
-// have. Other sets may name some of them too.
+// SetContents returns the number of the contents that the events of a set name, and their
+// bytes. Other sets may name some of them too.
 func (b *Bridge) SetContents(ctx context.Context, name string) (contents, bytes int64, err error) {
 	known := map[[32]byte]bool{}
 	for ev, err := range b.Log.Events(ctx, name, event.Range{Upto: math.MaxInt64}) {

@@ -25,37 +25,37 @@ import (
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
-// targetRank is the place of the first target among a set's Sources: behind all
-// that speak for records.
+// targetRank is the rank of the first target among a set's Sources: after all that records
+// are harvested from.
 const targetRank = 1 << 20
 
-// servicePath is where the services are, below the base URL.
+// servicePath is the path of the services, below the base URL.
 const servicePath = "/sip/"
 
-// sipState is all that the Bridge does with the Simple Ingest Protocol.
+// sipState is the state of the Simple Ingest Protocol in a Bridge.
 type sipState struct {
 	services   []*service
 	submitters []*delivery.Submitter
-	// reload is sent to when submissions were put back into the queue of a submitter,
-	// by its place in submitters.
+	// reload has a channel for each of submitters, in the same order. It is sent to when
+	// submissions were put back into the queue of that submitter.
 	reload []chan struct{}
 	// importPending is sent to when a record of a target was accepted.
 	importPending map[event.SourceID]chan struct{}
 	expiry        delivery.Expiry
 	notifier      *delivery.Notifier
 	mails         []mailServer
-	// readSlots lets as many messages be read at once as there are cores.
+	// readSlots bounds the messages that are read at once to the number of cores.
 	readSlots chan struct{}
-	// What anybody can cause is logged once a minute.
+	// Messages that any client can cause are logged once a minute.
 	mailRefusals, recipientRefusals limit.LogThrottle
-	// base is where others reach us; known when the server has its address.
+	// base is the URL at which others reach us; set when the server has its address.
 	base string
 }
 
-// service is what answers at /sip/{set}.
+// service is the SIP service at /sip/{set}.
 type service struct {
 	set     string
-	source  *Source // nil where a set has targets only
+	source  *Source // nil for a set that has only targets
 	config  *config.SIP
 	server  *ingest.Server
 	handler *sip.Handler
@@ -63,8 +63,8 @@ type service struct {
 	wake chan struct{}
 }
 
-// openSIP makes the services and submitters of the configured sets, once all
-// their Sources are there: a target may send its records on into another set.
+// openSIP creates the services and submitters of the configured sets. It is called after
+// all their Sources exist: a target may import its records into another set.
 func (b *Bridge) openSIP(ctx context.Context) error {
 	b.sip.readSlots = make(chan struct{}, runtime.GOMAXPROCS(0))
 	b.sip.importPending = map[event.SourceID]chan struct{}{}
@@ -88,7 +88,7 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 	return b.openExpiry(ctx)
 }
 
-// openExpiry finds out which targets are not configured any more.
+// openExpiry finds the targets that are not configured any more.
 func (b *Bridge) openExpiry(ctx context.Context) error {
 	f := &b.sip.expiry
 	f.Store, f.Now, f.Log = b.SIP, b.opt.Now, b.opt.Logger
@@ -110,7 +110,7 @@ func (b *Bridge) openExpiry(ctx context.Context) error {
 	return nil
 }
 
-// isSent reports whether a Source is an ingest server that records are sent to.
+// isSent reports whether a Source is an ingest server to which records are submitted.
 func isSent(s *eventlog.Source) bool {
 	return s.Kind == eventlog.Target && !strings.HasPrefix(s.URL, servicePath)
 }
@@ -152,10 +152,9 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 	return nil
 }
 
-// unownedSource returns what keeps the notifications that belong to no submission
-// of a set which has targets, and no SIP Source. It is one of kind Target, so that
-// it has no place among those that speak for records, unless there was a SIP
-// Source before.
+// unownedSource returns the Source for notifications that belong to no submission, in a set
+// that has targets and no SIP Source. Its kind is Target, so that it has no rank among the
+// Sources of records, unless the set had a SIP Source before.
 func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.SourceID, error) {
 	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
@@ -169,7 +168,7 @@ func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.Sour
 	return b.Log.EnsureSource(ctx, set, eventlog.Target, url, targetRank-1)
 }
 
-// configureServer gives a Server what the configuration of its Source says.
+// configureServer sets up a Server as its Source is configured.
 func (b *Bridge) configureServer(d *ingest.Server, c *config.SIP) error {
 	d.Mode, d.RecordURL, d.Deadline = ingest.Mode(c.Mode), c.RecordURL, c.Deadline
 	d.Formats = formatsOf(c.Formats)
@@ -194,8 +193,8 @@ func (b *Bridge) configureServer(d *ingest.Server, c *config.SIP) error {
 	return nil
 }
 
-// Validator returns the path of what checks records against their schemas. The
-// error tells that there is none; then no service with schemas can be opened.
+// Validator returns the path of the program that checks records against their schemas. If
+// there is none it returns an error; then no service with schemas can be opened.
 func Validator() (string, error) {
 	lint, err := exec.LookPath("xmllint")
 	if err != nil {
@@ -240,8 +239,8 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 	return nil
 }
 
-// wake tells whoever reads from c that there is something to do, unless that was told
-// already, or c is nil.
+// wake wakes the goroutine that reads from c. It does nothing when c is nil or a wake-up is
+// already pending.
 func wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -249,8 +248,9 @@ func wake(c chan<- struct{}) {
 	}
 }
 
-// recipientOf returns the notification recipient for a token: our own service, or
-// what the configuration says instead.
+// recipientOf returns a function that makes the notification recipient for a token: the
+// configured one, or our own service by default. It returns nil if notifications are not
+// wanted.
 func (b *Bridge) recipientOf(set, configured string) func(token string) string {
 	switch {
 	case configured == config.NoRecipient:
@@ -276,17 +276,19 @@ func formatsOf(configured map[string]string) map[xml.Name]string {
 	return out
 }
 
-// sipClient asks a server, or notifies a recipient, under an address guard.
+// sipClient returns the client for requests to an ingest server or a recipient, under an
+// address guard.
 func (b *Bridge) sipClient(g *fetch.Guard, url string) *sip.HTTPClient {
 	return &sip.HTTPClient{HTTP: g.Client(""), URL: url, MaxBytes: b.Config().Limits.SIPMessage}
 }
 
-// typed is the reach of what the operator typed a host for: a URL, or host:port.
+// typed returns the reach for a host that the operator typed: a URL, or host:port.
 func (b *Bridge) typed(host string) fetch.Reach {
 	return fetch.Reach{Typed: []string{host}, Allowed: b.Config().AllowHosts, Only: true}
 }
 
-// mailer sends mail; nil where there is no address that it could come from.
+// mailer returns the sender of mail; nil if no sender address is configured or can be
+// derived.
 func (b *Bridge) mailer() delivery.Mailer {
 	m := b.Config().Mail
 	if m.From == "" {
@@ -302,7 +304,7 @@ func (b *Bridge) mailer() delivery.Mailer {
 		}}
 }
 
-// notifyClient notifies a recipient, whose answer is short.
+// notifyClient returns the client that notifies a recipient. Responses are short.
 func (b *Bridge) notifyClient(recipient string) *sip.HTTPClient {
 	c := b.sipClient(b.publicOnly, recipient)
 	c.MaxBytes = 64 << 10
@@ -314,9 +316,9 @@ func (b *Bridge) sipLimits() sip.Limits {
 	return sip.Limits{Document: l.SIPMessage, Depth: l.Depth, Attributes: l.Attributes, Text: int(l.Text)}
 }
 
-// mayNotify tells why a notification-recipient that a client names may not be
-// used. A name that cannot be looked up now may be there when it is needed; the
-// guard looks again then.
+// mayNotify returns the reason why a notification-recipient that a client names may not be
+// used, nil if it may. A name that cannot be looked up now is accepted, since it may exist
+// when it is needed; the guard checks it again then.
 func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	u, err := url.Parse(recipient)
 	if err != nil {
@@ -330,7 +332,7 @@ func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	case "smtp", "mailto":
 		to, err := mail.ParseRecipient(recipient)
 		if err != nil || to.Host == "" {
-			return err // without a host, the mail servers of its domain are looked up, under the guard
+			return err // without a host, the guard checks the mail servers of its domain later
 		}
 	default:
 		return fmt.Errorf("%q is neither http nor smtp", recipient)
@@ -339,7 +341,7 @@ func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	case errors.Is(err, fetch.ErrPort):
 		return fmt.Errorf("its port is not one that notifications go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
 	case errors.Is(err, fetch.ErrAddress):
-		// The client is not told which address a name has in our network.
+		// The client does not learn which address a name has in our network.
 		b.sip.recipientRefusals.Note(func(n int) {
 			b.opt.Logger.Info("notification-recipients were refused", "recipients", n, "last", err)
 		})
@@ -348,8 +350,8 @@ func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	return nil
 }
 
-// mayNotifyByWeb is mayNotify where no mail can be sent, of a service that may
-// have something to tell later.
+// mayNotifyByWeb is mayNotify for a bridge that cannot send mail, and a service that may
+// have to send notifications later.
 func (b *Bridge) mayNotifyByWeb(ctx context.Context, recipient string) error {
 	if _, err := mail.ParseRecipient(recipient); err == nil {
 		return errors.New("this service cannot send mail: name an http or https recipient")
@@ -361,14 +363,14 @@ func (b *Bridge) mayNotifyByWeb(ctx context.Context, recipient string) error {
 type SIPSet struct {
 	Set  string
 	Mode string // of its service; "" is a notification recipient
-	// Token tells that callers need a token behind the URL.
+	// Token reports whether callers need a token at the end of the URL.
 	Token bool
-	// Mailbox takes notifications by mail at SMTPListen; "" is none.
+	// Mailbox takes notifications by mail at SMTPListen; "" means none.
 	Mailbox, SMTPListen string
 	Targets             []string // URLs of the ingest servers that its records go to, as Redact returns them
 }
 
-// SIPSets lists them.
+// SIPSets returns all sets that serve or use the Simple Ingest Protocol.
 func (b *Bridge) SIPSets() []SIPSet {
 	var out []SIPSet
 	for _, v := range b.sip.services {
@@ -386,8 +388,7 @@ func (b *Bridge) SIPSets() []SIPSet {
 	return out
 }
 
-// settlePending asks for contents that wait, when there are new ones and as they
-// come due.
+// settlePending requests pending contents, when there are new ones and as they come due.
 func (b *Bridge) settlePending(ctx context.Context, v *service) {
 	log := b.opt.Logger.With("set", v.set)
 	tick := time.NewTicker(pendingEvery)

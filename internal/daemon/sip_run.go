@@ -33,8 +33,7 @@ func (b *Bridge) service(set string) *service {
 	return nil
 }
 
-// reachedAt tells the services under which URL they are reached, before the
-// first call.
+// reachedAt sets the URL at which the services are reached, before the first request.
 func (b *Bridge) reachedAt(base string) {
 	b.sip.base = base
 	for _, v := range b.sip.services {
@@ -42,11 +41,11 @@ func (b *Bridge) reachedAt(base string) {
 	}
 }
 
-// runExchange serves, submits and notifies until ctx ends. stop is called when
-// that cannot go on; what a panic ends is restarted where possible (restartOnPanic).
+// runExchange serves, submits and notifies until ctx ends. stop is called when one of these
+// cannot continue; a panic restarts its task where possible (restartOnPanic).
 func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailServer) {
 	var group sync.WaitGroup
-	// What this runs cannot be begun anew: a panic ends everything, as an error does.
+	// These tasks cannot be restarted: a panic ends Serve, as an error does.
 	once := func(what string, run func() error) {
 		if err := defect.Guard(run); err != nil && ctx.Err() == nil {
 			stop(&haltedError{what, err})
@@ -69,7 +68,7 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 	if len(b.sip.services) > 0 {
 		group.Go(func() { once("the delivery of notifications", func() error { b.sip.notifier.Run(ctx); return nil }) })
 	}
-	group.Go(func() { b.restartOnPanic(ctx, "the taking of decisions", b.serveDecisions) }) // to withdraw a record a set need not have a service any more
+	group.Go(func() { b.restartOnPanic(ctx, "the taking of decisions", b.serveDecisions) }) // a set needs no service any more for a record to be withdrawn
 	for _, m := range mails {
 		group.Go(func() {
 			once("the mail server on "+m.listener.Addr().String(), func() error { return m.receiver.Serve(ctx, m.listener) })
@@ -78,8 +77,7 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 	group.Wait()
 }
 
-// haltedError: something without which bridge does not serve what it is
-// configured to serve cannot go on.
+// haltedError means that a service which bridge is configured to run cannot continue.
 type haltedError struct {
 	what string
 	err  error
@@ -94,8 +92,8 @@ type mailServer struct {
 	receiver *mail.Receiver
 }
 
-// ListenMail listens at every smtp_listen of the configuration, for Serve, which
-// does it otherwise: so a command can say that it serves once all is sure.
+// ListenMail listens at every smtp_listen of the configuration. Serve does so too; a
+// command calls it before, to print that it serves only when that is certain.
 func (b *Bridge) ListenMail(ctx context.Context) (err error) {
 	if b.sip.mails == nil {
 		b.sip.mails, err = b.openMail(ctx)
@@ -103,7 +101,7 @@ func (b *Bridge) ListenMail(ctx context.Context) (err error) {
 	return err
 }
 
-// mailRefused logs a mail that was refused.
+// mailRefused logs a refused mail.
 func (b *Bridge) mailRefused(r mail.Refusal) {
 	b.sip.mailRefusals.Note(func(n int) {
 		b.opt.Logger.Info("mails were refused", "mails", n, "last", r.Client, "sender", r.Sender, "to", r.To, "reply", r.Reply, "reason", r.Reason)
@@ -141,9 +139,9 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailServer, error) {
 				domain = d
 			}
 		}
-		b.opt.Logger.Info("mail is accepted", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
+		b.opt.Logger.Info("mail is accepted", "address", l.Addr().String(), "configured", at) // with port 0 the address is known only now
 		servers = append(servers, mailServer{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
-			MaxBytes: 2 * b.Config().Limits.SIPMessage, // in base64 it is a third longer
+			MaxBytes: 2 * b.Config().Limits.SIPMessage, // base64 makes it a third longer
 			Reserve:  func(client netip.Addr) mail.Reservation { return b.requestBudget.Hold(client, nil) },
 			Full:     b.diskSpace.Low, Refused: b.mailRefused,
 			Mailbox: func(local, domain string) sip.Backend {

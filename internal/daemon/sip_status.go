@@ -17,11 +17,11 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// Trouble is how an ingest server fails that a set's records go to.
+// Trouble is how an ingest server fails to which a set submits records.
 type Trouble = delivery.Failure
 
-// Trouble returns how a target fails, nil when it answers. Again is zero when that
-// moment has passed.
+// Trouble returns how a target fails, nil when it works. Again is zero when the time of the
+// next attempt has passed.
 func (b *Bridge) Trouble(target *eventlog.Source) (*Trouble, error) {
 	t, err := delivery.StoredFailure(&target.Progress)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Bridge) Trouble(target *eventlog.Source) (*Trouble, error) {
 	return t, nil
 }
 
-// attentionStates are those that an operator should look at.
+// attentionStates returns the states that need an operator's attention.
 func attentionStates() []submission.State {
 	return []submission.State{submission.StateInDoubt, submission.StateRejected, submission.StateUnresolved, submission.StateUnsent}
 }
@@ -97,7 +97,7 @@ func (b *Bridge) submitsTo(set, url string) bool {
 	return false
 }
 
-// problems returns the newest submissions of a set that an operator should look at.
+// problems returns the newest submissions of a set that need an operator's attention.
 func (b *Bridge) problems(ctx context.Context, set string) ([]status.Problem, error) {
 	found, err := b.troubled(ctx, set)
 	if err != nil {
@@ -124,15 +124,15 @@ func (b *Bridge) problems(ctx context.Context, set string) ([]status.Problem, er
 	return out, nil
 }
 
-// brief cuts a client's text, which may have megabytes, to more than a page
-// shows of it: a page looks through all that it is given, for secrets.
+// brief cuts a client's text, which may have megabytes, to 4 KiB, which is more than a page
+// shows: a page searches the whole text for secrets.
 func brief(text string) string { return text[:min(len(text), 4<<10)] }
 
-// problemsShown is how many problems a page is given.
+// problemsShown is the largest number of problems on a page.
 const problemsShown = 20
 
-// troubled returns the submissions behind problems; one without an ID is a rejection
-// that has no submission of its own.
+// troubled returns the submissions for problems. One without an ID is a rejection that has
+// no submission of its own.
 func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submission, error) {
 	out, err := b.SIP.Submissions(ctx, submission.Query{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
 	if err != nil {
@@ -167,7 +167,7 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submi
 	const looked = 2000
 	own := b.service(set)
 	if own == nil || own.server.Mode != ingest.Library && own.server.Mode != ingest.Recipient {
-		return nil, nil // all others have one
+		return nil, nil // in other modes each rejection has a submission
 	}
 	last, err := b.Log.LastSeq(ctx)
 	if err != nil {
@@ -179,7 +179,7 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submi
 			return nil, err
 		}
 		if ev.Kind == event.Rejected && ev.Origin.Source == own.server.URL {
-			if len(out) == problemsShown { // the texts may be long, so no more of them are held
+			if len(out) == problemsShown { // the texts may be long, so no more of them are kept in memory
 				out = slices.Delete(out, 0, 1)
 			}
 			out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: ev.Origin.SourceIdentifier, Record: ev.Record, Title: ev.Title,
@@ -205,8 +205,8 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submi
 	return out, nil
 }
 
-// decider tells who has rejected what problems returns: a set that decides at
-// once may be told of rejections as well, and then has kept what it was told.
+// decider returns a function that returns who has decided on a submission of problems. A
+// set that decides at once may also receive notifications of rejections; these are stored.
 func (b *Bridge) decider(ctx context.Context, set string) (func(*submission.Submission) status.Decider, error) {
 	own := b.service(set)
 	told, err := b.SIP.Incoming(ctx, set, submission.NotificationRejected, 0, problemsShown)

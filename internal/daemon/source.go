@@ -28,22 +28,22 @@ type Source struct {
 	Name     string // in the configuration, "" when it has none
 	Template string // the configured set that its set was derived from, "" none
 	Every    time.Duration
-	turn     turn          // of who harvests it, or asks for its pending contents
-	wake     chan struct{} // sent to when it may be due earlier than it was
+	turn     turn          // serializes harvests and requests for pending contents
+	wake     chan struct{} // sent to when the Source may be due earlier than before
 	settings settings
 	guards   []*fetch.Guard // of its clients
 }
 
-// setConfig returns what the log is told of a set.
+// setConfig returns the configuration of a set for the log.
 func (b *Bridge) setConfig(s *config.Set) (eventlog.SetConfig, error) {
 	mode, err := event.ParseContent(s.Content)
 	if err != nil {
 		return eventlog.SetConfig{}, err
 	}
 	c := eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
-		AnyContent: b.Config().File == "", // SOURCEs of the command line do not speak of it
-		Whole:      b.Config().File != "", // nor of other Sources
-		KeepOrder:  b.Config().File == "", // nor of the order, one at a time
+		AnyContent: b.Config().File == "", // the command line has no option for it
+		Whole:      b.Config().File != "", // other Sources of the set may not be in this command
+		KeepOrder:  b.Config().File == "", // Sources may be given one at a time, so their order has no meaning
 		NoRobots:   !s.Robots, NoFeeds: !s.Feeds,
 		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours, History: s.History, Dumps: s.Dumps,
 		KeepLists: s.KeepLists, KeepListsFor: s.KeepListsFor,
@@ -71,8 +71,7 @@ func (b *Bridge) openSources(ctx context.Context, g *generation, s *config.Set, 
 		}
 		src.Epoch = made.Feed
 		b.own(src)
-		// Where the configuration leaves the kind open, it is the one that was
-		// detected.
+		// If the configuration has no kind, it is the one that was detected.
 		if src.Kind = stored.Kind; src.Kind == "" {
 			src.Found = func(ctx context.Context, kind string) error {
 				_, err := b.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
@@ -84,9 +83,9 @@ func (b *Bridge) openSources(ctx context.Context, g *generation, s *config.Set, 
 	return all, nil
 }
 
-// alsoConfigured returns the log attributes that name the set that a former Source is
-// configured in now: its records are published in both sets until it is forgotten in
-// its old one.
+// alsoConfigured returns the log attributes that name the set in which a former Source is
+// configured now: its records are published in both sets until it is forgotten in its old
+// one.
 func alsoConfigured(sets []eventlog.SetConfig, url string) []any {
 	for i := range sets {
 		if slices.ContainsFunc(sets[i].Sources, func(s eventlog.SourceConfig) bool { return s.URL == url }) {
@@ -118,11 +117,11 @@ func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetCon
 	if u.Scheme == "file" {
 		root = filepath.Dir(filepath.FromSlash(u.Path))
 		src.Selection.LocalURL = plain[:strings.LastIndexByte(plain, '/')+1]
-		if remote := c.Kind == config.CSV || c.Kind == config.Sitemap; mode != event.Mirror && c.PublicURL == "" && !remote { // their rows have http URLs only
+		if remote := c.Kind == config.CSV || c.Kind == config.Sitemap; mode != event.Mirror && c.PublicURL == "" && !remote { // their rows have only http URLs
 			return nil, &LocalError{Set: s.Name, Content: mode, Path: u.Path}
 		}
 	}
-	if s.Identity == config.PerSource && id != in.First { // whoever stands first by now
+	if s.Identity == config.PerSource && id != in.First { // only the Source that was added first has identifiers without its name
 		src.Selection.Name = cmp.Or(c.Name, plain)
 	}
 	src.settings = g.settings(s, c)
@@ -130,8 +129,8 @@ func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetCon
 	return src, src.openClients(g, c, root)
 }
 
-// openClients gives a Source its clients: for its documents, and for the contents
-// of its records.
+// openClients creates the clients of a Source: for its documents, and for the contents of
+// its records.
 func (s *Source) openClients(g *generation, c *config.Source, root string) error {
 	reach := fetch.Reach{Origin: cmp.Or(c.Origin, s.URL), Allowed: g.file.AllowHosts, Header: http.Header{}, HeaderTimeout: c.Timeout}
 	if c.User != "" {
@@ -166,7 +165,8 @@ func (s *Source) openClients(g *generation, c *config.Source, root string) error
 	return nil
 }
 
-// authorities returns those of a Source's ca_file, beside the system's; nil is the system's.
+// authorities returns the certificate authorities of a Source's ca_file and of the system;
+// nil means only the system's.
 func authorities(ca []byte) (*x509.CertPool, error) {
 	if ca == nil {
 		return nil, nil
@@ -186,7 +186,7 @@ func (s *Source) closeClients() {
 	}
 }
 
-// LocalError: a set would publish the URLs of local files.
+// LocalError means that a set would publish the URLs of local files.
 type LocalError struct {
 	Set     string
 	Content event.Content
@@ -197,8 +197,8 @@ func (e *LocalError) Error() string {
 	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"; of a table or a text sitemap write the kind, csv or sitemap", e.Set, e.Content, e.Path)
 }
 
-// allowHost returns what reports whether the documents of a Source may lead to a host: hosts
-// name it, on any port.
+// allowHost returns a function that reports whether the documents of a Source may link to a
+// host: hosts contains it, on any port.
 func allowHost(hosts []string) func(host string) bool {
 	return func(host string) bool {
 		for _, allowed := range hosts {
@@ -223,8 +223,8 @@ func (b *Bridge) setBaseURL(base string) {
 	}
 }
 
-// own tells a Source which documents are ours: a record whose original is below that URL has
-// come back from another bridge.
+// own sets the URL of our own documents on a Source: a record whose original is below that
+// URL has come back from another bridge.
 func (b *Bridge) own(s *Source) {
 	if b.base == "" {
 		return
@@ -237,9 +237,9 @@ func (b *Bridge) own(s *Source) {
 	}
 }
 
-// Find returns the Source of a set that a person means: by its name, or its URL,
-// also redacted if no other looks the same, or without either the only one. Without a set
-// it is looked for in all sets. One that is not configured has the default settings.
+// Find returns the Source of a set that a person means. source is its name, or its URL,
+// which may be redacted if no other URL is then the same; "" means the only one. If set is
+// "", all sets are searched. A Source that is not configured has the default settings.
 func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) {
 	found, err := b.Lookup(ctx, set, source)
 	if err != nil {
@@ -251,7 +251,7 @@ func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) 
 	return b.unconfigured(ctx, found.Set, found)
 }
 
-// Lookup is Find for what the log has of the Source.
+// Lookup is Find for the Source in the log.
 func (b *Bridge) Lookup(ctx context.Context, set, source string) (*eventlog.Source, error) {
 	if set == "" {
 		return b.findAnywhere(ctx, source)
@@ -298,8 +298,8 @@ func (b *Bridge) findAnywhere(ctx context.Context, source string) (found *eventl
 	return found, nil
 }
 
-// findSource returns the one with a name or URL, the only one whose URL looks like
-// it, or the only one if there is neither; nil is none.
+// findSource returns the Source with a name or URL, else the only one whose redacted URL is
+// the same; with source "" the only Source. It returns nil if there is none.
 func findSource(all []eventlog.Source, source string) *eventlog.Source {
 	if source == "" && len(all) == 1 {
 		return &all[0]
@@ -319,7 +319,7 @@ func findSource(all []eventlog.Source, source string) *eventlog.Source {
 	return alike[0]
 }
 
-// unconfigured makes a Source that only the log knows ready to be worked on.
+// unconfigured prepares a Source for use that is only in the log.
 func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Source) (*Source, error) {
 	stored, err := b.Log.Set(ctx, set)
 	if err != nil {
@@ -328,9 +328,9 @@ func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Sourc
 	source := s.URL
 	switch s.Kind {
 	case "":
-	case config.KindSet: // which its URL says
+	case config.KindSet: // the URL names the set
 	case config.KindSIP:
-		source = config.KindSIP + ":" // whatever its URL: it calls us
+		source = config.KindSIP + ":" // whatever its URL: its client calls us
 	default:
 		source = s.Kind + ":" + source
 	}
@@ -346,8 +346,9 @@ func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Sourc
 	return src, err
 }
 
-// Only keeps those configured Sources that names contains, by their own name or their
-// set's; without names all. The name of a template stands for all its sets.
+// Only restricts the Bridge to the configured Sources that names contains, by their own
+// name or their set's; empty names keep all. The name of a template stands for all its
+// sets.
 func (b *Bridge) Only(names []string) {
 	if len(names) == 0 {
 		return
@@ -373,7 +374,7 @@ func (b *Bridge) sourceOf(set, url string) *Source {
 }
 
 // Replay applies quarantined input again, and marks it as replayed if that succeeds. A
-// harvest of its Source that is under way ends at its next border, and goes on later.
+// harvest of its Source that is under way ends at its next border, and continues later.
 func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
 	all, err := b.Log.Sources(ctx, q.Set)
 	if err != nil {

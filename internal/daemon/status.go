@@ -31,7 +31,7 @@ func (b *Bridge) Status(ctx context.Context) (*status.Status, error) {
 	return &out, err
 }
 
-// redactSet redacts what an operator is shown of a set.
+// redactSet redacts the URLs and messages of a set.
 func redactSet(s *status.Set) {
 	for i := range s.Hubs {
 		s.Hubs[i].URL, s.Hubs[i].Error = Redact(s.Hubs[i].URL), Redact(s.Hubs[i].Error)
@@ -136,8 +136,8 @@ func (b *Bridge) pageStatus(ctx context.Context) ([]status.Set, error) {
 	return sets, nil
 }
 
-// sourceStatus returns the state of the Sources of a set; pauses and underway are those
-// of all Sources.
+// sourceStatus returns the state of the Sources of a set; pauses and underway have entries
+// for all Sources.
 func (b *Bridge) sourceStatus(ctx context.Context, set string, pauses map[event.SourceID]*status.Pause, underway map[event.SourceID]*status.Underway) ([]status.Source, error) {
 	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
@@ -177,10 +177,9 @@ func (b *Bridge) now() time.Time {
 	return b.opt.Now()
 }
 
-// Redact returns a text without the secrets of the URLs in it, as pages show it
-// too: see server.Redact. Whatever is printed that may name a URL goes through
-// it, but for what records and their representations are called: these are
-// published.
+// Redact returns a text without the secrets of the URLs in it, as pages show it: see
+// server.Redact. All printed text that may contain a URL goes through it, except the
+// identifiers and URLs of records and their representations: these are published.
 func Redact(text string) string { return server.Redact(text) }
 
 // RedactReport is Redact for the texts of a report; nil stays nil.

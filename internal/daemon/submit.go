@@ -13,18 +13,17 @@ import (
 )
 
 type (
-	// Files says how documents are submitted.
+	// Files are the options of a submission of documents.
 	Files = delivery.Files
 	// File is a document to be submitted.
 	File = delivery.File
-	// FileResult is what has become of it.
+	// FileResult is the outcome of a File.
 	FileResult = delivery.FileResult
 )
 
-// IngestServer is where documents are submitted to.
+// IngestServer is the server to which documents are submitted.
 type IngestServer struct {
-	// URL is http or https. A user name and password in it are used when there is
-	// no User.
+	// URL is http or https. The user name and password in it are used when User is "".
 	URL            string
 	User, Password string
 	// Version goes into the user agent.
@@ -32,7 +31,7 @@ type IngestServer struct {
 	Logger  *slog.Logger
 }
 
-// RequestError: what is to be done cannot be done, whatever the server says.
+// RequestError means that the request is invalid, whatever the server would respond.
 type RequestError struct{ Err error }
 
 // Error is the reason, as text.
@@ -41,10 +40,9 @@ func (e *RequestError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *RequestError) Unwrap() error { return e.Err }
 
-// Submit submits files to a server, which the operator has typed, and reports on
-// each in their order. It needs no data folder. how.Server is not used. A
-// *RequestError comes before anything is sent; see delivery.Files.Submit for the
-// others.
+// Submit submits files to a server whose URL the operator has typed, and reports on each in
+// their order. It needs no data folder. how.Server is not used. A *RequestError is returned
+// before anything is sent; see delivery.Files.Submit for other errors.
 func (s *IngestServer) Submit(ctx context.Context, how Files, files []File, report func(FileResult)) error {
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

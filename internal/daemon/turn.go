@@ -5,25 +5,25 @@ import (
 	"sync"
 )
 
-// turn lets one at a time work on a Source: a harvest, the asking for pending contents,
-// or an operator, for whom the others make room.
+// turn serializes the work on a Source: a harvest, the requests for pending contents, or an
+// operator's action, which takes precedence.
 type turn struct {
 	busy sync.Mutex
 
 	mu     sync.Mutex
-	urgent int                // operators that wait
+	urgent int                // number of waiting operators
 	closed bool               // only operators may work
 	end    context.CancelFunc // ends the work under way; nil when it cannot be ended
 }
 
-// take waits until nobody works on the Source. The work must end with the context that it
-// returns, and then call done.
+// take waits until no work on the Source is under way. The work must end when the context
+// that take returns ends, and must then call done.
 func (t *turn) take(ctx context.Context) (work context.Context, done func()) {
 	t.busy.Lock()
 	return t.begin(ctx)
 }
 
-// try is take where nobody works on the Source; otherwise ok is false.
+// try is take if no work is under way; otherwise ok is false.
 func (t *turn) try(ctx context.Context) (work context.Context, done func(), ok bool) {
 	if !t.busy.TryLock() {
 		return ctx, nil, false
@@ -50,7 +50,7 @@ func (t *turn) begin(ctx context.Context) (work context.Context, done func()) {
 }
 
 // takeFirst is take for an operator: a harvest under way ends at its next border, and what
-// it has committed stays. Nobody can end the work of the operator.
+// it has committed stays. The operator's own work cannot be interrupted.
 func (t *turn) takeFirst() (done func()) {
 	t.mu.Lock()
 	t.urgent++
@@ -65,7 +65,7 @@ func (t *turn) takeFirst() (done func()) {
 	return t.busy.Unlock
 }
 
-// interrupt ends the work under way at its next border, and waits for nothing.
+// interrupt ends the work under way at its next border, and does not wait for that.
 func (t *turn) interrupt() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,8 +74,8 @@ func (t *turn) interrupt() {
 	}
 }
 
-// close ends the work under way at its next border, and lets only operators work from now
-// on. It returns when nobody works any more.
+// close ends the work under way at its next border; from now on only operators can work. It
+// returns when no work is under way any more.
 func (t *turn) close() {
 	t.mu.Lock()
 	t.closed = true

@@ -19,20 +19,20 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// A harvest under way has a file of its own in the data folder, which bridge status
-// shows. A file that exists when the folder is opened is that of a harvest that ended
-// with its process. The files are not synced: they need not outlive the system.
+// Each harvest under way has a file in the data folder, which bridge status shows. A file
+// that exists when the folder is opened for writing belongs to a harvest that ended with
+// its process. The files are not synced: they may be lost when the system crashes.
 
 const (
 	underwayFolder = "underway"
-	// underwayEvery is how often such a file is rewritten; one that is older than
-	// underwayStale is of a process that has ended.
+	// Such a file is rewritten every underwayEvery. One that is older than underwayStale
+	// belongs to a process that has ended.
 	underwayEvery = 2 * time.Second
 	underwayStale = 5 * underwayEvery
 )
 
-// underway keeps the files of one process. The zero value, without a folder,
-// keeps none.
+// underway maintains the files of one process. The zero value, without a folder, writes
+// none.
 type underway struct {
 	folder string
 	now    func() time.Time
@@ -68,7 +68,7 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 		if src := b.sourceByID(id); ok && src != nil {
 			was, err := readUnderway(path)
 			if err != nil {
-				was.Started = b.now() // cut short: it had only begun
+				was.Started = b.now() // it had only just begun
 			}
 			report := harvest.Report{Started: was.Started, Ended: b.now().UTC(), Documents: was.Documents, Entries: was.Entries,
 				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", cmp.Or(was.Doing, "beginning")), ErrorKind: harvest.KindInterrupted}
@@ -85,7 +85,7 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 	return nil
 }
 
-// errEnded: the process ended during a harvest.
+// errEnded means that the process ended during a harvest.
 var errEnded = errors.New("bridge ended during the harvest")
 
 func underwayID(name string) (event.SourceID, bool) {
@@ -107,7 +107,7 @@ func (b *Bridge) underwayOf() map[event.SourceID]*status.Underway {
 	folder := filepath.Join(b.Config().Data, underwayFolder)
 	files, err := os.ReadDir(folder)
 	if err != nil {
-		return out // there is none
+		return out // the folder does not exist
 	}
 	for _, f := range files {
 		info, err := f.Info()
@@ -115,7 +115,7 @@ func (b *Bridge) underwayOf() map[event.SourceID]*status.Underway {
 		if err != nil || !ok || time.Since(info.ModTime()) > underwayStale {
 			continue
 		}
-		if u, err := readUnderway(filepath.Join(folder, f.Name())); err == nil { // else it is being written
+		if u, err := readUnderway(filepath.Join(folder, f.Name())); err == nil { // on an error it is being written
 			out[id] = &u
 		}
 	}
@@ -157,13 +157,13 @@ func (j *harvestJob) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.jobs[j.id] != j {
-		return // close was before it
+		return // close was called before
 	}
 	delete(u.jobs, j.id)
 	if len(u.jobs) == 0 {
 		close(u.stop)
 	}
-	_ = os.Remove(j.path()) // a file that stays costs a pause after the next start
+	_ = os.Remove(j.path()) // a remaining file costs a pause after the next start
 }
 
 // refresh rewrites the files every underwayEvery.
@@ -203,7 +203,7 @@ func (j *harvestJob) path() string {
 	return filepath.Join(j.of.folder, strconv.FormatInt(int64(j.id), 10)+".json")
 }
 
-// write writes the file. If that fails, only bridge status lacks it.
+// write writes the file. If that fails, only bridge status lacks the harvest.
 func (j *harvestJob) write() {
 	j.mu.Lock()
 	text, err := json.Marshal(&j.Underway)

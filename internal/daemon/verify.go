@@ -18,25 +18,24 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// Finding is something in the data folder that is not as it must be.
+// Finding is something in the data folder that is wrong.
 type Finding struct {
 	Where string `json:"where"`
 	What  string `json:"what"`
 	Do    string `json:"do"`
 }
 
-// Verified counts what was checked.
+// Verified counts the checked items.
 type Verified struct {
 	Events    int64 `json:"events"`
 	Contents  int64 `json:"contents"`
 	Documents int64 `json:"documents"`
 }
 
-// Verify checks the data folder against itself: the log, the state of the
-// records, the segments; every content against its hash, and that each content
-// is there that an event names, or a submission about which something may still be
-// done; and renders the closed documents again to compare them with those that are
-// kept.
+// Verify checks the data folder: the log, the state of the records, the segments; every
+// content against its hash; and that each content exists that is named by an event, or by a
+// submission on which something may still be done. It renders the closed documents again
+// and compares them with the stored ones.
 func (b *Bridge) Verify(ctx context.Context, report func(Finding)) (Verified, error) {
 	var v Verified
 	if err := b.Log.Verify(ctx, func(f eventlog.Finding) { report(Finding(f)) }); err != nil {
@@ -66,7 +65,7 @@ const (
 // verifyContents reads every content, and then looks up each one that an event or a
 // submission names. Findings name the record.
 func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
-	bad := map[content.Sum]string{} // what is wrong with a content; "" once it was reported
+	bad := map[content.Sum]string{} // the fault of each bad content; "" once it was reported
 	if b.Contents != nil {
 		stats, err := b.Contents.Verify(ctx, func(sum content.Sum, err error) {
 			if err != nil {
@@ -101,13 +100,13 @@ func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, v *Verifi
 	return b.verifySubmitted(ctx, bad, report)
 }
 
-// fetchAgain is the advice about contents that the Source may still have.
+// fetchAgain is the advice for contents that the Source may still have.
 const fetchAgain = "bridge harvest --full fetches it again, if the Source still has it; else restore content.db from a backup"
 
 // verifyNamed looks up every content that an event of a set names.
 func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Sum]string, report func(Finding)) error {
 	type naming struct{ who, do string }
-	named := map[content.Sum]naming{} // those that are to be asked for
+	named := map[content.Sum]naming{} // those to look up
 	ask := func() error {
 		missing, err := b.Contents.Missing(ctx, slices.Collect(maps.Keys(named)))
 		for _, m := range missing {
@@ -136,7 +135,7 @@ func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Su
 			}
 			do := fetchAgain
 			if ev.Origin.Protocol == harvest.SIP {
-				do = restore // it came with a request
+				do = restore // it came with a request, so no Source has it
 			}
 			named[sum] = naming{fmt.Sprintf("event %d names it, of record %q of set %s, as %s", ev.Seq, ev.Record, set, Redact(r.Href)), do}
 		}
@@ -149,21 +148,20 @@ func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Su
 	return ask()
 }
 
-// verifySubmitted looks up the record of every submission that is to be sent, to be
-// decided or to be sent again. The record of an accepted one is in an event, if it is
-// served.
+// verifySubmitted looks up the record of every submission that is to be sent, to be decided
+// or to be sent again. The record of an accepted one is in an event, if the set serves it.
 func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string, report func(Finding)) error {
 	q := submission.Query{Limit: 1000, States: []submission.State{submission.StateWaiting, submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional,
 		submission.StateUnresolved, submission.StateUnsent}}
 	for {
 		page, err := b.SIP.Submissions(ctx, q)
 		if err != nil {
-			return ctx.Err() // else found by the log's own check
+			return ctx.Err() // the log's own check finds it
 		}
 		for i := range page {
 			s := &page[i]
 			if _, known := bad[s.Content]; s.Content == [32]byte{} || known {
-				continue // of none, or reported
+				continue // without a record, or already reported
 			}
 			if b.Contents == nil {
 				report(Finding{"content.db", "it is not there, and the records of submissions are kept in it", restoreRecord})
@@ -185,8 +183,8 @@ func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string
 	}
 }
 
-// recordFault returns what is wrong with the record of a submission in the store; ""
-// is nothing, or damage that verifyContents reports.
+// recordFault returns what is wrong with the record of a submission in the store; "" means
+// nothing, or damage that verifyContents reports.
 func (b *Bridge) recordFault(ctx context.Context, s *submission.Submission) (string, error) {
 	record, err := b.Contents.Open(ctx, s.Content)
 	switch {
@@ -205,11 +203,11 @@ func (b *Bridge) recordFault(ctx context.Context, s *submission.Submission) (str
 }
 
 func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
-	// The cache may be of another base URL: of another run, where the system chooses
-	// the port, or because --data alone was given.
+	// The cache may have another base URL: of another run, where the system chooses the
+	// port, or because only --data was given.
 	bases := publish.Bases(b.cacheDir(), b.snapshotDir())
 	if len(bases) == 0 {
-		bases = []string{cmp.Or(b.Config().BaseURL, "http://"+b.Config().Listen)} // any will do to render
+		bases = []string{cmp.Or(b.Config().BaseURL, "http://"+b.Config().Listen)} // any base URL serves for the check
 	}
 	for i, base := range bases {
 		documents, err := b.verifyBase(ctx, base, sets, report)
@@ -217,7 +215,7 @@ func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verif
 			return err
 		}
 		if i == 0 {
-			v.Documents = documents // a document counts once
+			v.Documents = documents // each document counts once
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func auditCommand() *cobra.Command {
 	return cmd
 }
 
-// auditPrinter prints what an audit finds, and has it repaired.
+// auditPrinter prints the findings of an audit, and requests repairs with --repair.
 type auditPrinter struct {
 	cmd                  *cobra.Command
 	out                  io.Writer
@@ -50,8 +50,8 @@ type auditPrinter struct {
 	left, unchecked      int64
 }
 
-// found prints a page of differences. With --repair it has them repaired first, by the
-// process that serves from the data folder, or with the lock of that.
+// found prints a page of differences. With --repair they are repaired first: by the process
+// that serves from the data folder, or by this one with the lock of the folder.
 func (p *auditPrinter) found(_ context.Context, page *audit.Page) error {
 	if p.repair {
 		if err := p.repairPage(page); err != nil {
@@ -155,7 +155,7 @@ type jsonAudited struct {
 	Audited *daemon.AuditedSet `json:"audited"`
 }
 
-// printAuditReport prints the proof of a migration.
+// printAuditReport prints the report of an audit, for example as the proof of a migration.
 func printAuditReport(w io.Writer, s *daemon.AuditedSet, r *audit.Report) {
 	line := func(name string, format string, args ...any) {
 		fmt.Fprintf(w, "  %-34s %s\n", name, fmt.Sprintf(format, args...))

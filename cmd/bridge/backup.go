@@ -110,7 +110,7 @@ Submissions that were acknowledged after the backup are lost: ask for them again
 	return err
 }
 
-// ofWhen says of when a backup is.
+// ofWhen returns the time of a backup in words.
 func ofWhen(m *backup.Manifest) string {
 	text := "as of " + m.Made.Format(time.RFC3339)
 	if m.LastObserved != nil {

@@ -85,7 +85,7 @@ func printConfig(w io.Writer, c *config.Config) error {
 	return err
 }
 
-// roleOf says what a SIP service of a mode does.
+// roleOf describes what a SIP service does in a mode.
 func roleOf(mode string) string {
 	if mode == "" {
 		return "takes notifications"
@@ -93,7 +93,7 @@ func roleOf(mode string) string {
 	return "is an ingest server, mode " + mode
 }
 
-// accessOf says who may call, without what is secret.
+// accessOf describes who may call a service, without secrets.
 func accessOf(a *config.Access) string {
 	switch a.Kind {
 	case config.AccessBasic:
@@ -104,7 +104,8 @@ func accessOf(a *config.Access) string {
 	return a.Kind
 }
 
-// networks writes them as they may be typed: one address without its length.
+// networks writes networks as they may be typed: a single address without its prefix
+// length.
 func networks(all []netip.Prefix) string {
 	words := make([]string, len(all))
 	for i, p := range all {
@@ -128,7 +129,7 @@ func initCommand() *cobra.Command {
 	return cmd
 }
 
-// writeTemplate never replaces a file: it may be the only copy of somebody's
+// writeTemplate never replaces an existing file: it may be the only copy of somebody's
 // work.
 func writeTemplate(name string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)

@@ -20,7 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// demoListen is where the demo is served; when it is taken, any other port is.
+// demoListen is the address of the demo; when its port is in use, any other port is taken.
 const demoListen = "127.0.0.1:8080"
 
 func demoCommand() *cobra.Command {
@@ -41,8 +41,8 @@ func demoCommand() *cobra.Command {
 	return cmd
 }
 
-// demo is the main job on the fixtures: Sources of four kinds on loopback,
-// harvested and republished while they change.
+// demo runs a whole bridge on the fixtures: it harvests Sources of four kinds on loopback
+// and republishes them while they change.
 type demo struct {
 	out       io.Writer
 	every     time.Duration
@@ -51,7 +51,7 @@ type demo struct {
 	news      *fixtures.Blog
 	museum    *fixtures.Inventory
 	opened    *daemon.Bridge
-	seq       event.Seq // the last one that was told
+	seq       event.Seq // the last event that was printed
 }
 
 func (d *demo) run(ctx context.Context, listen, folder string, o daemon.Options) error {
@@ -73,11 +73,11 @@ func (d *demo) run(ctx context.Context, listen, folder string, o daemon.Options)
 	return errors.Join(d.runBridge(ctx, listen, folder, sources, o), up.close())
 }
 
-// upstreams are servers of the demo's Sources.
+// upstreams are the servers of the demo's Sources.
 type upstreams struct {
 	servers []*http.Server
 	ended   []chan error
-	err     error // the first
+	err     error // the first error
 }
 
 // serve serves a Source on any port of loopback and returns the URL of a path.
@@ -93,7 +93,7 @@ func (u *upstreams) serve(ctx context.Context, h http.Handler, path string) stri
 	return "http://" + l.Addr().String() + path
 }
 
-// close ends all of them and waits for that.
+// close stops all of them and waits until they have stopped.
 func (u *upstreams) close() error {
 	var errs []error
 	for i, s := range u.servers {
@@ -118,7 +118,7 @@ func (d *demo) runBridge(ctx context.Context, listen, folder string, sources []s
 	c.Sets[0].Title, c.Sets[1].Title = "Research data catalogue", "Catalogue, maps, news and museum"
 	for _, set := range c.Sets {
 		for i := range set.Sources {
-			set.Sources[i].Overlap = 0 // their clock is ours
+			set.Sources[i].Overlap = 0 // the Sources' clock is ours
 		}
 	}
 	d.opened, err = openBridge(ctx, c, o)
@@ -149,8 +149,7 @@ func demoListener(ctx context.Context, listen string) (net.Listener, error) {
 	return l, nil
 }
 
-// play harvests, tells what there is to see, and then lets the Sources change
-// until ctx ends.
+// play harvests, prints what there is to see, and then changes the Sources until ctx ends.
 func (d *demo) play(ctx context.Context) error {
 	fmt.Fprintf(d.out, "Harvesting all four into one set, and the first also into a set of its own ...\n")
 	if err := d.begin(ctx); err != nil {
@@ -170,7 +169,7 @@ func (d *demo) play(ctx context.Context) error {
 	}
 }
 
-// unlessEnded drops an error that comes of the end that was asked for.
+// unlessEnded drops an error when ctx has ended, since the end was requested.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -214,8 +213,8 @@ nothing is kept.
 	return err
 }
 
-// change lets a record of the catalogue change, and one of another Source,
-// harvests them, and tells what was logged.
+// change changes a record of the catalogue, and one of another Source, harvests them, and
+// prints what was logged.
 func (d *demo) change(ctx context.Context, n int) error {
 	d.catalogue.Evolve()
 	switch n % 3 {

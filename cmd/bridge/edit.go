@@ -18,7 +18,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
-// Commands that change the configuration file, and have a running bridge serve read it again.
+// Commands that change the configuration file, and make a running bridge serve read it
+// again.
 
 func sourceAddCommand() *cobra.Command {
 	cmd := command("source add")
@@ -68,7 +69,8 @@ func sourceAddCommand() *cobra.Command {
 	return cmd
 }
 
-// sourceKeys are the keys of a Source that bridge source add can write, with the use of their flags.
+// sourceKeys are the keys of a Source that bridge source add can write, with the help text
+// of their flags.
 func sourceKeys() []struct{ key, use string } {
 	return []struct{ key, use string }{
 		{"name", "a `name` for the Source, for people and commands"},
@@ -82,7 +84,7 @@ func sourceKeys() []struct{ key, use string } {
 	}
 }
 
-// resolveFile is resolve for a command that changes the file, which must be there.
+// resolveFile is resolve for a command that changes the file, which must exist.
 func (in *inputs) resolveFile(what string) (*config.Config, error) {
 	c, err := in.resolve(nil)
 	if err == nil && c.File == "" {
@@ -91,7 +93,8 @@ func (in *inputs) resolveFile(what string) (*config.Config, error) {
 	return c, err
 }
 
-// additionOf makes what is written of an argument, [set=][kind:]URL-or-path, and of flags.
+// additionOf returns the Source to add for an argument, [set=][kind:]URL-or-path, and
+// flags.
 func additionOf(c *config.Config, argument, set string, keys map[string]*string) (a config.Addition, err error) {
 	named, source, err := config.ParseSource(argument)
 	if err != nil {
@@ -121,12 +124,12 @@ func additionOf(c *config.Config, argument, set string, keys map[string]*string)
 	}
 	*keys["kind"] = cmp.Or(kind, source.Kind)
 	if file := *keys["password_file"]; file != "" && !strings.HasPrefix(file, "credential:") {
-		if *keys["password_file"], err = filepath.Abs(file); err != nil { // in the file it would be relative to that
+		if *keys["password_file"], err = filepath.Abs(file); err != nil { // the file would resolve a relative path against its own folder
 			return a, err
 		}
 	}
 	at := source.URL
-	if u, err := url.Parse(at); err == nil && u.Scheme == "file" && utf8.ValidString(u.Path) { // else TOML cannot have it
+	if u, err := url.Parse(at); err == nil && u.Scheme == "file" && utf8.ValidString(u.Path) { // TOML cannot express other paths
 		at = filepath.FromSlash(u.Path)
 	}
 	a.Source = []config.Setting{{Key: "url", Value: at}}
@@ -138,7 +141,7 @@ func additionOf(c *config.Config, argument, set string, keys map[string]*string)
 	return a, nil
 }
 
-// testAddition asks a Source before it is added.
+// testAddition tests a Source before it is added.
 func testAddition(cmd *cobra.Command, in *inputs, c *config.Config, a config.Addition, patience time.Duration) error {
 	e, err := config.NewEdit(cmd.Context(), c.File, in.flags)
 	if err != nil {
@@ -217,8 +220,9 @@ func sourceRemoveCommand() *cobra.Command {
 	return cmd
 }
 
-// edit changes the configuration file, has a running bridge serve read it again, and says what was
-// done; then next prints what comes. If bridge serve refuses the change it is taken back.
+// edit changes the configuration file, makes a running bridge serve read it again, and
+// prints what was done; then next prints what to do next. If bridge serve refuses the
+// change, it is undone.
 func (in *inputs) edit(cmd *cobra.Command, c *config.Config, change func(*config.Edit) error, next func(w io.Writer, serving bool)) error {
 	e, err := config.NewEdit(cmd.Context(), c.File, in.flags)
 	if err != nil {
@@ -252,8 +256,8 @@ func (in *inputs) edit(cmd *cobra.Command, c *config.Config, change func(*config
 	return nil
 }
 
-// refusedEdit returns the error of a command whose change was not made, and prints what a person
-// has to write instead.
+// refusedEdit returns the error of a command whose change was not made, and prints what a
+// person has to write instead.
 func refusedEdit(cmd *cobra.Command, err error) error {
 	var byHand *config.ByHandError
 	var wrong *config.Error

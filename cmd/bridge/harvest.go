@@ -29,7 +29,7 @@ func harvestCommand() *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var names []string
-		if in.file != "" { // SOURCEs exclude it
+		if in.file != "" { // SOURCEs and a file exclude each other
 			names, args = args, nil
 		}
 		c, err := in.resolve(args)
@@ -61,7 +61,7 @@ func harvestCommand() *cobra.Command {
 func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *harvestPrinter) error {
 	var group sync.WaitGroup
 	sources := h.Sources()
-	if len(sources) == 0 { // no set of a template is known
+	if len(sources) == 0 { // no set of a template is known yet
 		return nil
 	}
 	reports := make([]harvest.Report, len(sources))
@@ -87,9 +87,9 @@ func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *h
 	return errors.Join(outcome(ctx, h, reports, failed, !out.json), out.err)
 }
 
-// outcome returns the error with the exit status: 1 when every Source failed, 3 when
-// some did, or when something is pending, held, missing or was quarantined. told: the
-// reports have printed the reasons already.
+// outcome returns the error with the exit status: 1 when every Source failed, 3 when some
+// did, or when something is pending, held, missing or was quarantined. told: the reasons
+// have been printed with the reports.
 func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, failed []error, told bool) error {
 	failures := 0
 	for _, err := range failed {
@@ -153,9 +153,9 @@ type harvestPrinter struct {
 	out   io.Writer
 	json  bool
 	dry   bool
-	quiet bool // only what a person should look at
+	quiet bool // print only what a person should look at
 	bar   *meter
-	err   error // of out, the first
+	err   error // the first error of out
 }
 
 func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
@@ -179,7 +179,7 @@ type jsonReport struct {
 	Set    string `json:"set"`
 	Name   string `json:"name,omitempty"`
 	URL    string `json:"url"`
-	Kind   string `json:"kind,omitempty"` // absent while it is not known
+	Kind   string `json:"kind,omitempty"` // absent while unknown
 	DryRun bool   `json:"dry_run,omitempty"`
 	*harvest.Report
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// defaultFile is read when nothing else says what to work on.
+// defaultFile is read when no flag and no SOURCE is given.
 const defaultFile = "bridge.toml"
 
 // inputs are the flags that select the configuration and the data folder.
@@ -27,8 +27,7 @@ type inputs struct {
 	flags config.Flags
 }
 
-// newInputs adds --config and --data to a command, as all have that read or write the
-// log.
+// newInputs adds --config and --data to a command that reads or writes the log.
 func newInputs(cmd *cobra.Command) *inputs {
 	in := &inputs{}
 	in.addFile(cmd)
@@ -41,7 +40,7 @@ func (in *inputs) addFile(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&in.file, "config", "", "the configuration `file` (default ./bridge.toml, if nothing else is given)")
 }
 
-// addJSON adds --json, which makes what a command prints JSON lines.
+// addJSON adds --json, which makes a command print JSON lines.
 func addJSON(cmd *cobra.Command) *bool { return cmd.Flags().Bool("json", false, "print JSON lines") }
 
 // addSet adds --set.
@@ -49,10 +48,9 @@ func addSet(cmd *cobra.Command) *string {
 	return cmd.Flags().String("set", "", "only those of the set with this `name`")
 }
 
-// resolve makes one configuration of the flags, the file and the SOURCEs. The
-// file is the one that --config names, or ./bridge.toml when neither --config,
-// --data nor a SOURCE is given; without one there are the defaults. All that it
-// returns as an error is wrong usage.
+// resolve makes one configuration from the flags, the file and the SOURCEs. The file is the
+// one that --config names, or ./bridge.toml when neither --config, --data nor a SOURCE is
+// given; without a file the defaults apply. Every error that it returns means wrong usage.
 func (in *inputs) resolve(sources []string) (*config.Config, error) {
 	file := in.file
 	switch {
@@ -79,10 +77,10 @@ func (in *inputs) resolve(sources []string) (*config.Config, error) {
 	return c, nil
 }
 
-// action is what a command does with an open data folder, and prints to w.
+// action is the part of a command that needs an open data folder. It prints to w.
 type action func(ctx context.Context, w io.Writer, b *daemon.Bridge) error
 
-// read opens the data folder beside whoever writes it, for as long as do runs.
+// read opens the data folder for reading while do runs; another process may write to it.
 func (in *inputs) read(cmd *cobra.Command, do action) error {
 	c, err := in.resolve(nil)
 	if err != nil {
@@ -100,8 +98,8 @@ func (in *inputs) read(cmd *cobra.Command, do action) error {
 	return errors.Join(do(cmd.Context(), cmd.OutOrStdout(), b), b.Close())
 }
 
-// openBridge opens the data folder of a configuration. A configuration that contradicts
-// the folder is wrong usage.
+// openBridge opens the data folder of a configuration. A configuration that contradicts the
+// folder is wrong usage.
 func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
 	o.Version = release()
 	b, err := daemon.Open(ctx, c, o)
@@ -113,7 +111,7 @@ func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemo
 	return b, err
 }
 
-// number reads the ID of something, which another command lists.
+// number parses an ID, which another command lists.
 func number(word, of, list string) (int64, error) {
 	id, err := strconv.ParseInt(word, 10, 64)
 	if err != nil || id < 1 {
@@ -143,8 +141,7 @@ func eachSet(ctx context.Context, b *daemon.Bridge, name string, do func(set str
 	return nil
 }
 
-// listing has the flags of the commands that print the newest of something that each
-// set has.
+// listing has the flags of the commands that list the newest items of each set.
 type listing struct {
 	*inputs
 	set          string
@@ -162,15 +159,15 @@ func newListing(cmd *cobra.Command) *listing {
 	return l
 }
 
-// each opens the data folder and prints what each of the wanted sets has.
+// each opens the data folder and prints the items of each selected set.
 func (l *listing) each(cmd *cobra.Command, print func(ctx context.Context, w io.Writer, b *daemon.Bridge, set string) error) error {
 	return l.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 		return eachSet(ctx, b, l.set, func(set string) error { return print(ctx, w, b, set) })
 	})
 }
 
-// newest prints at most limit of what there is, all with 0, a page of the log at a
-// time: the next one begins after the ID of what was printed last.
+// newest prints at most limit items, all with 0, a page of the log at a time: the next page
+// begins after the ID of the last printed item.
 func newest[T any](limit int, page func(after int64, most int) ([]T, error), print func(*T) (id int64, err error)) error {
 	left, after := limit, int64(0)
 	for {
@@ -194,8 +191,8 @@ func newest[T any](limit int, page func(after int64, most int) ([]T, error), pri
 	}
 }
 
-// brief returns a client's text for a line of a list, cut after 200 characters unless
-// it is wanted in full.
+// brief returns a client's text for a line of a list, cut after 200 characters unless the
+// full text is wanted.
 func (l *listing) brief(text string) string {
 	text = oneLine(text)
 	if l.full {
@@ -225,7 +222,7 @@ func needSources(c *config.Config) error {
 	return usage(fmt.Errorf("there is no Source to harvest: %s\nor write a bridge.toml with: bridge init", example))
 }
 
-// knownNames returns an error for a name of neither a set nor a Source.
+// knownNames returns an error if one of the names is neither that of a set nor of a Source.
 func knownNames(c *config.Config, names []string) error {
 	for _, name := range names {
 		if !slices.ContainsFunc(c.Sets, func(set config.Set) bool {
@@ -237,7 +234,7 @@ func knownNames(c *config.Config, names []string) error {
 	return nil
 }
 
-// anySource reports whether the configuration has a Source for which sort is true.
+// anySource reports whether sort is true for a Source of the configuration.
 func anySource(c *config.Config, sort func(*config.Source) bool) bool {
 	return slices.ContainsFunc(c.Sets, func(set config.Set) bool {
 		return slices.ContainsFunc(set.Sources, func(s config.Source) bool { return sort(&s) })

@@ -56,7 +56,7 @@ func logCommand() *cobra.Command {
 	return cmd
 }
 
-// logFilter is which events are wanted.
+// logFilter selects events.
 type logFilter struct {
 	tail                int
 	since, record, kind string
@@ -66,14 +66,14 @@ func (f *logFilter) wants(ev *event.Event) bool {
 	return (f.record == "" || ev.Record == f.record) && (f.kind == "" || ev.Kind.String() == f.kind)
 }
 
-// from returns the Seq after which the events begin that are wanted: after, since, and so
-// many of the last ones.
+// from returns the Seq after which the selected events begin, from after, since, and the
+// number of the last ones.
 func (f *logFilter) from(ctx context.Context, b *daemon.Bridge, set string, after event.Seq, since time.Time) (event.Seq, error) {
 	last, err := b.Log.LastSeq(ctx)
 	if err != nil {
 		return 0, err
 	}
-	first := last + 1 // of those since
+	first := last + 1 // first of the events since then
 	var tail []event.Seq
 	err = eachSet(ctx, b, set, func(set string) error {
 		if !since.IsZero() {
@@ -110,7 +110,7 @@ func (f *logFilter) from(ctx context.Context, b *daemon.Bridge, set string, afte
 	return after, err
 }
 
-// printRecord prints the events of the record that are wanted after a position, along their
+// printRecord prints the selected events of the record after a position, along their
 // chains, and returns the position after the log's last event.
 func (f *logFilter) printRecord(ctx context.Context, w io.Writer, b *daemon.Bridge, set string, after event.Seq, asJSON bool) (event.Seq, error) {
 	last, err := b.Log.LastSeq(ctx)
@@ -145,8 +145,8 @@ func (f *logFilter) printRecord(ctx context.Context, w io.Writer, b *daemon.Brid
 	return max(after, last), nil
 }
 
-// printLog prints the events that are wanted after a position, and with follow goes on until
-// ctx ends.
+// printLog prints the selected events after a position; with follow it continues until ctx
+// ends.
 func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, after event.Seq, follow, asJSON bool, wants func(*event.Event) bool) error {
 	w := bufio.NewWriter(out)
 	tick := time.NewTicker(time.Second)

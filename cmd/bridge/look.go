@@ -58,7 +58,7 @@ func sourceTestCommand() *cobra.Command {
 	return cmd
 }
 
-// addTimeout adds --timeout, of a look at a Source.
+// addTimeout adds --timeout, the longest time of a look at a Source.
 func addTimeout(cmd *cobra.Command) *time.Duration {
 	return cmd.Flags().Duration("timeout", time.Minute, "how long the Source may take for the look, like 30s or 5m")
 }
@@ -81,8 +81,8 @@ func clauses(look *harvest.Look) map[string]string {
 	return all
 }
 
-// sourceToTest returns the Source that arguments name, and the configuration that has it: the one
-// that was given, or one like it with a Source as harvest takes it.
+// sourceToTest returns the Source that arguments name, and the configuration that has it:
+// c, or a copy of c with a Source as bridge harvest accepts it.
 func sourceToTest(c *config.Config, args []string) (in *config.Config, set, url string, err error) {
 	found, err := configuredSource(c, args)
 	if err == nil {
@@ -103,7 +103,7 @@ func sourceToTest(c *config.Config, args []string) (in *config.Config, set, url 
 	return &like, like.Sets[0].Name, like.Sets[0].Sources[0].URL, nil
 }
 
-// errNotConfigured: the configuration has no such Source.
+// errNotConfigured means that the configuration has no such Source.
 var errNotConfigured = errors.New("not in the configuration")
 
 // foundSource is a Source of the configuration.
@@ -138,7 +138,7 @@ func configuredSource(c *config.Config, args []string) (found foundSource, err e
 	return found, fmt.Errorf("%s: %w %s", daemon.Redact(strings.Join(args, " ")), errNotConfigured, c.File)
 }
 
-// lookAt looks at a Source for at most as long as patience.
+// lookAt looks at a Source, for at most patience.
 func lookAt(cmd *cobra.Command, c *config.Config, set, url string, patience time.Duration) (*harvest.Look, error) {
 	if patience <= 0 {
 		return nil, usage(errors.New("--timeout wants more than 0s"))
@@ -155,7 +155,7 @@ func lookAt(cmd *cobra.Command, c *config.Config, set, url string, patience time
 	return look, nil
 }
 
-// printLook prints what a look has found, without the error.
+// printLook prints the result of a look, without the error.
 func printLook(w io.Writer, url string, look *harvest.Look) error {
 	var b strings.Builder
 	kind := cmp.Or(look.Kind, "kind not found out")
@@ -188,7 +188,7 @@ func printLook(w io.Writer, url string, look *harvest.Look) error {
 	for _, note := range look.Notes {
 		fmt.Fprintf(&b, "  %s\n", oneLine(note))
 	}
-	const most = 10 // documents of one look are fewer; redirects may make more of them
+	const most = 10 // one look reads fewer documents; redirects may make more
 	for i, r := range look.Requests {
 		if i == most {
 			fmt.Fprintf(&b, "  and %s\n", plural(len(look.Requests)-most, "more request", "more requests"))
@@ -211,7 +211,7 @@ func printLook(w io.Writer, url string, look *harvest.Look) error {
 	return err
 }
 
-// counted says how many records a document has.
+// counted describes how many records a document has.
 func counted(d *harvest.LookedAt) string {
 	if d.Parts > 0 {
 		return plural(d.Parts, "part", "parts")

@@ -21,8 +21,8 @@ func main() {
 	go func() {
 		<-ends
 		cancel()
-		// A second signal ends the process without waiting for requests under way.
-		// What was acknowledged is on the disk.
+		// A second signal ends the process without waiting for requests under way. What was
+		// acknowledged is durable.
 		fmt.Fprintf(os.Stderr, "bridge: %s: ending at once\n", <-ends)
 		os.Exit(exitFailed)
 	}()

@@ -25,8 +25,8 @@ func manCommand() *cobra.Command {
 	return cmd
 }
 
-// writeManuals writes the page of a command and of those below it, and with the first
-// also that of the configuration.
+// writeManuals writes the pages of a command and of its subcommands; with the first command
+// it also writes that of the configuration.
 func writeManuals(cmd *cobra.Command, folder string) error {
 	pages := map[string]string{manualName(cmd) + ".1": manual(cmd)}
 	if !cmd.HasParent() {
@@ -45,7 +45,7 @@ func writeManuals(cmd *cobra.Command, folder string) error {
 	return nil
 }
 
-// documented returns the commands below a command.
+// documented returns the subcommands of a command that have a page.
 func documented(cmd *cobra.Command) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool {
 		return c.Hidden || c.Name() == "help"
@@ -54,7 +54,7 @@ func documented(cmd *cobra.Command) []*cobra.Command {
 
 func manualName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// roff is a manual page under way, in the macros of man(7).
+// roff builds a manual page in the macros of man(7).
 type roff struct{ strings.Builder }
 
 // manual returns the page of a command.
@@ -107,7 +107,7 @@ func manual(cmd *cobra.Command) string {
 	return r.String()
 }
 
-// configManual returns the page of the configuration file, which is the file itself.
+// configManual returns the page of the configuration file, which is its template.
 func configManual() string {
 	r := new(roff)
 	r.title("bridge.toml", "5", "File Formats")
@@ -150,7 +150,7 @@ func (r *roff) verbatim(text string) {
 
 func (r *roff) line(format string, args ...any) { fmt.Fprintf(r, format+"\n", args...) }
 
-// roffText escapes a text: hyphens stay hyphens, and no line is taken for a macro.
+// roffText escapes a text: hyphens stay hyphens, and no line is read as a macro.
 func roffText(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
 	lines := strings.Split(text, "\n")

@@ -13,8 +13,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// meter shows the progress of harvests: on a terminal a bar with the rate, elsewhere at
-// most one line in ten seconds, and none while nothing changes.
+// meter shows the progress of harvests: on a terminal as a bar with the rate, elsewhere as
+// at most one line in ten seconds, and none while nothing changes.
 type meter struct {
 	mu      sync.Mutex
 	out     io.Writer
@@ -22,7 +22,7 @@ type meter struct {
 	bar     *progressbar.ProgressBar
 	sources []*sourceProgress
 	start   time.Time
-	last    string        // the line that was printed last
+	last    string        // the last printed line
 	ended   chan struct{} // closed by stop
 }
 
@@ -36,7 +36,7 @@ type sourceProgress struct {
 func newMeter(w io.Writer, quiet bool) *meter {
 	m := &meter{out: w, quiet: quiet, start: time.Now(), bar: newBar(w, quiet, -1, "harvesting", "entries"), ended: make(chan struct{})}
 	each := time.Second
-	if m.bar == nil { // for a file, or a mail of cron
+	if m.bar == nil { // the output is a file, or a mail of cron
 		each = 10 * time.Second
 	}
 	go func() {
@@ -54,11 +54,11 @@ func newMeter(w io.Writer, quiet bool) *meter {
 	return m
 }
 
-// newBar returns a bar of so many things, -1 when that is not known; nil where
-// there is no terminal.
+// newBar returns a bar for total things, -1 when that is not known; nil if w is not a
+// terminal.
 func newBar(w io.Writer, quiet bool, total int64, doing, things string) *progressbar.ProgressBar {
 	if e, ok := w.(*escaping); ok {
-		w = e.out // a bar moves, and shows numbers only
+		w = e.out // a bar moves the cursor, and shows only numbers
 	}
 	if quiet || !isTerminal(w) {
 		return nil
@@ -68,8 +68,8 @@ func newBar(w io.Writer, quiet bool, total int64, doing, things string) *progres
 		progressbar.OptionSetDescription(doing), progressbar.OptionSpinnerType(14), progressbar.OptionSetElapsedTime(true))
 }
 
-// source returns what a harvest tells its progress, and what it calls when it has
-// ended. name is what people call its Source.
+// source returns two functions for a harvest: tell takes its progress, and ended is called
+// at its end. name is the name of its Source for people.
 func (m *meter) source(name string) (tell func(harvest.Progress), ended func()) {
 	s := &sourceProgress{name: name}
 	m.mu.Lock()
@@ -87,7 +87,7 @@ func (m *meter) source(name string) (tell func(harvest.Progress), ended func()) 
 	}
 }
 
-// show prints the line of now, if it says something new.
+// show prints the present line, if it differs from the last.
 func (m *meter) show() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,7 +129,7 @@ func (m *meter) show() {
 	fmt.Fprintf(m.out, "%s (%.0f/s)\n", text, float64(sum.Entries+sum.Fetched)/time.Since(m.start).Seconds())
 }
 
-// progressText returns the progress of one harvest, or of several.
+// progressText describes the progress of one harvest, or of several.
 func progressText(p *harvest.Progress) string {
 	text := fmt.Sprintf("read %s, %s; logged %s", plural(int(p.Documents), "document", "documents"), plural(int(p.Entries), "entry", "entries"), plural(int(p.Events), "event", "events"))
 	if p.Wanted > 0 {
@@ -138,7 +138,7 @@ func progressText(p *harvest.Progress) string {
 	return text
 }
 
-// doingText returns what a harvest does or waits for.
+// doingText describes what a harvest does or waits for.
 func doingText(p *harvest.Progress) string {
 	text := daemon.Redact(p.Doing)
 	if !p.Until.IsZero() {
@@ -147,7 +147,7 @@ func doingText(p *harvest.Progress) string {
 	return text
 }
 
-// clear makes room for other output.
+// clear removes the bar before other output.
 func (m *meter) clear() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,5 +165,5 @@ func (m *meter) stop() {
 	}
 }
 
-// warnings is a logger for people at a terminal: warnings and errors only.
+// warnings returns a logger for people at a terminal: it writes only warnings and errors.
 func warnings(w io.Writer) *slog.Logger { return daemon.NewLogger(w, slog.LevelWarn, false) }

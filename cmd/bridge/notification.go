@@ -54,8 +54,8 @@ func notificationListCommand() *cobra.Command {
 	return cmd
 }
 
-// wordOf returns which of the values from first to last has the word; the zero one
-// for "".
+// wordOf returns the value from first to last whose text is the word; the zero value for
+// "".
 func wordOf[T interface {
 	~uint8
 	fmt.Stringer

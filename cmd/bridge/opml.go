@@ -79,14 +79,15 @@ func (in *inputs) printEdit(cmd *cobra.Command, c *config.Config, change func(*c
 	return err
 }
 
-// skippedFeed is an outline that is not added.
+// skippedFeed is an outline that is not added, with the reason.
 type skippedFeed struct {
 	line int
 	why  string
 }
 
-// additionsOf makes Sources of feeds: each in the set that is called like its folders or, without
-// any, in set, which also is that of all of them if it is given.
+// additionsOf returns the Sources to add for feeds. If set is given, all are added to it.
+// Otherwise each is added to a set named like its folders, or to the default set without
+// any folder.
 func additionsOf(c *config.Config, feeds []opml.Feed, set string) (all []config.Addition, skipped []skippedFeed) {
 	have, names := map[string]string{}, map[[2]string]bool{}
 	for _, s := range c.Sets {
@@ -102,7 +103,7 @@ func additionsOf(c *config.Config, feeds []opml.Feed, set string) (all []config.
 			at = "http://" + rest
 		}
 		lower := strings.ToLower(at)
-		if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") { // a list from elsewhere names no files of ours
+		if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") { // a list from elsewhere must not name our files
 			skip("is not the URL of a web server")
 			continue
 		}

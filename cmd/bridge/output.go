@@ -19,17 +19,17 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// isHidden reports whether a character is invisible: it may break a line, move other
-// text, or control a terminal.
+// isHidden reports whether a character is invisible: it may break a line, move other text,
+// or control a terminal.
 func isHidden(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// escaping is the writer that commands print to. It escapes all hidden characters but
-// ends of lines and tabs, so no text of a Source controls a terminal.
+// escaping is the writer that commands print to. It escapes all hidden characters except
+// line ends and tabs, so no text of a Source controls a terminal.
 type escaping struct {
 	out  io.Writer
-	part []byte // the beginning of a character
+	part []byte // the first bytes of an incomplete character
 }
 
 // Write implements io.Writer.
@@ -46,8 +46,8 @@ func (w *escaping) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// partial returns the number of bytes at the end of a text that are the beginning of a
-// character.
+// partial returns the number of bytes at the end of a text that are the start of an
+// incomplete character.
 func partial(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if rest := text[len(text)-n:]; utf8.RuneStart(rest[0]) {
@@ -60,7 +60,7 @@ func partial(text []byte) int {
 	return 0
 }
 
-// unescaped returns the writer below an escaping one, unless it is a terminal.
+// unescaped returns the writer below an escaping one, unless that is a terminal.
 func unescaped(w io.Writer) io.Writer {
 	e, ok := w.(*escaping)
 	if !ok || isTerminal(e.out) {
@@ -119,8 +119,8 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// escapeJSON escapes the hidden characters in a line of JSON. The encoder writes them
-// only in strings, but for the line's end, and escapes those below U+0020 itself.
+// escapeJSON escapes the hidden characters in a line of JSON. The encoder writes them only
+// in strings, except the line's end, and escapes those below U+0020 itself.
 func escapeJSON(line []byte) []byte {
 	var out []byte
 	for _, r := range string(line) {
@@ -136,7 +136,7 @@ func escapeJSON(line []byte) []byte {
 	return out
 }
 
-// stamp returns a time for people.
+// stamp formats a time for people, in UTC.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
 // printReport prints the report of one harvest of a Source.
@@ -190,7 +190,7 @@ func inBrackets(kind string) string {
 	return " (" + kind + ")"
 }
 
-// gapMeans returns the consequence of a missing document.
+// gapMeans describes the consequence of a missing document.
 func gapMeans(kind string) string {
 	switch kind {
 	case harvest.ResourceSync:
@@ -201,7 +201,7 @@ func gapMeans(kind string) string {
 	return "newer documents were harvested, older ones were not read"
 }
 
-// missingDocument names what is missing in a gap.
+// missingDocument describes what is missing in a gap.
 func missingDocument(kind string) string {
 	switch kind {
 	case harvest.ResourceSync:
@@ -212,9 +212,8 @@ func missingDocument(kind string) string {
 	return "an archive document is missing"
 }
 
-// printFindings prints what a harvest has found out about the form of the Source: older
-// dialects of its protocol, skipped entries, and broken rules with the first place of
-// each.
+// printFindings prints what a harvest has found about the form of the Source: older
+// dialects of its protocol, skipped entries, and broken rules with the first place of each.
 func printFindings(w io.Writer, indent string, r *harvest.Report) {
 	if r.Moved != "" {
 		fmt.Fprintf(w, "%smoved permanently to %s: change url\n", indent, r.Moved)
@@ -234,7 +233,8 @@ func printFindings(w io.Writer, indent string, r *harvest.Report) {
 	}
 }
 
-// dropRepeat removes a URL in front of an error that begins with the same URL.
+// dropRepeat removes the URL at the start of an error if the error then begins with the
+// same URL again.
 func dropRepeat(text string) string {
 	if front, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(rest, front+": ") {
 		return rest

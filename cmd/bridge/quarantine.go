@@ -28,7 +28,7 @@ func quarantineListCommand() *cobra.Command {
 	return cmd
 }
 
-// eachQuarantined calls do with the bad input that a query selects, which is read in pages.
+// eachQuarantined calls do with the bad input that a query selects. It reads it in pages.
 func eachQuarantined(ctx context.Context, b *daemon.Bridge, which event.QuarantineQuery, do func(*event.Quarantined) error) error {
 	return newest(0, func(after int64, most int) ([]event.Quarantined, error) {
 		which.After, which.Limit = after, most
@@ -54,8 +54,8 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	return err
 }
 
-// quarantinePlace is where bad input stood. Content that is not what its list says has
-// only the list.
+// quarantinePlace returns where bad input was found. Content that does not match its list
+// has only the list.
 func quarantinePlace(url string, q *event.Quarantined) string {
 	if q.Line == 0 {
 		return url
@@ -98,8 +98,7 @@ func quarantineNumbers(words []string) (ids []int64, err error) {
 	return ids, nil
 }
 
-// quarantineAction is a command that does something to bad inputs, which its arguments
-// number.
+// quarantineAction is a command that acts on bad inputs, whose numbers are its arguments.
 func quarantineAction(name string, count cobra.PositionalArgs) *cobra.Command {
 	cmd := command(name)
 	in := newInputs(cmd)
@@ -114,8 +113,9 @@ func quarantineAction(name string, count cobra.PositionalArgs) *cobra.Command {
 	return cmd
 }
 
-// decideQuarantined does what a command is called to bad inputs, through the process that
-// serves or with the lock of the data folder; to all that wait when there are no numbers.
+// decideQuarantined does to bad inputs what the name of the command means, through the
+// serving process or with the lock of the data folder. Without numbers it acts on all that
+// wait.
 func (in *inputs) decideQuarantined(cmd *cobra.Command, ids []int64) error {
 	var c *config.Config
 	if err := in.read(cmd, func(ctx context.Context, _ io.Writer, b *daemon.Bridge) error {

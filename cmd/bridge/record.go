@@ -55,7 +55,7 @@ func recordShowCommand() *cobra.Command {
 	return cmd
 }
 
-// publishedAt is what the URLs of documents begin with, as the configuration has it.
+// publishedAt returns the start of the URLs of documents, as configured.
 func publishedAt(b *daemon.Bridge) string {
 	return cmp.Or(b.Config().BaseURL, "http://"+b.Config().Listen)
 }

@@ -22,9 +22,8 @@ const (
 	exitPartly = 3 // done in part: something failed, is pending, held or was quarantined
 )
 
-// exitError is an error that asks for an exit status; all others mean
-// exitFailed. Without an error in it nothing is printed: the command has said
-// what there is to say.
+// exitError is an error with an exit status; all others mean exitFailed. If it contains no
+// error, nothing is printed: the command has printed the reason.
 type exitError struct {
 	status int
 	err    error
@@ -47,7 +46,7 @@ func usage(err error) error {
 	return &exitError{exitUsage, err}
 }
 
-// partFailure marks an error as one that left something done.
+// partFailure marks an error of a command that was done in part.
 func partFailure(err error) error {
 	if err == nil {
 		return nil
@@ -85,8 +84,8 @@ func commands() []*cobra.Command {
 	}
 }
 
-// run is the whole program: one command line, from its arguments to its exit
-// status. It returns soon after ctx has ended.
+// run is the whole program: it runs one command line and returns its exit status. It
+// returns soon after ctx has ended.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return execute(ctx, commands(), args, stdin, &escaping{out: stdout}, &escaping{out: stderr})
 }
@@ -105,8 +104,8 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	root.SetErr(stderr)
 	root.SetArgs(unlessUnknown(root, args))
 
-	// What goes wrong before a command's own code runs is wrong usage: unknown
-	// commands and flags, missing arguments.
+	// Errors before a command's own code runs are wrong usage: unknown commands and flags,
+	// missing arguments.
 	ran := false
 	recordRun(root, &ran)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -131,9 +130,9 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	return status
 }
 
-// unlessUnknown returns the arguments, without a wish for help where they name a
-// subcommand that does not exist: cobra would print the help of the group and
-// report success.
+// unlessUnknown returns the arguments, without a request for help where they name a
+// subcommand that does not exist: cobra would print the help of the group and report
+// success.
 func unlessUnknown(root *cobra.Command, args []string) []string {
 	cmd, rest, err := root.Find(args)
 	if err != nil || !cmd.HasParent() || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
@@ -142,7 +141,7 @@ func unlessUnknown(root *cobra.Command, args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "-h" || arg == "--help" })
 }
 
-// recordRun sets ran when the code of cmd, or of a command below it, begins.
+// recordRun sets ran when the code of cmd, or of a subcommand, begins.
 func recordRun(cmd *cobra.Command, ran *bool) {
 	if inner := cmd.RunE; inner != nil {
 		cmd.RunE = func(c *cobra.Command, args []string) error {
@@ -162,8 +161,8 @@ func recordRun(cmd *cobra.Command, ran *bool) {
 //go:embed help
 var helpTexts embed.FS
 
-// command returns a command with its help text. name is its words below
-// "bridge". The caller sets RunE, Args and flags; without Args it takes none.
+// command returns a command with its help text. name is its words after "bridge". The
+// caller sets RunE, Args and flags; without Args it takes no arguments.
 func command(name string) *cobra.Command {
 	text, err := helpTexts.ReadFile("help/" + strings.ReplaceAll(name, " ", "/") + ".txt")
 	if err != nil {
@@ -182,7 +181,7 @@ func command(name string) *cobra.Command {
 	}
 }
 
-// group returns a command that only holds others, such as "bridge config".
+// group returns a command that only has subcommands, such as "bridge config".
 func group(name string, commands ...*cobra.Command) *cobra.Command {
 	cmd := command(name)
 	cmd.AddCommand(commands...)
@@ -197,7 +196,7 @@ func group(name string, commands ...*cobra.Command) *cobra.Command {
 		}
 		return err
 	}
-	// A command without code of its own would take any word and print its help.
+	// A command without code of its own would accept any word and print its help.
 	cmd.RunE = func(*cobra.Command, []string) error {
 		var names []string
 		for _, c := range commands {

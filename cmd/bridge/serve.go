@@ -37,8 +37,8 @@ func serveCommand() *cobra.Command {
 		if format != "" && format != "text" && format != "json" {
 			return usage(fmt.Errorf(`--log-format: %q is no format; write text or json`, format))
 		}
-		// From here on a hangup ends the process no more. One that comes before there is
-		// anything to reload is answered when there is.
+		// From here on a hangup does not end the process. One that arrives during the start
+		// is handled when there is a configuration to reload.
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
@@ -58,12 +58,14 @@ func serveCommand() *cobra.Command {
 	return cmd
 }
 
-// serve harvests and publishes until ctx ends, which is no error, even while it starts.
+// serve harvests and publishes until ctx ends. The end of ctx is no error, even during the
+// start.
 func serve(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o daemon.Options, out io.Writer) error {
 	if !anySource(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
 	}
-	// The data folder first: who holds it matters more than who has the port.
+	// Open the data folder first: an error about its lock is more useful than one about the
+	// port.
 	h, err := openBridge(ctx, c, o)
 	if err != nil {
 		return unlessEnded(ctx, err)
@@ -88,8 +90,7 @@ func serve(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o da
 	return errors.Join(err, h.Close())
 }
 
-// openConsole gives a bridge the console that its configuration wants, if any, and
-// prints where that is.
+// openConsole adds the console to a bridge, if it is configured, and prints its address.
 func openConsole(ctx context.Context, h *daemon.Bridge, base string, out io.Writer, log *slog.Logger) error {
 	c := h.Config()
 	if c.ConsoleListen == "" && c.ConsoleToken.Reveal() == "" {
@@ -111,7 +112,7 @@ func openConsole(ctx context.Context, h *daemon.Bridge, base string, out io.Writ
 	return nil
 }
 
-// reloadOnHangup has the configuration read again on each hangup until end is called.
+// reloadOnHangup reads the configuration again on each hangup until end is called.
 func reloadOnHangup(ctx context.Context, b *daemon.Bridge, hangups <-chan os.Signal) (end func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -119,7 +120,7 @@ func reloadOnHangup(ctx context.Context, b *daemon.Bridge, hangups <-chan os.Sig
 		for {
 			select {
 			case <-hangups:
-				_, _ = b.Reload(ctx) // which logs what comes of it
+				_, _ = b.Reload(ctx) // Reload logs the result
 			case <-done:
 				return
 			}
@@ -128,7 +129,7 @@ func reloadOnHangup(ctx context.Context, b *daemon.Bridge, hangups <-chan os.Sig
 	return func() { close(done); <-ended }
 }
 
-// printServing prints what is served and what comes next.
+// printServing prints what is served and what to do next.
 func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base string, address net.Addr) error {
 	fmt.Fprintf(out, `serving %s on %s
   %[1]s/                            a page of what there is

@@ -50,7 +50,7 @@ func setListCommand() *cobra.Command {
 	return cmd
 }
 
-// setState says whether a set is published.
+// setState returns whether a set is published, in words.
 func setState(s *daemon.SetInfo) string {
 	if s.Published {
 		return "published"
@@ -103,8 +103,8 @@ func printSetInfo(w io.Writer, s *daemon.SetInfo) {
 	}
 }
 
-// setAction is a command that does something to a set, through the process that serves or
-// with the lock of the data folder.
+// setAction is a command that acts on a set, through the serving process or with the lock
+// of the data folder.
 func setAction(name string, arguments int) *cobra.Command {
 	cmd := command(name)
 	in := newInputs(cmd)

@@ -39,8 +39,8 @@ func sourceCommand() *cobra.Command {
 		sourceForgetCommand())
 }
 
-// sourceAction is a command that does something to one Source, through the process that
-// serves or with the lock of the data folder.
+// sourceAction is a command that acts on one Source, through the serving process or with
+// the lock of the data folder.
 func sourceAction(name string) *cobra.Command {
 	cmd := command(name)
 	in := newInputs(cmd)
@@ -49,7 +49,7 @@ func sourceAction(name string) *cobra.Command {
 	return cmd
 }
 
-// actOnSource does what a command is called to the Source that its arguments name.
+// actOnSource performs an action on the Source that the arguments name.
 func (in *inputs) actOnSource(cmd *cobra.Command, args []string, a daemon.SourceAction) error {
 	a.Do = cmd.Name()
 	a.Set, a.Source = sourceNamed(args)
@@ -58,8 +58,8 @@ func (in *inputs) actOnSource(cmd *cobra.Command, args []string, a daemon.Source
 	})
 }
 
-// sourceNamed returns the set and the Source that arguments name: SET, SET SOURCE, SET/NAME,
-// or a URL, whose set is then "".
+// sourceNamed returns the set and the Source that arguments name: SET, SET SOURCE,
+// SET/NAME, or a URL, whose set is then "".
 func sourceNamed(args []string) (set, source string) {
 	if len(args) == 2 {
 		return args[0], args[1]
@@ -91,8 +91,8 @@ func sourcePauseCommand() *cobra.Command {
 	return cmd
 }
 
-// timeOf reads a time as people type it; "" is none. How long is meant from now on with
-// direction 1, and back with -1.
+// timeOf parses a time as people type it; "" is the zero time. A duration counts from now
+// on with direction 1, and back from now with -1.
 func timeOf(typed string, now time.Time, direction int) (time.Time, error) {
 	if typed == "" {
 		return time.Time{}, nil
@@ -244,9 +244,8 @@ func sourceHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-// printHistory prints a line for each harvest, the newest first, and with quiet the
-// numbers of those between them that have found nothing new; newest are those since the
-// last row.
+// printHistory prints a line for each harvest, the newest first, and with quiet the numbers
+// of the harvests between them that found nothing new; newest has those since the last row.
 func printHistory(w io.Writer, rows []status.HarvestRow, newest event.Quiet, quiet bool) error {
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(w, "no such harvest is kept: rows are kept for 90 days, at least 100 of a Source")
@@ -275,7 +274,7 @@ func printHistory(w io.Writer, rows []status.HarvestRow, newest event.Quiet, qui
 	return nil
 }
 
-// took writes how long a harvest took in at most eight characters.
+// took formats the duration of a harvest in at most eight characters.
 func took(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -286,13 +285,13 @@ func took(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// kindText names the kind of an error, and the rule.
+// kindText returns the kind of an error, and the rule.
 func kindText(e *status.HarvestError) string {
 	return strings.TrimSpace(cmp.Or(e.Kind, "error") + " " + e.Rule)
 }
 
-// printSource prints the state of a Source; several: its set has others, so commands
-// must name it.
+// printSource prints the state of a Source; several: its set has others, so commands must
+// name this one.
 func printSource(w io.Writer, s *status.Source, several bool) {
 	fmt.Fprintf(w, "  %s %s\n", cmp.Or(s.Kind, "(kind not known yet)"), strings.TrimSpace(s.Name+" "+s.URL))
 	if s.Former {
@@ -379,7 +378,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 	}
 }
 
-// reasonText is the end of a line that has a reason, "" when there is none.
+// reasonText returns the end of a line with a reason, "" when there is none.
 func reasonText(reason string) string {
 	if reason == "" {
 		return ""
@@ -387,7 +386,7 @@ func reasonText(reason string) string {
 	return ": " + oneLine(reason)
 }
 
-// quoted returns a URL as it is typed in a shell.
+// quoted returns a URL quoted for a shell.
 func quoted(url string) string {
 	if strings.ContainsAny(url, "*?&;") {
 		return "'" + url + "'"
@@ -395,8 +394,8 @@ func quoted(url string) string {
 	return url
 }
 
-// harvestedText returns how far a Source was harvested. One that states no times, such
-// as a plain sitemap, has no mark.
+// harvestedText returns the time up to which a Source was harvested. One without times,
+// such as a plain sitemap, has none.
 func harvestedText(s *status.Source) string {
 	switch r := s.Last; {
 	case s.Kind == harvest.SIP:
@@ -409,7 +408,7 @@ func harvestedText(s *status.Source) string {
 	return "never harvested to its end"
 }
 
-// pushText says how a subscription at a hub of a Source fares.
+// pushText describes the state of a subscription at a hub of a Source.
 func pushText(p *status.Push) string {
 	text := map[string]string{
 		status.PushAsked: "the hub has not confirmed the subscription yet", status.PushSubscribed: "subscribed until " + stamp(p.Until.Time),

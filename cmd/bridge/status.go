@@ -54,7 +54,7 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// onlySet leaves out all sets but the one with a name; "" is all.
+// onlySet leaves out all sets except the one with a name; "" keeps all.
 func onlySet(s *status.Status, name string) error {
 	if name == "" {
 		return nil
@@ -68,7 +68,7 @@ func onlySet(s *status.Status, name string) error {
 }
 
 // printStatus prints a summary, a line for each Source, those that fail first, and a line
-// for each set. Of one set alone it prints all, unless only what fails is wanted.
+// for each set. For a single set it prints everything, unless only failing ones are wanted.
 func printStatus(w io.Writer, s *status.Status, failing bool, warning string) {
 	for _, text := range s.Warnings {
 		fmt.Fprintf(w, "WARNING: %s\n", text)
@@ -126,14 +126,13 @@ func printSummary(w io.Writer, s *status.Summary) {
 	}
 }
 
-// lineWidth is how many characters the lines of Sources have at most, and nameWidth their
-// names.
+// lineWidth is the most characters of a line about a Source, and nameWidth of its name.
 const (
 	lineWidth = 120
 	nameWidth = 44
 )
 
-// printSourceLines prints a line for each Source and each ingest server that fails, in the
+// printSourceLines prints a line for each Source and each failing ingest server, in the
 // order of their states.
 func printSourceLines(w io.Writer, sets []status.Set) {
 	type line struct {
@@ -166,7 +165,7 @@ func printSourceLines(w io.Writer, sets []status.Set) {
 	}
 }
 
-// sourceTitle names a Source as commands take it: SET/NAME, or SET and URL.
+// sourceTitle returns the name of a Source as commands accept it: SET/NAME, or SET and URL.
 func sourceTitle(s *status.Source) string {
 	if s.Name != "" {
 		return s.Set + "/" + s.Name
@@ -174,7 +173,7 @@ func sourceTitle(s *status.Source) string {
 	return s.Set + " " + s.URL
 }
 
-// fit cuts the middle out of a text that is longer than so many characters.
+// fit cuts the middle out of a text that has more than most characters.
 func fit(text string, most int) string {
 	runes := []rune(text)
 	if len(runes) <= most {
@@ -183,7 +182,7 @@ func fit(text string, most int) string {
 	return string(runes[:most/2]) + "…" + string(runes[len(runes)-(most-most/2-1):])
 }
 
-// minute returns a time for the lines of a table; never of the zero time.
+// minute formats a time for a table to the minute; the zero time is "never".
 func minute(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -191,7 +190,7 @@ func minute(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04Z")
 }
 
-// sourceLine says in a line how a Source fares.
+// sourceLine describes the state of a Source in a line.
 func sourceLine(s *status.Source) string {
 	next := ""
 	if !s.Next.IsZero() && s.Underway == nil {
@@ -231,7 +230,7 @@ func sourceLine(s *status.Source) string {
 	return minute(s.LastSuccess.Time) + next + attention
 }
 
-// needs lists what waits of a Source, and for whom.
+// needs lists what is waiting in a Source, and for whom.
 func needs(s *status.Source) string {
 	text := ""
 	count := func(n int, what string) {
@@ -251,7 +250,7 @@ func needs(s *status.Source) string {
 	return text
 }
 
-// failureText is the newest error of a Source.
+// failureText returns the newest error of a Source.
 func failureText(s *status.Source) string {
 	if s.LastError == nil {
 		return "it fails"
@@ -259,12 +258,12 @@ func failureText(s *status.Source) string {
 	return withoutURL(s.LastError.Text, s.URL)
 }
 
-// withoutURL leaves out of an error the URL that its line has already.
+// withoutURL removes from an error the URL that its line already has.
 func withoutURL(text, url string) string {
 	return strings.NewReplacer("Get \""+url+"\": ", "", "Post \""+url+"\": ", "", " at "+url+": ", ": ", url+": ", "", url+"?***: ", "", url+":", "").Replace(text)
 }
 
-// printSet prints the numbers of a set: in a line, or with all that there is of it.
+// printSet prints the numbers of a set: in a line, or with whole in full.
 func printSet(w io.Writer, s *status.Set, whole bool) {
 	last := ""
 	if s.Events > 0 {
@@ -313,7 +312,7 @@ func printSet(w io.Writer, s *status.Set, whole bool) {
 	}
 }
 
-// hubText says how a hub of a set fares.
+// hubText describes the state of a hub of a set.
 func hubText(h *status.Hub) string {
 	text := h.URL + ", last told " + stamp(h.Told.Time)
 	if h.Told.IsZero() {
@@ -333,7 +332,7 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 		fmt.Fprintf(w, "  submissions to %s: %s\n", p.URL, countsText(counts))
 	case len(counts) > 0:
 		fmt.Fprintf(w, "  submissions received: %s\n", countsText(counts))
-	default: // it may be a notification recipient, which receives none
+	default: // a notification recipient may receive no submissions
 		indent = "  "
 	}
 	if p.UnderReview > 0 {
@@ -368,7 +367,7 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 	}
 }
 
-// countsText writes counts in a line, in the order of the alphabet.
+// countsText writes counts in a line, in alphabetical order.
 func countsText(counts map[string]int64) string {
 	var parts []string
 	for _, word := range slices.Sorted(maps.Keys(counts)) {

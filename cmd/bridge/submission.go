@@ -52,7 +52,7 @@ func submissionListCommand() *cobra.Command {
 	return cmd
 }
 
-// selection says which submissions of a set, or of all sets, are meant.
+// selection has the flags that select submissions of a set, or of all sets.
 type selection struct {
 	states string
 	review bool
@@ -87,8 +87,7 @@ func (p *selection) query(set string) (submission.Query, error) {
 	return q, nil
 }
 
-// eachSelected calls do with the newest submissions, at most limit of them (0 is
-// all).
+// eachSelected calls do with the newest submissions, at most limit of them (0 means all).
 func eachSelected(ctx context.Context, h *daemon.Bridge, q submission.Query, review bool, limit int, do func(*submission.Submission) error) error {
 	left := limit
 	err := newest(0, func(after int64, most int) ([]submission.Submission, error) {
@@ -112,7 +111,7 @@ func eachSelected(ctx context.Context, h *daemon.Bridge, q submission.Query, rev
 	return err
 }
 
-// errLimit ends what prints a list.
+// errLimit ends a list at its limit.
 var errLimit = errors.New("that was all that was asked for")
 
 func printSubmission(w io.Writer, s *submission.Submission, line *api.Submission, peers map[event.SourceID]api.Partner, l *listing) error {
@@ -188,8 +187,7 @@ func submissionID(word string) (int64, error) {
 	return number(word, "a submission", "bridge submission ls")
 }
 
-// printFields prints an object of JSON that holds no others for people, a field a
-// line.
+// printFields prints a flat JSON object for people, a field a line.
 func printFields(w io.Writer, object any) error {
 	text, err := json.Marshal(object)
 	if err != nil {

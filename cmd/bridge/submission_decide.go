@@ -51,7 +51,7 @@ func reviewCommand(name string, accept bool) *cobra.Command {
 	return cmd
 }
 
-// settleCommand says what an ingest server has decided on a submission.
+// settleCommand stores what an ingest server has decided on a submission.
 func settleCommand() *cobra.Command {
 	cmd := command("submission settle")
 	var how daemon.Settlement
@@ -87,8 +87,7 @@ func settleCommand() *cobra.Command {
 	return cmd
 }
 
-// resendCommand puts submissions that were not sent, or not answered, back into
-// the outbox.
+// resendCommand puts submissions that were not sent, or not answered, back into the outbox.
 func resendCommand() *cobra.Command {
 	cmd := command("submission resend")
 	var d daemon.Decision
@@ -116,7 +115,7 @@ func resendCommand() *cobra.Command {
 	return cmd
 }
 
-// withdrawCommand takes records back that came by SIP.
+// withdrawCommand withdraws records that were submitted by SIP.
 func withdrawCommand() *cobra.Command {
 	cmd := command("submission withdraw")
 	var set, reason string
@@ -150,8 +149,8 @@ func withdrawCommand() *cobra.Command {
 }
 
 const (
-	// lockPatience is how long a command waits for a process that holds the data folder
-	// and takes no decisions, such as a harvest; it looks again after lockPause.
+	// lockPatience is how long a command waits for a process that holds the data folder and
+	// accepts no decisions, such as a harvest; it checks again every lockPause.
 	lockPatience = 30 * time.Second
 	lockPause    = 200 * time.Millisecond
 )
@@ -160,7 +159,7 @@ const (
 // data folder, that process applies them.
 func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w io.Writer, i int, done daemon.DecisionResult)) error {
 	var c *config.Config
-	// There must be a log, and a set with the name.
+	// The log, and a set with the name, must exist.
 	if err := in.read(cmd, func(ctx context.Context, _ io.Writer, b *daemon.Bridge) error {
 		if c = b.Config(); all[0].Set == "" {
 			return nil

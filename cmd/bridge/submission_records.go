@@ -17,7 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// submissionDiffCommand shows what a submission under review would change.
+// submissionDiffCommand prints what a submission under review would change.
 func submissionDiffCommand() *cobra.Command {
 	cmd := command("submission diff")
 	in := newInputs(cmd)
@@ -81,8 +81,8 @@ func submissionExportCommand() *cobra.Command {
 	return cmd
 }
 
-// exportSubmissions writes NUMBER.xml for each that has a record, and a line of
-// JSON in submissions.jsonl for each.
+// exportSubmissions writes NUMBER.xml for each submission that has a record, and a line of
+// JSON in submissions.jsonl for each submission.
 func exportSubmissions(ctx context.Context, h *daemon.Bridge, q submission.Query, review bool, folder string) (n int, err error) {
 	peers, err := api.Partners(ctx, h)
 	if err != nil {

@@ -100,11 +100,11 @@ func (f *submitFlags) complete() error {
 	return nil
 }
 
-// standardInput is the FILE that stands for it.
+// standardInput is the FILE that means standard input.
 const standardInput = "-"
 
-// find returns the files that the arguments mean, with their identifiers, and what
-// lies in the folders and is skipped.
+// find returns the files that the arguments mean, with their identifiers, and the files of
+// folders that are skipped.
 func (f *submitFlags) find(args []string, stdin io.Reader) (files []daemon.File, skipped []string, err error) {
 	named := map[string]string{} // the file of each identifier
 	for _, arg := range args {
@@ -139,8 +139,8 @@ func (f *submitFlags) find(args []string, stdin io.Reader) (files []daemon.File,
 // isXMLFile reports whether a file is XML by its name.
 func isXMLFile(name string) bool { return strings.EqualFold(filepath.Ext(name), ".xml") }
 
-// filesOf returns a file, or the XML files of a folder, sorted, and what else is in
-// the folder. A hidden file is none that somebody means.
+// filesOf returns a file, or the XML files of a folder, sorted, and the other files of the
+// folder. It ignores hidden files.
 func filesOf(arg string) (names, skipped []string, err error) {
 	if arg == standardInput {
 		return []string{arg}, nil, nil
@@ -189,14 +189,14 @@ func (f *submitFlags) submit(ctx context.Context, files []daemon.File, out *subm
 	return out.outcome(len(files), f.files.Recipient != "")
 }
 
-// submitPrinter prints what has become of files, and counts it.
+// submitPrinter prints the outcome of each file, and counts the outcomes.
 type submitPrinter struct {
 	out      io.Writer
 	json     bool
-	bar      *progressbar.ProgressBar // nil where there is no terminal
+	bar      *progressbar.ProgressBar // nil without a terminal
 	count    map[submission.State]int
 	unlisted bool
-	err      error // of out, the first
+	err      error // the first error of out
 }
 
 // The line of bridge submit --json.
@@ -228,8 +228,8 @@ func (p *submitPrinter) print(r daemon.FileResult) {
 	p.err = cmp.Or(p.err, err)
 }
 
-// outcome is the exit status: provisional is as far as a submission gets when
-// somebody is told the rest.
+// outcome returns the error with the exit status. With told, somebody is notified of the
+// final result, so provisional counts as done.
 func (p *submitPrinter) outcome(files int, told bool) error {
 	done := p.count[submission.StateAccepted]
 	if told {

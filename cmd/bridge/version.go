@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What make release sets with -ldflags -X. Where they are "", the program says what Go has
-// recorded of its build.
+// make release sets these with -ldflags -X. Where they are "", the program prints what Go
+// has recorded about its build.
 var releaseVersion, releaseCommit, releaseDate string
 
 func versionCommand() *cobra.Command {
@@ -25,11 +25,11 @@ func versionCommand() *cobra.Command {
 	return cmd
 }
 
-// version says what this program was built from, in one line.
+// version describes in one line what this program was built from.
 func version() string { return describe(buildInfo()) }
 
-// release is the version alone, as the user agent names it: "v1.2.3", or "devel"
-// for a build that has none.
+// release is only the version, as in the user agent: "v1.2.3", or "devel" for a build that
+// has none.
 func release() string { return named(buildInfo()) }
 
 func buildInfo() *debug.BuildInfo {
@@ -53,7 +53,7 @@ func named(info *debug.BuildInfo) string {
 	return "devel"
 }
 
-// builtOn is the day of the commit that the program was built from, or else today.
+// builtOn returns the day of the commit that the program was built from, or else today.
 func builtOn() string {
 	for _, s := range slices.Backward(buildInfo().Settings) {
 		if day, _, _ := strings.Cut(s.Value, "T"); s.Key == "vcs.time" && day != "" {

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// access reads with what a Source is asked: a login or a token, header fields, and the
-// authorities of its certificate.
+// access reads the settings of requests to a Source: a login or a token, header fields, and
+// the certificate authorities.
 func (t table) access(s *Source, local bool) {
 	t.login("user", "password")
 	s.Headers = t.headers()
@@ -47,14 +47,14 @@ func (t table) access(s *Source, local bool) {
 // headerName is a token (RFC 9110 5.6.2).
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
-// ownHeader matches the header fields, in lower case, that bridge or HTTP sets, and that
-// would change what an answer is.
+// ownHeader matches the header fields, in lower case, that bridge or HTTP sets, and those
+// that would change the meaning of a response.
 var ownHeader = regexp.MustCompile(`^(host|content-.*|transfer-encoding|te|trailer|connection|keep-alive|upgrade|expect|range|if-.*|accept|accept-encoding|proxy-.*|http2-settings)$`)
 
-// secretHeader matches the names of header fields whose values are secrets as a rule.
+// secretHeader matches the names of header fields whose values are usually secrets.
 var secretHeader = regexp.MustCompile(`(?i)auth|cookie|key|pass|secret|session|token`)
 
-// headers reads the table headers. What it reports never shows a value.
+// headers reads the table headers. Its problems never show a value.
 func (t table) headers() map[string]Secret {
 	const example = `headers = { "X-Api-Key" = "file:source.key" }`
 	values, _ := typed[map[string]any](t, "headers", "a table: "+example)
@@ -86,7 +86,7 @@ func (t table) headers() map[string]Secret {
 	return all
 }
 
-// headerValue returns the value of a header field, from where the text says that it is.
+// headerValue returns the value of a header field: the text, or what it refers to.
 func (d *document) headerValue(name, text string) (value Secret, err error) {
 	path, isFile := strings.CutPrefix(text, "file:")
 	switch {
@@ -110,7 +110,7 @@ func (d *document) headerValue(name, text string) (value Secret, err error) {
 	return value, err
 }
 
-// authorities reads ca_file, for the certificate of a server.
+// authorities reads ca_file, the authorities of a server's certificate.
 func (t table) authorities(server string) ([]byte, error) {
 	path, ok := typed[string](t, "ca_file", `a string: ca_file = "path"`)
 	switch {

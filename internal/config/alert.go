@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Alert tells one receiver when conditions begin and end. It has one of Command, Webhook
+// Alert notifies one receiver when conditions begin and end. It has one of Command, Webhook
 // and Mail.
 type Alert struct {
 	On []Condition `toml:"on"`
@@ -15,7 +15,7 @@ type Alert struct {
 	Command []string `toml:"command" form:"argument"`
 	// Webhook is a URL; it may be a secret.
 	Webhook Secret `toml:"webhook"`
-	// Mail is an address.
+	// Mail is a mail address.
 	Mail string `toml:"mail" form:"mailbox"`
 }
 
@@ -30,7 +30,7 @@ const (
 	OnLog        = "log"        // the log has lost something, or cannot be read
 )
 
-// Condition is what an alert is on. Only the threshold of its kind has a meaning.
+// Condition is a condition of an alert. Only the threshold of its kind has a meaning.
 type Condition struct {
 	Kind  string
 	For   time.Duration // of OnFailing
@@ -39,8 +39,8 @@ type Condition struct {
 }
 
 // parseCondition reads "failing:24h", "held", "gap", "quarantine:100", "review:1",
-// "disk:10%" or "log". Without a threshold failing is for 24 hours, quarantine and
-// review are at one, and disk is below 10%.
+// "disk:10%" or "log". The default thresholds are 24 hours for failing, 1 for quarantine
+// and review, and 10% for disk.
 func parseCondition(text string) (Condition, error) {
 	kind, value, given := strings.Cut(text, ":")
 	c := Condition{Kind: kind, For: 24 * time.Hour, Count: 1, Share: 10}

@@ -16,7 +16,7 @@ func (t table) both(key, other string) {
 	}
 }
 
-// login checks a user, and the password under its key or in a file.
+// login checks a user, with the password under its key or in a file.
 func (t table) login(user, password string) {
 	name, _ := t.values[user].(string)
 	switch {
@@ -27,8 +27,8 @@ func (t table) login(user, password string) {
 	}
 }
 
-// repository checks the keys that only an OAI-PMH repository has, and gives a Source
-// with one of them that kind.
+// repository checks the keys that only an OAI-PMH repository has, and sets that kind for a
+// Source with one of them.
 func (t table) repository(s *Source) {
 	keys := t.among("format also oai_set window")
 	if s.Kind == "" && len(keys) > 0 {
@@ -42,7 +42,7 @@ func (t table) repository(s *Source) {
 	}
 	u, err := url.Parse(s.URL)
 	if err != nil {
-		return // which is reported
+		return // reported already
 	}
 	if u.Scheme == "file" {
 		t.report("url", "is a local file, and an OAI-PMH repository answers requests; write its base URL, like %q", "https://repository.example.org/oai")
@@ -61,8 +61,8 @@ func (t table) repository(s *Source) {
 	}
 }
 
-// folders checks the Sources that are folders: none may have our own data in it, and no
-// two of a set may give the same identifiers to different files.
+// folders checks the Sources that are folders: none may contain our own data, and no two of
+// a set may give the same identifiers to different files.
 func (t table) folders(c *Config) {
 	for i := range c.Sets {
 		named := map[string]string{}
@@ -85,7 +85,7 @@ func (t table) folders(c *Config) {
 	}
 }
 
-// checkService checks what the keys of a SIP service have to do with each other.
+// checkService checks the keys of a SIP service against each other.
 func checkService(t table, s *Source) {
 	c := s.SIP
 	if strings.ContainsAny(s.URL, "{}") {
@@ -95,7 +95,7 @@ func checkService(t table, s *Source) {
 	if c.Recipient == NoRecipient {
 		t.report("recipient", "must be one: a gateway receives dispositions later; write its address, or leave this out")
 	}
-	wrongMode := c.Mode == "" && t.has("mode") // which is reported
+	wrongMode := c.Mode == "" && t.has("mode") // reported already
 	if c.Mode == Gateway {
 		if t.empty("upstream") {
 			t.report("upstream", `is missing; with mode = "gateway" write the URL of the ingest server behind it`)
@@ -117,7 +117,7 @@ func checkService(t table, s *Source) {
 	checkAccess(t, &c.Access)
 }
 
-// console checks who reaches the console.
+// console checks the access to the console.
 func (t table) console(c *Config) {
 	if secret := c.ConsoleToken.text; secret != "" && len(secret) < consoleTokenBytes {
 		key := "console_token"
@@ -131,15 +131,15 @@ func (t table) console(c *Config) {
 	}
 	loopback, _, err := checkListen(c.ConsoleListen)
 	switch {
-	case err != nil: // which is reported
+	case err != nil: // reported already
 	case !loopback && c.ConsoleToken.text == "":
 		t.report("console_listen", "%s can be reached from other machines, and whoever reaches the console without a token may do everything; write console_token_file as well", c.ConsoleListen)
-	case c.ConsoleListen == c.Listen && !strings.HasSuffix(c.Listen, ":0"): // with port 0 they are any two
+	case c.ConsoleListen == c.Listen && !strings.HasSuffix(c.Listen, ":0"): // with port 0 they are two different ports
 		t.report("console_listen", "is the same as listen; leave it out, and with console_token_file the console is at /console there")
 	}
 }
 
-// consoleTokenBytes is how long the token of a console is at least.
+// consoleTokenBytes is the least length of the token of a console.
 const consoleTokenBytes = 16
 
 func checkAccess(t table, a *Access) {
@@ -179,7 +179,7 @@ func (d *document) crossCheck(c *Config) {
 	for _, o := range d.targets {
 		submits[o.set] = true
 	}
-	plain := !strings.HasPrefix(c.BaseURL, "https:") // SIP's notifications come over http
+	plain := !strings.HasPrefix(c.BaseURL, "https:") // SIP notifications come over http
 	services := map[string]*SIP{}
 	boxes := map[[2]string]string{} // set by listener and mailbox
 	for _, s := range d.services {

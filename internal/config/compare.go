@@ -6,8 +6,8 @@ import (
 )
 
 // Fixed returns the keys that have another value in another configuration and cannot be
-// changed while bridge runs: they are those of the process, its addresses and its files. The
-// Simple Ingest Protocol counts among these.
+// changed while bridge runs: those of the process, its addresses and its files, and those
+// of the Simple Ingest Protocol.
 func (c *Config) Fixed(other *Config) []string {
 	var keys []string
 	mine, theirs := reflect.ValueOf(*c), reflect.ValueOf(*other)
@@ -31,7 +31,7 @@ func (c *Config) Fixed(other *Config) []string {
 		}
 		return keys
 	}
-	if len(ours) > 0 { // who is told of submissions is asked under these
+	if len(ours) > 0 { // requests to recipients use these
 		for _, x := range []struct {
 			key  string
 			same bool
@@ -44,7 +44,8 @@ func (c *Config) Fixed(other *Config) []string {
 	return keys
 }
 
-// exchanges returns the sets that use the Simple Ingest Protocol, with what matters to that.
+// exchanges returns the sets that use the Simple Ingest Protocol, with only the settings
+// that concern it.
 func exchanges(c *Config) (all []Set) {
 	for _, s := range c.Sets {
 		sip := slices.Collect(func(yield func(Source) bool) {
@@ -62,8 +63,8 @@ func exchanges(c *Config) (all []Set) {
 	return all
 }
 
-// Changes returns what another configuration has, of what can change while bridge runs, a
-// sentence each.
+// Changes describes the differences of another configuration that can take effect while
+// bridge runs, a sentence each.
 func (c *Config) Changes(other *Config) (all []string) {
 	for i := range c.Sets {
 		if was := &c.Sets[i]; other.find(was.Name) == nil {

@@ -1,12 +1,11 @@
-// Package config reads the configuration: one strict TOML file, or Sources named on
-// the command line, and the flags that take precedence over both.
+// Package config reads the configuration: one strict TOML file, or Sources named on the
+// command line, and the flags that take precedence over both.
 //
-// A Config is checked and complete: every default is filled in, paths are absolute,
-// secrets are read. All problems are reported at once, each with its line and a
-// correction.
+// A Config is checked and complete: every default is filled in, paths are absolute, secrets
+// are read. All problems are reported at once, each with its line and a correction.
 //
-// The tags of the structs give each key, its default and its values; decode reads
-// them. check.go checks keys against each other.
+// The tags of the structs give each key, its default and its values; decode reads them.
+// check.go checks keys against each other.
 package config
 
 import (
@@ -23,15 +22,15 @@ import (
 //go:embed template.toml
 var template string
 
-// Template returns the commented file that "bridge init" writes. It loads as it
-// is, and has every key with its default.
+// Template returns the commented file that "bridge init" writes. It can be loaded
+// unchanged, and has every key with its default.
 func Template() string { return template }
 
-// Config is a complete configuration. A zero value is none; see Default.
+// Config is a complete configuration. The zero value is not usable; see Default.
 type Config struct {
 	// File is the absolute path of the file that was read, "" without one.
 	File    string
-	flags   Flags    // that it was read with
+	flags   Flags    // with which it was read
 	exposed []string // files with secrets that others may read
 	// Listen is the address of the server, host:port.
 	Listen string `toml:"listen" default:"127.0.0.1:8080"`
@@ -40,13 +39,13 @@ type Config struct {
 	// when Listen leaves the port to the system (port 0): then it is
 	// http:// and the address that the server got.
 	BaseURL string `toml:"base_url"`
-	// TrustedProxies are the networks of the web servers in front of us, none of
-	// them an IPv4 network in IPv6's form: their X-Forwarded-For is believed. The
-	// default is none.
+	// TrustedProxies are the networks of the web servers in front of us: their
+	// X-Forwarded-For is trusted. None of them is an IPv4 network in IPv6 form. The default
+	// is none.
 	TrustedProxies []netip.Prefix `toml:"trusted_proxies"`
-	// ConsoleListen is the address of the console, host:port; "" is none, or below BaseURL
-	// where there is a ConsoleToken. ConsoleToken is what people sign in with; an
-	// address that other machines reach has one.
+	// ConsoleListen is the address of the console, host:port. With "" the console is below
+	// BaseURL if there is a ConsoleToken, else there is none. ConsoleToken is the token to
+	// sign in with; it is required for an address that other machines reach.
 	ConsoleListen string `toml:"console_listen" form:"listen"`
 	ConsoleToken  Secret `toml:"console_token"`
 	// Data is the absolute path of the data folder.
@@ -54,30 +53,29 @@ type Config struct {
 	// AllowHosts are host names and IP addresses, in lower case and with or without a
 	// port, that the documents of every Source may lead to, also in private networks.
 	AllowHosts []string `toml:"allow_hosts" form:"host"`
-	// Contact is a mail address or URL that requests name in User-Agent; ""
-	// names none.
+	// Contact is a mail address or URL for the User-Agent of requests; "" means none.
 	Contact string `toml:"contact" form:"contact"`
-	// Proxy is the URL of an HTTP proxy for what we fetch, "" none. The
-	// environment's is not used.
+	// Proxy is the URL of an HTTP proxy for our requests, "" means none. The proxy of the
+	// environment is not used.
 	Proxy    string   `toml:"proxy" form:"base"`
 	Mail     Mail     `toml:"mail"`
 	Snapshot Snapshot `toml:"snapshot"`
 	Limits   Limits   `toml:"limits"`
-	// Alerts tell an operator what needs him.
+	// Alerts are sent to operators.
 	Alerts []Alert `toml:"alert"`
 	// Sets in the order of the file. Without any, only the sets in the data folder are
 	// published.
 	Sets []Set `toml:"set"`
 }
 
-// Mail is how notifications are sent by mail, to recipients that are mailboxes.
+// Mail configures notifications by mail, to recipients that are mailboxes.
 type Mail struct {
-	// From is the address that mails come from, its domain a name; default
-	// "bridge@" and the host of the base URL. "" is none, and no mail can be sent:
-	// that host is an IP address, or a name that other machines do not know.
+	// From is the sender address of mails; its domain is a name. The default is "bridge@"
+	// and the host of the base URL. If that host is an IP address, or a name that other
+	// machines do not know, the default is "" and no mail can be sent.
 	From string `toml:"from" form:"from"`
-	// Relay is the server that takes all mail, host:port; "" asks the domain of
-	// each recipient.
+	// Relay is the server to which all mail is sent, host:port; "" means the servers of
+	// each recipient's domain.
 	Relay string `toml:"relay" form:"server"`
 	// HELO is our name in EHLO; "" is the domain of From.
 	HELO string `toml:"helo" form:"domain"`
@@ -92,31 +90,31 @@ type Snapshot struct {
 	DumpEvery     time.Duration `toml:"dump_every" default:"24h"`  // between two Resource Dumps of a set
 }
 
-// Limits bound what peers can send. Sizes are in bytes.
+// Limits bound what other servers and clients can send. Sizes are in bytes.
 type Limits struct {
 	FeedDocument   int64         `toml:"feed_document" default:"64 MiB"`             // of one feed document
 	ListDocument   int64         `toml:"list_document" default:"256 MiB"`            // of one ResourceSync document
 	DumpPackage    int64         `toml:"dump_package" default:"16 GiB"`              // of one package of a dump
 	Record         int64         `toml:"record" default:"64 MiB"`                    // of one representation
 	SIPMessage     int64         `toml:"sip_message" default:"4 MiB"`                // of one SOAP message
-	Header         int64         `toml:"header" default:"64 KiB"`                    // of an answer's header
+	Header         int64         `toml:"header" default:"64 KiB"`                    // of the header of a response
 	Text           int64         `toml:"text" default:"8 MiB"`                       // of one text or attribute value
 	Depth          int           `toml:"depth" default:"256" range:"8 10000"`        // of XML elements
 	Attributes     int           `toml:"attributes" default:"256" range:"8 1048576"` // of one element, namespaces included
-	Ratio          int           `toml:"ratio" default:"100" range:"1 1048576"`      // of decompression, to one
-	Redirects      int           `toml:"redirects" default:"5" range:"1 50"`         // that one request follows
+	Ratio          int           `toml:"ratio" default:"100" range:"1 1048576"`      // of the decompressed to the compressed size
+	Redirects      int           `toml:"redirects" default:"5" range:"1 50"`         // of one request
 	Connections    int           `toml:"connections" default:"32" range:"1 1024"`    // to one host at the same time
 	Rate           int           `toml:"rate" default:"0" range:"0 1048576"`         // of requests to one host, a second; 0 is no limit
 	ConnectTimeout time.Duration `toml:"connect_timeout" default:"15s"`
-	HeaderTimeout  time.Duration `toml:"header_timeout" default:"1m"`   // from the request to the answer's header
-	IdleTimeout    time.Duration `toml:"idle_timeout" default:"1m"`     // with under 1 KiB of the body a second
+	HeaderTimeout  time.Duration `toml:"header_timeout" default:"1m"`   // from the request to the header of the response
+	IdleTimeout    time.Duration `toml:"idle_timeout" default:"1m"`     // while less than 1 KiB of the body arrives a second
 	HarvestTime    time.Duration `toml:"harvest_time" default:"12h"`    // of one harvest of a Source
 	HarvestSize    int64         `toml:"harvest_size" default:"64 GiB"` // of the documents of one harvest
 	Cache          int64         `toml:"cache" default:"1 GiB"`         // of rendered documents
-	FreeSpace      int64         `toml:"free_space" default:"1 GiB"`    // of the disk, at least, that submissions and the cache leave
+	FreeSpace      int64         `toml:"free_space" default:"1 GiB"`    // of the disk, kept free by submissions and the cache
 
-	// What clients of a service with AccessNone may have stored in a day; 0 messages is
-	// no limit.
+	// What clients of a service with AccessNone may store in a day; 0 messages means no
+	// limit.
 	OpenAddressMessages int   `toml:"open_address_messages" default:"10000" range:"0 1073741824"` // of one address
 	OpenAddressSize     int64 `toml:"open_address_size" default:"1 GiB"`
 	OpenSetMessages     int   `toml:"open_set_messages" default:"100000" range:"0 1073741824"` // of all of them, in one set
@@ -130,7 +128,7 @@ const (
 	Reference = "reference"
 )
 
-// The ways in which a set names records of several Sources (rule A15).
+// The ways to identify records of several Sources of a set (rule A15).
 const (
 	Shared    = "shared"
 	PerSource = "per-source"
@@ -139,65 +137,66 @@ const (
 // Take is the value of a set's Inline.
 const Take = "take"
 
-// Set is the records that are republished together.
+// Set is a set of records that are republished together.
 type Set struct {
 	// Name has the form [a-z0-9][a-z0-9-]{0,62}.
 	Name string `toml:"name"`
-	// Title and Description are for readers; "" is those in the data folder and, in a
+	// Title and Description are for readers; "" means those in the data folder and, in a
 	// new one, the name.
 	Title       string `toml:"title"`
 	Description string `toml:"description"`
-	// Licence of the records, for readers: a URL or a text; "" says nothing of it.
+	// Licence is that of the records, for readers: a URL or a text; "" states none.
 	Licence string `toml:"licence"`
 	// Content is Mirror, Redirect or Reference.
 	Content string `toml:"content" default:"mirror" oneof:"mirror redirect reference"`
-	// Prefer orders media types: the first that a record has is its preferred
+	// Prefer orders media types: the first one that a record has is that of its preferred
 	// representation.
 	Prefer []string `toml:"prefer" form:"media type"`
-	// Formats are the media types that are wanted; none means all.
+	// Formats are the media types that are kept; none means all.
 	Formats []string `toml:"formats" form:"media type"`
-	// SegmentEvents and SegmentHours say when a segment closes: with so many
-	// events, or so long after its first.
+	// A segment closes after SegmentEvents events, or SegmentHours hours after its first
+	// event.
 	SegmentEvents int `toml:"segment_events" default:"10000" range:"1 50000"`
 	SegmentHours  int `toml:"segment_hours" default:"24" range:"1 8784"`
 	// Identity is Shared or PerSource.
 	Identity string `toml:"identity" default:"shared" oneof:"shared per-source"`
-	// Inline is Take, when the content that an entry of a feed has, inline or at its
-	// src, is the record, else "".
+	// Inline is Take if the record of a feed entry is the content of the entry, inline or
+	// at its src; else "".
 	Inline string `toml:"inline" oneof:"take"`
-	// History has earlier versions of records served, and named in lists; only with
+	// History publishes earlier versions of records, and names them in lists; only with
 	// Content Mirror.
 	History bool `toml:"history"`
-	// KeepLists and KeepListsFor say how many Resource Lists of the past are kept, one a
-	// day, and for how long; where one of them is 0 the other alone decides, where both
-	// are none is kept.
+	// KeepLists is the number of past Resource Lists to keep, one a day, and KeepListsFor
+	// how long to keep them. If one of them is 0 only the other applies; if both are, none
+	// is kept.
 	KeepLists    int           `toml:"keep_lists" range:"0 10000"`
 	KeepListsFor time.Duration `toml:"keep_lists_for" range:"0s"`
-	// Robots has robots.txt name the set's Resource List, and Feeds publishes the set as
-	// feeds too: for Atom-PMH and for people.
+	// Robots adds the set's Resource List to robots.txt. Feeds publishes the set as feeds
+	// too: for Atom-PMH and for people.
 	Robots bool `toml:"robots" default:"true"`
 	Feeds  bool `toml:"feeds" default:"true"`
-	// Dumps publishes the contents in packages too; only with Content Mirror.
+	// Dumps publishes the contents in dumps too; only with Content Mirror.
 	Dumps bool `toml:"dumps"`
-	// Hub has the URLs of WebSub hubs that are told when the set's documents change, and
-	// that these documents name.
+	// Hub has the URLs of WebSub hubs that are notified when the set's documents change,
+	// and that these documents name.
 	Hub []string `toml:"hub"`
-	// OAIPage is how many records an answer of the set's OAI-PMH repository has at most.
+	// OAIPage is the largest number of records in a response of the set's OAI-PMH
+	// repository.
 	OAIPage int `toml:"oai_page" default:"100" range:"1 1000"`
-	// OAIFormats are formats of that repository, besides oai_dc and those that records
-	// came with by OAI-PMH; only with Content Mirror.
+	// OAIFormats are formats of that repository, besides oai_dc and those in which records
+	// were harvested by OAI-PMH; only with Content Mirror.
 	OAIFormats []Format `toml:"format"`
-	// Template is the configured set that this one was derived from, "" none.
+	// Template is the configured set that this one was derived from, "" means none.
 	Template string
-	// Sources in the order of the configuration: a record is published as the first
-	// Source that has it reports it. At most one is of kind KindSIP.
+	// Sources are in the order of the configuration: a record is published as reported by
+	// the first Source that has it. At most one is of kind KindSIP.
 	Sources []Source `toml:"source"`
 	// Submit are the ingest servers that the records are submitted to.
 	Submit []Target `toml:"submit"`
 }
 
-// Format says which representations an OAI-PMH repository has in a format: those whose
-// profile is Namespace, and those of the media type Type without a profile.
+// Format selects the representations that an OAI-PMH repository has in a format: those
+// whose profile is Namespace, and those of the media type Type without a profile.
 type Format struct {
 	Prefix    string `toml:"prefix" form:"metadataPrefix"` // metadataPrefix
 	Namespace string `toml:"namespace"`                    // of their root element
@@ -230,83 +229,86 @@ const (
 	EachSet = "each"
 )
 
-// Source is an upstream server, or another set of the log. One of kind KindSIP is not
-// harvested: from PublicURL to Timeout all is zero. Of one of kind KindSet all but Every is.
+// Source is an upstream server, or another set of the log. In a Source of kind KindSIP,
+// which is not harvested, the fields from PublicURL to Timeout are zero; in one of kind
+// KindSet all of these but Every are.
 type Source struct {
-	// Name is for people, and part of identifiers with Identity PerSource; "" is the
+	// Name is for people, and part of identifiers with Identity PerSource; "" means the
 	// URL.
 	Name string `toml:"name"`
 	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed folder csv sitemap set sip"`
-	// URL is as it was typed (http, https), or the file URL of a path, with a slash
-	// behind that of a folder. Of a
-	// Source of kind KindSIP it is the peer's, for people and for trust, or else
-	// the path of our own service, /sip/{set}. Of one of kind KindSet it is "set:" and
-	// the name of that set; see Member.
+	// URL is as it was typed (http, https), or the file URL of a path; that of a folder
+	// ends with a slash. For a Source of kind KindSIP it is the peer's, for people and for
+	// trust, or else the path of our own service, /sip/{set}. For one of kind KindSet it is
+	// "set:" and the name of that set; see Member.
 	URL string `toml:"url"`
-	// Origin is the URL of the template's Source, that of a set which was derived from it: only what an operator has
-	// typed is trusted, and logged in to. "" is the URL itself.
+	// Origin is set in a Source that was derived from a template: it is the URL of the
+	// template's Source. Only URLs that an operator has typed are trusted, and get the
+	// login. "" means the URL itself.
 	Origin string
-	// Sets is OneSet, or EachSet: then the set is a template. Each set of resources of the
-	// Source becomes a set of ours with its settings; see Derive.
+	// Sets is OneSet or EachSet. With EachSet the set is a template: each set of resources
+	// of the Source becomes a set of ours with its settings; see Derive.
 	Sets string `toml:"sets" default:"one" oneof:"one each"`
-	// PublicURL is where the folder of a local file is published, "" nowhere.
+	// PublicURL is where the folder of a local file is published, "" if it is not.
 	PublicURL string `toml:"public_url" form:"folder"`
 	// Every is the time between two harvests.
 	Every time.Duration `toml:"every" default:"1h"`
-	// FullEvery is the time between two harvests that read all that the Source
-	// has: the whole chain, to find archive documents that have changed (rule
-	// A12), or the Resource Lists, to compare them with what is known, or the headers
-	// of all records (ListIdentifiers); 0 is never.
+	// FullEvery is the time between two harvests that read everything that the Source has:
+	// the whole chain, to find archive documents that have changed (rule A12), or the
+	// Resource Lists, to compare them with the known records, or the headers of all records
+	// (ListIdentifiers); 0 means never.
 	FullEvery time.Duration `toml:"full_every" default:"168h" range:"0s"`
-	// Overlap is how far below its mark a harvest reads (rule A2).
+	// Overlap is how much time before its mark a harvest reads again (rule A2).
 	Overlap time.Duration `toml:"overlap" default:"1h" range:"0s"`
-	// MaxDocuments is how many documents one harvest may read.
+	// MaxDocuments is the most documents that one harvest reads.
 	MaxDocuments int `toml:"max_documents" default:"10000" range:"1 100000000"`
 	// HoldDeletions is how long deletions by absence are held (rule A6).
 	HoldDeletions time.Duration `toml:"hold_deletions" default:"24h" range:"0s"`
-	// Prefixes select records by how their URL begins; none select all. Since
-	// selects those that were modified no earlier, or at an unknown time; the
-	// zero time selects all.
+	// Prefixes select records by the start of their URL; none select all. Since selects
+	// those that were modified at that time or later, or at an unknown time; the zero time
+	// selects all.
 	Prefixes []string  `toml:"prefix" form:"prefix"`
 	Since    time.Time `toml:"since"`
-	// Identifier is for kind Folder alone: what the identifier of a record is made of, the
-	// path of its file in the folder ("" too), or the file's name without its extension.
+	// Identifier is for kind Folder alone: what the identifier of a record is made from,
+	// the path of its file in the folder ("" too), or the file's name without its
+	// extension.
 	Identifier string `toml:"identifier" oneof:"path name"`
 	// Format, Also, OAISet and Window are for kind OAIPMH alone. Format is the
-	// metadataPrefix that is listed, "" what URL says, else oai_dc; Also are further
-	// ones, which are asked for record by record. OAISet is the setSpec of the records,
-	// "" what URL says, else all. Window divides a long list by datestamps; 0 does not.
+	// metadataPrefix that is listed; "" means that of URL, else oai_dc. Also are further
+	// ones, which are requested record by record. OAISet is the setSpec of the records; ""
+	// means that of URL, else all. Window divides a long list by datestamps; 0 does not.
 	Format string        `toml:"format" form:"metadataPrefix"`
 	Also   []string      `toml:"also" form:"metadataPrefix"`
 	OAISet string        `toml:"oai_set" form:"setSpec"`
 	Window time.Duration `toml:"window" range:"0s"`
-	// OwnContents: the contents of records come from the URL's own host, from
-	// ContentHosts and from AllowHosts alone; otherwise from any public address
-	// too. ContentHosts are written as AllowHosts are.
+	// OwnContents restricts the contents of records to the URL's own host, ContentHosts and
+	// AllowHosts. Otherwise any public address is allowed too. ContentHosts are written as
+	// AllowHosts are.
 	OwnContents  bool
 	ContentHosts []string `toml:"content_hosts"`
-	// User and Password log us in at the URL's scheme, host and port, and
-	// nowhere else (RFC 7617); "" is no login.
+	// User and Password are the login for the URL's scheme, host and port, and are sent
+	// nowhere else (RFC 7617); "" means no login.
 	User     string `toml:"user"`
 	Password Secret `toml:"password"`
 	// Token is sent as a bearer token (RFC 6750) and Headers by their canonical names, to
-	// the URL's scheme, host and port, and nowhere else. Token and User are not both given.
+	// the URL's scheme, host and port, and nowhere else. Token and User are not both set.
 	Token   Secret            `toml:"token"`
 	Headers map[string]Secret `toml:"headers"`
-	// CA has certificates in PEM, of authorities that the URL's scheme, host and port may
-	// have its certificate from, besides those of the system; nil is none.
+	// CA has certificates in PEM: authorities for the certificate of the URL's scheme, host
+	// and port, besides those of the system; nil means none.
 	CA []byte `toml:"ca_file"`
-	// Timeout is how long the URL's scheme, host and port may take to begin an answer; 0 is
-	// Limits.HeaderTimeout.
+	// Timeout is how long the URL's scheme, host and port may take until the response
+	// begins; 0 means Limits.HeaderTimeout.
 	Timeout time.Duration `toml:"timeout" range:"1s 1h"`
-	// Push subscribes to the Source at the WebSub hub that it names: what the hub sends
+	// Push subscribes to the Source at the WebSub hub that it names: a push from the hub
 	// starts a harvest.
 	Push bool `toml:"push"`
-	// SIP is our side of a Source of kind KindSIP, nil of another.
+	// SIP configures a Source of kind KindSIP; nil for other kinds.
 	SIP *SIP
 }
 
-// Member returns the name of the set that a Source of kind KindSet is, "" of others.
+// Member returns the name of the set that a Source of kind KindSet reads, "" for other
+// kinds.
 func (s *Source) Member() string {
 	if s.Kind != KindSet {
 		return ""
@@ -314,8 +316,9 @@ func (s *Source) Member() string {
 	return strings.TrimPrefix(s.URL, memberURL)
 }
 
-// AsMember returns the Source for a set that was made of the template that the Source
-// names: its own name tells it from the others.
+// AsMember returns the Source for a set that was made from the template that the Source
+// names. Its name ends with the part of the set's name that follows the template's, so that
+// it is unique.
 func (s *Source) AsMember(set string) Source {
 	one := *s
 	one.URL = memberURL + set
@@ -325,24 +328,25 @@ func (s *Source) AsMember(set string) Source {
 	return one
 }
 
-// memberURL is what the URL of a Source of kind KindSet begins with.
+// memberURL is the start of the URL of a Source of kind KindSet.
 const memberURL = KindSet + ":"
 
-// memberEvery is how often a set is looked at that others are made of, besides each time
-// that it has another event.
+// memberEvery is how often a Source that is a set is harvested, besides after each new
+// event of that set.
 const memberEvery = time.Hour
 
 // The modes of a SIP Source that is an ingest server.
 const (
-	// Library assigns identifiers and keeps the records.
+	// Library assigns identifiers and stores the records.
 	Library = "library"
-	// Gateway sends each request on to another ingest server.
+	// Gateway forwards each request to another ingest server.
 	Gateway = "gateway"
-	// Review leaves each record to an operator.
+	// Review lets an operator decide on each record.
 	Review = "review"
 )
 
-// AssignedIdentifier stands in SIP.RecordURL for what a library has assigned.
+// AssignedIdentifier is the placeholder in SIP.RecordURL for the identifier that a library
+// has assigned.
 const AssignedIdentifier = "{assigned-identifier}"
 
 // SIP is our own side of a Source of kind KindSIP: a notification recipient and,
@@ -350,36 +354,34 @@ const AssignedIdentifier = "{assigned-identifier}"
 type SIP struct {
 	// Mode is Library, Gateway, Review, or "" for a notification recipient only.
 	Mode string `toml:"mode" oneof:"library gateway review"`
-	// RecordURL is where the library publishes a record: an http or https URL
-	// with AssignedIdentifier in it exactly once, behind scheme, host and at
-	// least one slash; "" is unknown.
+	// RecordURL is where the library publishes a record: an http or https URL with
+	// AssignedIdentifier in it exactly once, after scheme, host and at least one slash; ""
+	// means unknown.
 	RecordURL string `toml:"record_url" form:"record"`
-	// Formats are the records that are accepted: the name of the root element,
-	// "{namespace}name" or "name", and the URL of the schema that stands for it
-	// among the ingest properties. A gateway may do without.
+	// Formats are the formats of accepted records: the name of the root element,
+	// "{namespace}name" or "name", and the URL of the schema that names the format in the
+	// ingest properties. A gateway may have none.
 	Formats map[string]string `toml:"formats"`
-	// Schemas are local files, absolute, for the validation of records by the URL
-	// of their schema.
+	// Schemas are local files, absolute, to validate records, by the URL of their schema.
 	Schemas map[string]string `toml:"schemas"`
-	// Upstream is the URL of the ingest server behind a gateway, and User and
-	// Password are our login there; "" is no login.
+	// Upstream is the URL of the ingest server behind a gateway, and User and Password are
+	// our login there; "" means no login.
 	Upstream string `toml:"upstream" form:"web"`
 	User     string `toml:"user"`
 	Password Secret `toml:"password"`
-	// Deadline is how long a provisional answer from upstream may stay the last
-	// word.
+	// Deadline is how long a submission may stay provisional at the upstream server.
 	Deadline time.Duration `toml:"deadline" default:"168h"`
-	// Recipient is where upstream may send its dispositions (gateway): "", our own
-	// address below the base URL, which is http then, or as a Target's.
+	// Recipient is where the upstream server may send its dispositions (gateway): "" means
+	// our own URL below the base URL, which is http then; other values are as for a Target.
 	Recipient string `toml:"recipient" form:"gateway recipient"`
 	Access    Access
-	// PlainPost: documents are also taken without a SOAP envelope.
+	// PlainPost also accepts documents without a SOAP envelope.
 	PlainPost bool `toml:"plain_post"`
-	// SMTPListen is the address, host:port, where notifications are taken by
-	// mail, "" none. Several sets may have the same.
+	// SMTPListen is the address, host:port, where notifications are received by mail, ""
+	// means none. Several sets may have the same.
 	SMTPListen string `toml:"smtp_listen" form:"listen"`
-	// Mailbox is box@domain, the domain in lower case and no plus in the box: the
-	// mail at SMTPListen to it, and to box+anything@domain, is for this set.
+	// Mailbox is box@domain, the domain in lower case and no plus in the box: mail that
+	// arrives at SMTPListen for it, or for box+anything@domain, is for this set.
 	Mailbox string `toml:"mailbox" form:"box"`
 }
 
@@ -391,18 +393,17 @@ const (
 	AccessAddresses = "addresses"
 )
 
-// Access says who may call a SIP service.
+// Access configures who may call a SIP service.
 type Access struct {
 	// Kind is one of the constants.
 	Kind string `toml:"access" default:"none" oneof:"none token basic addresses"`
-	// Token stands behind the service's URL: at least 16 of A-Z, a-z, 0-9, _ and
-	// -.
+	// Token is the last part of the service's URL: at least 16 of A-Z, a-z, 0-9, _ and -.
 	Token Secret `toml:"access_token"`
 	// User and Password are for HTTP's basic authentication (RFC 7617).
 	User     string `toml:"access_user"`
 	Password Secret `toml:"access_password"`
-	// Addresses are the networks that callers come from, none of them an IPv4
-	// network in IPv6's form.
+	// Addresses are the networks of allowed callers. None of them is an IPv4 network in
+	// IPv6 form.
 	Addresses []netip.Prefix `toml:"access_addresses"`
 }
 
@@ -413,40 +414,39 @@ const NoRecipient = "none"
 // Target is an ingest server that a set's records are submitted to (Simple
 // Ingest Protocol).
 type Target struct {
-	// Name is for people; "" is the URL.
+	// Name is for people; "" means the URL.
 	Name string `toml:"name"`
-	// URL of the ingest server: http or https, and none of the set's Sources'.
+	// URL is that of the ingest server: http or https, and not that of a Source of the set.
 	URL string `toml:"url" form:"web"`
-	// Formats say which schema URL among the server's properties stands for the
-	// records with a root element; see SIP.Formats. Without an entry the record's
-	// own xsi:schemaLocation tells.
+	// Formats give the schema URL, among the server's properties, of the records with a
+	// root element; see SIP.Formats. Without an entry the record's own xsi:schemaLocation
+	// applies.
 	Formats map[string]string `toml:"formats"`
-	// SubmitterName and SubmitterEmail go into the source of each request; both
-	// are "" when none is configured.
+	// SubmitterName and SubmitterEmail are in the source element of each request; both are
+	// "" when none is configured.
 	SubmitterName  string `toml:"submitter_name"`
 	SubmitterEmail string `toml:"submitter_email" form:"mailbox"`
-	// Sequence goes into the source as well; "" is the set's name.
+	// Sequence is in the source element too; "" means the set's name.
 	Sequence string `toml:"sequence"`
-	// Recipient is where the server may send its dispositions: NoRecipient; an
-	// http URL without trailing slash, below which our /sip/{set} is reached; a
-	// mailbox of ours as smtp://host/box@domain, smtp:box@domain or
-	// mailto:box@domain; or "", our own address below the base URL, which is http
-	// then.
+	// Recipient is where the server may send its dispositions: NoRecipient; an http URL
+	// without trailing slash, below which our /sip/{set} is reached; a mailbox of ours as
+	// smtp://host/box@domain, smtp:box@domain or mailto:box@domain; or "", our own URL
+	// below the base URL, which is http then.
 	Recipient string `toml:"recipient" form:"recipient"`
 	// Deadline is how long a record may stay without its ultimate disposition.
 	Deadline time.Duration `toml:"deadline" default:"168h"`
-	// Every is the first wait before a failed request is sent again, which doubles
-	// up to 1 h.
+	// Every is the delay before the first retry of a failed request. It doubles up to 1 h.
 	Every time.Duration `toml:"every" default:"1m" range:"1s 1h"`
 	// Workers is the number of requests at a time.
 	Workers int `toml:"workers" default:"4" range:"1 64"`
-	// Properties is AskProperties, or SkipProperties: then the server is not asked for
-	// its properties, and gets records of every format.
+	// Properties is AskProperties or SkipProperties. With the latter the server is not
+	// asked for its properties, and gets records of every format.
 	Properties string `toml:"properties" default:"ask" oneof:"ask skip"`
-	// ImportAcceptedTo is the set with a SIP Source that gets the accepted records, ""
-	// none.
+	// ImportAcceptedTo is the set with a SIP Source into which accepted records are
+	// imported, "" means none.
 	ImportAcceptedTo string `toml:"import_accepted_to"`
-	// User and Password log us in at the URL, and nowhere else; "" is no login.
+	// User and Password are the login at the URL, and are sent nowhere else; "" means no
+	// login.
 	User     string `toml:"user"`
 	Password Secret `toml:"password"`
 }
@@ -457,13 +457,13 @@ const (
 	SkipProperties = "skip"
 )
 
-// Secret is a text that prints as stars.
+// Secret is a text that is printed as stars.
 type Secret struct{ text string }
 
 // Reveal returns the secret itself; "" when there is none.
 func (s Secret) Reveal() string { return s.text }
 
-// String hides the secret. It also serves %v, %s and, by GoString, %#v.
+// String hides the secret, also for %v and %s; GoString does for %#v.
 func (s Secret) String() string {
 	if s.text == "" {
 		return ""
@@ -477,8 +477,8 @@ func (s Secret) GoString() string { return s.String() }
 // MarshalText hides the secret, in JSON and elsewhere.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Default returns the configuration without any file, flag or Source, but for
-// the data folder, which is relative: ./bridge-data.
+// Default returns the configuration without any file, flag or Source. Its data folder is
+// relative: ./bridge-data.
 func Default() *Config {
 	c := defaults[Config]()
 	c.BaseURL = "http://" + c.Listen
@@ -491,7 +491,7 @@ func (c *Config) Warnings() []string {
 	for _, path := range c.exposed {
 		all = append(all, fmt.Sprintf("%s holds a secret and others may read it: chmod 600 %[1]s", path))
 	}
-	here, _, _ := checkListen(c.Listen) // it has been checked
+	here, _, _ := checkListen(c.Listen) // checked already
 	u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen))
 	web := !here || err != nil || !isLoopback(u.Hostname())
 	for _, set := range c.Sets {
@@ -512,7 +512,7 @@ func (c *Config) Warnings() []string {
 	return all
 }
 
-// allowsAll says what anybody may do who reaches a service with AccessNone.
+// allowsAll describes what any client may do at a service with AccessNone.
 func (s *SIP) allowsAll() string {
 	switch {
 	case s.Mode == Gateway:

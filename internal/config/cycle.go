@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// address is one where our server is reached: a host as hostOf returns it, and the
-// path in front of those of our documents.
+// address is one at which our server is reached: a host as hostOf returns it, and the path
+// before the paths of our documents.
 type address struct{ host, path string }
 
 // addresses returns the addresses of our server that the configuration contains.
@@ -24,7 +24,7 @@ func (d *document) addresses(c *Config) []address {
 		typed = append(typed, o.it.Recipient)
 	}
 	if _, port, err := checkListen(c.Listen); err == nil && port != 0 {
-		host, _, _ := net.SplitHostPort(c.Listen) // checkListen has
+		host, _, _ := net.SplitHostPort(c.Listen) // checkListen has checked it
 		typed = append(typed, "http://"+net.JoinHostPort(host, strconv.Itoa(port)))
 	}
 	var all []address
@@ -36,8 +36,8 @@ func (d *document) addresses(c *Config) []address {
 	return all
 }
 
-// hostOf returns the host of a URL, with its port when that is not the scheme's. It
-// returns localhost for all names of this machine.
+// hostOf returns the host of a URL, with its port unless it is the default of the scheme.
+// It returns localhost for all names of this machine.
 func hostOf(u *url.URL) string {
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	a, err := netip.ParseAddr(host)
@@ -48,13 +48,13 @@ func hostOf(u *url.URL) string {
 	}
 	port := u.Port()
 	if scheme := strings.ToLower(u.Scheme); port == "" || scheme == "http" && port == "80" || scheme == "https" && port == "443" {
-		return host // with and without TLS it is one server
+		return host // http and https lead to the same server
 	}
 	return net.JoinHostPort(host, port)
 }
 
-// setAt returns the set that a URL below /sip/ or /sets/ at one of our addresses
-// belongs to; "" is none.
+// setAt returns the set to which a URL below /sip/ or /sets/ at one of our addresses
+// belongs; "" means none.
 func setAt(places []address, folder, typed string) string {
 	u, err := url.Parse(typed)
 	if err != nil || u.Host == "" {
@@ -70,27 +70,27 @@ func setAt(places []address, folder, typed string) string {
 	return ""
 }
 
-// node is how far a record has come at a set: it was submitted to its service,
-// or it is one of its own.
+// node is a state of a record at a set: it was submitted to the set's service, or it is one
+// of the set's own.
 type node struct {
 	set       string
 	submitted bool
 }
 
-// edge is a way on which the configuration sends records from one node to another.
+// edge is a configured step that moves records from one node to another.
 type edge struct {
 	from, to node
-	how      string // "set FROM ... set TO"; "" goes without saying
-	in       table  // where it is written
-	key      string // "" does not begin a cycle, see checkCycles
+	how      string // "set FROM ... set TO"; "" is not described
+	in       table  // the table with the step
+	key      string // "" means that no cycle begins here, see checkCycles
 }
 
-// checkCycles reports submissions that return to the set where they began. Each set
-// would assign a new identifier, so there would be new records without end. Sets that
-// only harvest each other are no problem: a record that was harvested from a bridge is
+// checkCycles reports submissions that return to the set where they began. Each set would
+// assign a new identifier, so there would be new records without end. Sets that only
+// harvest each other cannot cause this: a record that was harvested from a bridge is
 // identified by its original.
 func (d *document) checkCycles(c *Config, services map[string]*SIP) {
-	known := map[int]bool{} // edges of the cycles that were reported
+	known := map[int]bool{} // edges of the reported cycles
 	moves := d.edges(c, services)
 	for i, m := range moves {
 		if m.key == "" || known[i] {
@@ -146,18 +146,18 @@ func (d *document) edges(c *Config, services map[string]*SIP) []edge {
 	return all
 }
 
-// checkMembers checks the sets that are Sources of others: they are there, keep contents if
+// checkMembers checks the sets that are Sources of others: they exist, keep contents if
 // those do, and no set is part of itself.
 func (d *document) checkMembers(c *Config, content map[string]string) {
 	var parts []edge
 	for _, m := range d.members {
 		parts = append(parts, edge{node{m.it.Member(), false}, node{m.set, false}, "is part of", m.in, "url"})
 	}
-	known := map[int]bool{} // parts of the cycles that were reported
+	known := map[int]bool{} // parts of the reported cycles
 	for i, m := range d.members {
 		name := m.it.Member()
 		has, ok := content[name]
-		if !ok { // one of those that sets = "each" makes has no table
+		if !ok { // sets made by sets = "each" have no table
 			for j := range c.Sets {
 				if s := &c.Sets[j]; s.IsTemplate() && strings.HasPrefix(name, s.Name+"-") {
 					has, ok = s.Content, true
@@ -165,7 +165,7 @@ func (d *document) checkMembers(c *Config, content map[string]string) {
 			}
 		}
 		switch {
-		case name == "": // which is reported
+		case name == "": // reported already
 		case !ok:
 			m.in.report("url", "there is no set %q; write the name of another [[set]]", name)
 		case name == m.set:
@@ -189,7 +189,7 @@ func (d *document) checkMembers(c *Config, content map[string]string) {
 // shortestCycle returns the shortest cycle of edges that begins with one of them, nil
 // when there is none.
 func shortestCycle(moves []edge, first int) []int {
-	ways := map[node][]int{moves[first].to: {first}} // by where they end
+	ways := map[node][]int{moves[first].to: {first}} // paths, by their last node
 	for next := []node{moves[first].to}; len(next) > 0; next = next[1:] {
 		for i, m := range moves {
 			if m.from != next[0] {
@@ -208,7 +208,7 @@ func shortestCycle(moves []edge, first int) []int {
 	return nil
 }
 
-// describeCycle returns a cycle in words.
+// describeCycle describes a cycle.
 func describeCycle(moves []edge, way []int) string {
 	text := fmt.Sprintf("set %q", moves[way[0]].from.set)
 	for _, i := range way {

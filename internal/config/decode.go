@@ -18,15 +18,15 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is one error in a configuration.
 type Problem struct {
-	// File and Line are where; "" and 0 for flags and arguments, and 0 for
-	// what is missing altogether.
+	// File and Line are the place; "" and 0 for flags and arguments, and Line 0 for missing
+	// keys.
 	File string
 	Line int
-	// Key is the key that is wrong, with its table: set "campus": content.
+	// Key is the wrong key, with its table: set "campus": content.
 	Key string
-	// Text says what is wrong and what to write.
+	// Text describes what is wrong and what to write.
 	Text string
 }
 
@@ -45,8 +45,7 @@ func (p Problem) String() string {
 	return s
 }
 
-// Error is everything that is wrong with a configuration, in the order of the
-// file.
+// Error has all errors in a configuration, in the order of the file.
 type Error struct {
 	Problems []Problem
 }
@@ -60,8 +59,8 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// document is a TOML file with the line of each key, and its problems. Without a file
-// it only collects problems.
+// document is a TOML file with the line of each key, and its problems. Without a file it
+// only collects problems.
 type document struct {
 	file     string
 	folder   string // of the file; absolute
@@ -70,7 +69,7 @@ type document struct {
 	problems []Problem
 	exposed  []string       // files with secrets that others may read
 	defaults map[string]any // of Sources that are harvested, from [defaults]
-	// What was read of the Simple Ingest Protocol, for crossCheck.
+	// The parts of the Simple Ingest Protocol, for crossCheck.
 	services []configured[SIP]
 	targets  []configured[Target]
 	members  []configured[Source] // of kind KindSet
@@ -83,7 +82,7 @@ type configured[T any] struct {
 	it  *T
 }
 
-// err returns what was found, by line.
+// err returns the problems, sorted by line.
 func (d *document) err() error {
 	if len(d.problems) == 0 {
 		return nil
@@ -92,7 +91,7 @@ func (d *document) err() error {
 		switch {
 		case a.File == b.File || a.File == "" || b.File == "":
 			return cmp.Compare(a.Line, b.Line)
-		case a.File == d.file: // which is read first
+		case a.File == d.file: // the main file comes first
 			return -1
 		case b.File == d.file:
 			return 1
@@ -139,14 +138,14 @@ func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + 
 type table struct {
 	doc    *document
 	path   string
-	label  string // what people call it: set "campus"
+	label  string // for messages: set "campus"
 	values map[string]any
 }
 
 func (t table) report(key, format string, args ...any) {
 	line := t.doc.line(join(t.path, key))
 	if line == 0 {
-		line = t.doc.line(t.path) // a key that is missing: its table
+		line = t.doc.line(t.path) // for a missing key: the line of its table
 	}
 	t.doc.problems = append(t.doc.problems, Problem{File: t.doc.file, Line: line, Key: t.called(key), Text: fmt.Sprintf(format, args...)})
 }
@@ -208,7 +207,7 @@ func (t table) decode(pointer any) {
 			}
 		case *[]netip.Prefix:
 			for _, network := range t.texts(key, checkNetwork) {
-				*to = append(*to, netip.MustParsePrefix(network)) // as checkNetwork has written it
+				*to = append(*to, netip.MustParsePrefix(network)) // checkNetwork has checked it
 			}
 		case *Secret:
 			*to = t.secret(key)
@@ -255,7 +254,7 @@ func (t table) text(key string, tag reflect.StructTag, to *string) {
 		t.report(key, "%q is not one of its values; write %s", s, list(words))
 		return
 	}
-	if s != "" { // as if it were absent
+	if s != "" { // "" is handled as an absent key
 		var err error
 		if s, err = form(tag.Get("form"))(s); err != nil {
 			t.report(key, "%v", err)
@@ -309,8 +308,8 @@ func parseDuration(s string) (time.Duration, bool) {
 	return d, err == nil
 }
 
-// moment reads a point in time, or the beginning of a day in UTC: a date or time of
-// TOML, or one in quotes.
+// moment reads a point in time, or the beginning of a day in UTC: a date or time of TOML,
+// or one in quotes.
 func (t table) moment(key string, to *time.Time) {
 	switch v := t.values[key].(type) {
 	case nil:
@@ -381,8 +380,8 @@ func (t table) texts(key string, check func(string) (string, error)) []string {
 	return all
 }
 
-// textMap reads a table of strings with free keys: check gets each key with its value
-// and returns the value to keep. nil is none.
+// textMap reads a table of strings with free keys: check gets each key with its value and
+// returns the value to keep. It returns nil for an empty or absent table.
 func (t table) textMap(key, example string, check func(word, text string) (string, error)) map[string]string {
 	values, _ := typed[map[string]any](t, key, "a table: "+example)
 	in := t.inside(key, values)
@@ -431,11 +430,10 @@ func (t table) tables(key, header string) []table {
 	return all
 }
 
-// environment is the only form of a secret in the file.
+// environment is the only allowed form of a secret in the file.
 var environment = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
 
-// secret reads KEY = "${NAME}" or KEY_file = "path". What it reports never
-// shows what was written.
+// secret reads KEY = "${NAME}" or KEY_file = "path". Its problems never show the value.
 func (t table) secret(key string) Secret {
 	for _, k := range []string{key, key + "_file"} {
 		if t.has(k) && t.empty(k) {
@@ -477,7 +475,7 @@ func fromEnvironment(text string) (Secret, error) {
 	return Secret{secret}, nil
 }
 
-// secretFile returns what the file of a secret holds, and notes whether others may read it.
+// secretFile returns the secret in a file, and notes the file if others may read it.
 func (d *document) secretFile(path string) (Secret, error) {
 	file, err := d.secretPath(path)
 	if err != nil {
@@ -495,15 +493,15 @@ func (d *document) secretFile(path string) (Secret, error) {
 	return Secret{secret}, nil
 }
 
-// noteExposed notes a file with a secret that others may read.
+// noteExposed notes a file with a secret if others may read it.
 func (d *document) noteExposed(file string) {
 	if st, err := os.Stat(file); err == nil && st.Mode().Perm()&0o077 != 0 && !slices.Contains(d.exposed, file) {
 		d.exposed = append(d.exposed, file)
 	}
 }
 
-// secretPath returns the file of a secret: a path relative to the configuration, or
-// credential:NAME, one that systemd gives to the service.
+// secretPath returns the path of the file of a secret. path is relative to the
+// configuration, or credential:NAME, which systemd provides to the service.
 func (d *document) secretPath(path string) (string, error) {
 	name, ok := strings.CutPrefix(path, "credential:")
 	if !ok {
@@ -519,15 +517,15 @@ func (d *document) secretPath(path string) (string, error) {
 	return filepath.Join(folder, name), nil
 }
 
-// defaults returns a struct with the defaults that its tags name.
+// defaults returns a struct with the default values of its tags.
 func defaults[T any]() T {
 	var to T
 	table{doc: &document{}, values: defaultValues(reflect.TypeFor[T]())}.decode(&to)
 	return to
 }
 
-// defaultValues returns the defaults of a struct's keys, and of the tables in it, as
-// the file would have them.
+// defaultValues returns the defaults of a struct's keys, and of the tables in it, as the
+// file would have them.
 func defaultValues(t reflect.Type) map[string]any {
 	values := map[string]any{}
 	for f := range t.Fields() {
@@ -565,12 +563,12 @@ func keysOf(structs ...any) map[string]bool {
 	return keys
 }
 
-// among returns which of keys the table has.
+// among returns those of keys that the table has.
 func (t table) among(keys string) []string {
 	return slices.DeleteFunc(strings.Fields(keys), func(key string) bool { return !t.has(key) })
 }
 
-// formerKeys says of keys that there are no more what to write instead.
+// formerKeys returns removed keys with what to write instead.
 func formerKeys() map[string]string {
 	return map[string]string{
 		"guard_wait":      "is called hold_deletions now; write that",
@@ -580,7 +578,7 @@ func formerKeys() map[string]string {
 	}
 }
 
-// reportUnknown reports the keys of the table that are none of known.
+// reportUnknown reports the keys of the table that are not in known.
 func (t table) reportUnknown(known map[string]bool) {
 	for _, key := range slices.Sorted(maps.Keys(t.values)) {
 		if known[key] {
@@ -596,7 +594,8 @@ func (t table) reportUnknown(known map[string]bool) {
 	}
 }
 
-// headerOf returns where a key belongs, "" when there is no such key.
+// headerOf returns the header of the table in which a key belongs, "" when there is no such
+// key.
 func headerOf(key string) string {
 	for _, place := range []struct {
 		header string

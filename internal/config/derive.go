@@ -12,11 +12,11 @@ import (
 )
 
 // A set whose Source has sets = "each" is a template. A ResourceSync Source has a
-// Capability List for each of its sets of resources (clause 9); each becomes a set of
-// ours, with the settings of the template and that Capability List as its Source. Which
-// there are is found out by asking the Source.
+// Capability List for each of its sets of resources (clause 9); each becomes a set of ours,
+// with the settings of the template and that Capability List as its Source. The Source is
+// asked for its sets.
 
-// maxTemplateName bounds the name of a template: what follows must fit too.
+// maxTemplateName bounds the length of a template's name: a derived name is longer.
 const maxTemplateName = 40
 
 // IsTemplate reports whether the set stands for all sets of its Source.
@@ -24,7 +24,7 @@ func (s *Set) IsTemplate() bool {
 	return slices.ContainsFunc(s.Sources, func(src Source) bool { return src.Sets == EachSet })
 }
 
-// Derive returns the set of ours for one set of resources of a template's Source.
+// Derive returns our set for one set of resources of a template's Source.
 func (s *Set) Derive(name, capabilityList string) Set {
 	d := *s
 	d.Name, d.Template = name, s.Name
@@ -38,9 +38,9 @@ func (s *Set) Derive(name, capabilityList string) Set {
 	return d
 }
 
-// DerivedNames returns the names that a set of resources may get, the best first. They
-// are the template's name and what tells its Capability List from others: the last folder of its
-// path, for instance, or the end of a hash.
+// DerivedNames returns the names that a set of resources may get, the best first. Each is
+// the template's name and a part that distinguishes the Capability List: the last folder of
+// its path, for instance, or the end of a hash.
 func (s *Set) DerivedNames(capabilityList string) []string {
 	hash := shortHash(capabilityList)
 	if word := distinctive(capabilityList); word != "" {
@@ -50,9 +50,9 @@ func (s *Set) DerivedNames(capabilityList string) []string {
 	return []string{s.Name + "-" + hash}
 }
 
-// distinctive returns what names a Capability List among those of its Source, in the
-// characters of set names: the last folder of its path or, if its file is called otherwise than
-// usual, that file.
+// distinctive returns the part that distinguishes a Capability List among those of its
+// Source, in the characters of set names: the last folder of its path or, if its file has
+// an unusual name, that file.
 func distinctive(capabilityList string) string {
 	u, err := url.Parse(capabilityList)
 	if err != nil {
@@ -74,9 +74,9 @@ func distinctive(capabilityList string) string {
 	}, last), "-")
 }
 
-// SetNameOf makes the name of a set of what people call it: its letters in lower case without
-// accents, digits, and dashes. What would lose a letter, or is too long, gets the end of a hash.
-// A name of a set stays as it is.
+// SetNameOf makes the name of a set from words: letters in lower case without accents,
+// digits, and dashes. A name that would lose a letter, or is too long, gets the end of a
+// hash. A valid set name stays unchanged.
 func SetNameOf(words ...string) string {
 	called := strings.Join(words, "-")
 	if len(words) == 1 && setName.MatchString(called) {
@@ -88,7 +88,7 @@ func SetNameOf(words ...string) string {
 		switch {
 		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
 			b.WriteRune(r)
-		case unicode.Is(unicode.Mn, r): // the accent of the letter before
+		case unicode.Is(unicode.Mn, r): // the accent of the previous letter
 		default:
 			lost = lost || unicode.IsLetter(r) || unicode.IsDigit(r)
 			if b.Len() > 0 && !strings.HasSuffix(b.String(), "-") {
@@ -103,7 +103,7 @@ func SetNameOf(words ...string) string {
 	return strings.TrimLeft(strings.TrimRight(name[:min(len(name), 54)], "-")+"-"+shortHash(called), "-")
 }
 
-// shortHash tells texts apart in the characters of set names.
+// shortHash returns a short hash of a text in the characters of set names.
 func shortHash(text string) string {
 	digest := sha256.Sum256([]byte(text))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(digest[:]))[:8]

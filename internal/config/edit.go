@@ -14,10 +14,10 @@ import (
 	"unicode/utf8"
 )
 
-// Edit changes the files of a configuration as a person would: only the lines concerned, and
-// all comments, the order and the rest stay byte for byte. Its methods collect changes, Save
-// writes them all or none, and Undo takes back what Save wrote. While an Edit is open, another
-// one of the same configuration waits. It is for one goroutine.
+// Edit changes the files of a configuration as a person would: it changes only the lines
+// concerned, and all comments, the order and the rest stay byte for byte. Its methods
+// collect changes, Save writes all or none of them, and Undo reverts what Save wrote. While
+// an Edit is open, another one of the same configuration waits. Use it from one goroutine.
 type Edit struct {
 	path    string // of the main file, symbolic links resolved
 	flags   Flags
@@ -26,7 +26,7 @@ type Edit struct {
 	files   []table // the main one first
 	sets    []place // in the order of the configuration
 	byName  map[string]place
-	changes []change // all of the files as they were read
+	changes []change // of all files, relative to the texts that were read
 	effects []func(to, loaded *Config) error
 	written []written
 }
@@ -44,18 +44,18 @@ type written struct {
 	old, new []byte
 }
 
-// ByHandError: a file cannot be changed, and a person has to.
+// ByHandError means that a file cannot be changed, so that a person has to do it.
 type ByHandError struct {
 	Err error
-	// Do says what to write, and where, in several lines. It may have secrets that stood in
+	// Do describes what to write, and where, in several lines. It may contain secrets from
 	// the arguments of a command.
 	Do string
 }
 
-// Error returns why.
+// Error returns the reason.
 func (e *ByHandError) Error() string { return e.Err.Error() }
 
-// Unwrap returns why.
+// Unwrap returns the reason.
 func (e *ByHandError) Unwrap() error { return e.Err }
 
 // Setting is a key with its value, a string, []string, bool or int.
@@ -73,10 +73,10 @@ type Addition struct {
 	Source []Setting
 }
 
-// NewEdit reads a configuration as LoadWith does, to change it. It waits while another process
-// changes it, until ctx ends. The caller closes the Edit.
+// NewEdit reads a configuration as LoadWith does, to change it. It waits while another
+// process changes it, until ctx ends. The caller closes the Edit.
 func NewEdit(ctx context.Context, path string, flags Flags) (*Edit, error) {
-	if _, err := LoadWith(path, flags); err != nil { // which says best what is wrong
+	if _, err := LoadWith(path, flags); err != nil { // it has the best error messages
 		return nil, err
 	}
 	target, err := filepath.EvalSymlinks(path)
@@ -97,7 +97,7 @@ func NewEdit(ctx context.Context, path string, flags Flags) (*Edit, error) {
 	return e, nil
 }
 
-// Close lets others change the configuration.
+// Close ends the Edit, so that others can change the configuration.
 func (e *Edit) Close() {
 	for _, f := range e.locks {
 		_ = f.Close()
@@ -111,11 +111,11 @@ func (e *Edit) Config() *Config { return e.config }
 // place is a set in a file.
 type place struct {
 	file int
-	path string // set[0]
+	path string // set[0], for example
 	in   map[string]any
 }
 
-// findSets notes where the sets stand, in the order of Config.Sets.
+// findSets finds the places of the sets, in the order of Config.Sets.
 func (e *Edit) findSets() {
 	e.byName = map[string]place{}
 	for i, file := range e.files {
@@ -129,7 +129,7 @@ func (e *Edit) findSets() {
 	}
 }
 
-// set returns where a set stands.
+// set returns the place of a set.
 func (e *Edit) set(name string) (place, error) {
 	p, ok := e.byName[name]
 	if !ok {
@@ -149,11 +149,12 @@ func inside(path, table string) bool {
 	return ok && (rest == "" || rest[0] == '.')
 }
 
-// Add adds Sources, each at the end of its set, and new sets at the end of the main file. The
-// error is a ByHandError where a set is written in a way that has no place for one.
+// Add adds Sources, each at the end of its set, and new sets at the end of the main file.
+// The error is a ByHandError when a set is written in a form to which no Source can be
+// added.
 func (e *Edit) Add(all ...Addition) error {
 	fresh := map[string]*strings.Builder{} // text of new sets
-	texts := map[string]*strings.Builder{} // of what comes to others
+	texts := map[string]*strings.Builder{} // text to add to existing sets
 	var order []string
 	counts := map[string]int{}
 	for _, a := range all {
@@ -237,7 +238,7 @@ func writeSettings(b *strings.Builder, settings []Setting) {
 	}
 }
 
-// tomlValue returns a value as TOML has it.
+// tomlValue returns a value in TOML syntax.
 func tomlValue(value any) string {
 	switch v := value.(type) {
 	case []string:
@@ -312,7 +313,7 @@ func (e *Edit) RemoveSet(name string) error {
 	return nil
 }
 
-// remove removes a table with those in it.
+// remove removes a table and the tables in it.
 func (e *Edit) remove(file int, path, what string) error {
 	doc := e.files[file].doc
 	if !doc.has(path) {
@@ -324,7 +325,8 @@ func (e *Edit) remove(file int, path, what string) error {
 	return nil
 }
 
-// ofSet is the URL of a Source that is another set of ours, with the set's name behind it.
+// ofSet is the start of the URL of a Source that is another set of ours; the set's name
+// follows.
 const ofSet = "set:"
 
 // RenameSet gives a set another name, also where the configuration refers to it.
@@ -390,7 +392,7 @@ func (e *Edit) RenameSet(name, newName string) error {
 	return nil
 }
 
-// Places returns where the changes stand once they are saved, as file and line.
+// Places returns the places of the changes after Save, as file and line.
 func (e *Edit) Places() (all []string) {
 	shift, file := 0, 0
 	for _, c := range e.sorted() {
@@ -412,7 +414,7 @@ func (e *Edit) sorted() []change {
 	})
 }
 
-// texts returns what the files become, by the number of the file.
+// texts returns the new texts of the files, by the number of the file.
 func (e *Edit) texts() (map[int][]byte, error) {
 	all, last := map[int][]byte{}, map[int]int{}
 	for _, c := range e.sorted() {
@@ -429,7 +431,8 @@ func (e *Edit) texts() (map[int][]byte, error) {
 	return all, nil
 }
 
-// reader reads files, those of the configuration as they were read, or as texts have them.
+// reader returns a function that reads files: the configuration's as they were read, or as
+// texts has them.
 func (e *Edit) reader(texts map[int][]byte) func(string) ([]byte, error) {
 	return func(file string) ([]byte, error) {
 		for i, f := range e.files {
@@ -445,8 +448,9 @@ func (e *Edit) reader(texts map[int][]byte) func(string) ([]byte, error) {
 	}
 }
 
-// Check returns what the configuration becomes. It must be what it is, and the changes: the error
-// is an *Error, or a ByHandError where something else would change too. Nothing is written.
+// Check returns the configuration after the changes. It must differ from the present one
+// only by them: the error is an *Error, or a ByHandError when something else would change
+// too. Nothing is written.
 func (e *Edit) Check() (*Config, error) {
 	texts, err := e.texts()
 	if err != nil {
@@ -465,7 +469,7 @@ func (e *Edit) check(texts map[int][]byte) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nothing has changed, since the configuration would be wrong:\n%w", err)
 	}
-	want, _, err := loadFrom(e.config.File, e.flags, e.reader(nil)) // Config's is not ours to change
+	want, _, err := loadFrom(e.config.File, e.flags, e.reader(nil)) // e.config must not be modified
 	if err != nil {
 		return nil, err
 	}
@@ -483,7 +487,7 @@ func (e *Edit) check(texts map[int][]byte) (*Config, error) {
 }
 
 // Save writes the changes and returns the new configuration. If that would have a problem,
-// nothing is written, and the error says which; if a file cannot be written, the error is a
+// nothing is written, and the error names it; if a file cannot be written, the error is a
 // ByHandError. Each file is replaced as a whole: a crash leaves the old one or the new one.
 func (e *Edit) Save() (*Config, error) {
 	c, err := e.Check()
@@ -514,7 +518,7 @@ func (e *Edit) Save() (*Config, error) {
 	return c, nil
 }
 
-// Undo takes back what Save wrote, unless somebody has changed it since.
+// Undo reverts what Save wrote, unless a file was changed since.
 func (e *Edit) Undo() error {
 	var err error
 	for _, w := range e.written {
@@ -526,7 +530,7 @@ func (e *Edit) Undo() error {
 	return err
 }
 
-// ByHand says what a person would do for the changes, in several lines.
+// ByHand describes, in several lines, how a person makes the changes.
 func (e *Edit) ByHand() string {
 	var b strings.Builder
 	for _, c := range e.sorted() {

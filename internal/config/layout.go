@@ -8,8 +8,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// layout says what stands where in a TOML text. A path is that of a key or a table, like
-// set[0].source[1].url.
+// layout has the places of keys, tables and strings in a TOML text. A path is that of a key
+// or a table, like set[0].source[1].url.
 type layout struct {
 	data     []byte
 	newlines []int           // places of the line feeds
@@ -18,18 +18,19 @@ type layout struct {
 	blocks   []block         // in the order of the text
 }
 
-// span is a part of a text: from its first byte up to the one before to.
+// span is a part of a text: the bytes from from up to, but not including, to.
 type span struct{ from, to int }
 
 // block is a table in whole lines: from the comment that belongs to its header to its last
-// key, and the comment right below, but for a table that is commented out.
+// key, and the comment right below; a table that is commented out is not part of it.
 type block struct {
 	path string // "" of the keys before the first header
 	span
 	header int // where the line of the header begins
 }
 
-// layoutOf reads a text that the decoder has accepted, so there is nothing to report.
+// layoutOf returns the layout of a text that the decoder has accepted, so no error is
+// possible.
 func layoutOf(data []byte) layout {
 	l := layout{data: data, keys: map[string]int{}, texts: map[string]span{}, blocks: []block{{}}}
 	for i, c := range data {
@@ -79,7 +80,7 @@ func (l *layout) addValue(prefix string, e *unstable.Node) {
 	l.addInside(path, at, e.Value())
 }
 
-// addInside notes strings, and the keys of inline tables, in arrays as well.
+// addInside adds strings, and the keys of inline tables, in arrays too.
 func (l *layout) addInside(path string, at int, value *unstable.Node) {
 	if value.Kind == unstable.String {
 		l.texts[path] = span{int(value.Raw.Offset), int(value.Raw.Offset + value.Raw.Length)}
@@ -97,19 +98,19 @@ func (l *layout) addInside(path string, at int, value *unstable.Node) {
 	}
 }
 
-// commentedOut matches a comment that is no text for people: an empty one, a key or a header.
+// commentedOut matches a comment that is not prose: an empty one, a key or a header.
 var commentedOut = regexp.MustCompile(`^[ \t]*#[# \t]*(\r?\n?$|\[|["'A-Za-z0-9_.-]+[ \t]*=)`)
 
-// headerOut matches a header that is commented out: with it a table begins that somebody may
-// want back.
+// headerOut matches a header that is commented out: it begins a table that somebody may
+// want to restore.
 var headerOut = regexp.MustCompile(`^[ \t]*#[# \t]*\[`)
 
-// addComments gives each block the comments that belong to it. Between two blocks there are
-// comments and empty lines alone.
+// addComments adds to each block the comments that belong to it. Only comments and empty
+// lines are between two blocks.
 func (l *layout) addComments() {
 	comment := func(line []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("#")) }
 	for i := range l.blocks {
-		end := len(l.data) // of what may belong to this block
+		end := len(l.data) // end of what may belong to this block
 		if i+1 < len(l.blocks) {
 			next := &l.blocks[i+1]
 			for end = next.header; end > l.blocks[i].to; {
@@ -159,12 +160,12 @@ func (l *layout) lineEnd(place int) int {
 	return len(l.data)
 }
 
-// blank reports whether a line has nothing in it; no line is none.
+// blank reports whether a line is empty or only white space; no line at all is not blank.
 func (l *layout) blank(from, to int) bool {
 	return from < to && len(bytes.TrimSpace(l.data[from:to])) == 0
 }
 
-// newline returns how the lines of the text end.
+// newline returns the line end that the text uses.
 func (l *layout) newline() string {
 	if len(l.newlines) > 0 && l.newlines[0] > 0 && l.data[l.newlines[0]-1] == '\r' {
 		return "\r\n"
@@ -184,8 +185,8 @@ func (l *layout) insertion(place int, lines string) string {
 	return string(bytes.ReplaceAll([]byte(lines), []byte("\n"), []byte(l.newline())))
 }
 
-// removals returns what goes with the blocks for which gone is true: runs of them with what
-// stands between, and the empty line above, which insertion writes.
+// removals returns the spans to remove for the blocks for which gone is true: runs of them
+// with the text between, and the empty line above, which insertion writes.
 func (l *layout) removals(gone func(path string) bool) (all []span) {
 	for i := 0; i < len(l.blocks); i++ {
 		if !gone(l.blocks[i].path) {
@@ -202,7 +203,7 @@ func (l *layout) removals(gone func(path string) bool) (all []span) {
 		case s.from == 0 && l.blank(s.to, l.lineEnd(s.to)):
 			s.to = l.lineEnd(s.to)
 		}
-		if s.to == len(l.data) && s.from > 0 && l.data[s.to-1] != '\n' { // so the last line has no end then either
+		if s.to == len(l.data) && s.from > 0 && l.data[s.to-1] != '\n' { // so that the text ends without a line end as before
 			s.from--
 			if s.from > 0 && l.data[s.from-1] == '\r' {
 				s.from--

@@ -13,19 +13,19 @@ import (
 	"strings"
 )
 
-// Flags are the settings of the command line, which win over the file; "" is not
-// given.
+// Flags are the settings of the command line, which take precedence over the file; "" means
+// not given.
 type Flags struct {
 	Data    string // relative to the working folder
 	Listen  string
 	BaseURL string
 }
 
-// Load reads a file. The error is an *Error with all problems, or with the first one of
-// TOML's syntax.
+// Load reads a file. The error is an *Error with all problems, or with the first TOML
+// syntax error.
 func Load(path string) (*Config, error) { return LoadWith(path, Flags{}) }
 
-// LoadWith is Load with flags that win over the file.
+// LoadWith is Load with flags that take precedence over the file.
 func LoadWith(path string, flags Flags) (*Config, error) {
 	c, _, err := loadFrom(path, flags, os.ReadFile)
 	return c, err
@@ -104,9 +104,8 @@ func (c *Config) pushes() bool {
 	return slices.ContainsFunc(c.Sets, func(s Set) bool { return slices.ContainsFunc(s.Sources, func(s Source) bool { return s.Push }) })
 }
 
-// reach puts the flags over the file and checks what depends on both: where our
-// data is, and where others reach us. The flags speak of themselves, without the
-// file's lines.
+// reach applies the flags and checks what depends on both flags and file: the place of our
+// data, and our URL. Problems of flags name the flag, not a line of the file.
 func reach(c *Config, root table, flags Flags) error {
 	listen, base, given := root, root, c.BaseURL
 	listenKey, baseKey := "listen", "base_url"
@@ -154,7 +153,7 @@ func reach(c *Config, root table, flags Flags) error {
 	return nil
 }
 
-// read returns the configuration and its files, or everything that is wrong with it.
+// read returns the configuration and its files, or all their problems.
 func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	c := Default()
 	t.decode(c)
@@ -197,7 +196,7 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 }
 
 // included returns the files that the key include names, in the order of the patterns and
-// of their names. They have sets and nothing else. Patterns do not find hidden files.
+// of their names. They may contain only sets. Patterns do not find hidden files.
 func (t table) included() (all []table) {
 	for _, pattern := range t.texts("include", form("")) {
 		found, err := filepath.Glob(t.doc.path(pattern))
@@ -208,7 +207,7 @@ func (t table) included() (all []table) {
 			t.report("include", "%q: %v; write the path of a file relative to this one, or a pattern like \"conf.d/*.toml\"", pattern, err)
 		}
 		for _, file := range found {
-			hidden := strings.HasPrefix(filepath.Base(file), ".") && !strings.HasPrefix(filepath.Base(pattern), ".") // as in a shell: editors and Edit have such files
+			hidden := strings.HasPrefix(filepath.Base(file), ".") && !strings.HasPrefix(filepath.Base(pattern), ".") // as in a shell: editors and Edit create such files
 			if hidden || slices.ContainsFunc(all, func(other table) bool { return other.doc.file == file }) {
 				continue
 			}
@@ -233,8 +232,8 @@ func (t table) included() (all []table) {
 // defaultKeys are the keys of a Source that [defaults] may have.
 const defaultKeys = "every full_every overlap max_documents hold_deletions content_hosts push"
 
-// sourceDefaults returns what [defaults] has for all Sources that are harvested. What is
-// wrong with it is reported here, and nowhere else.
+// sourceDefaults returns the values of [defaults] for all Sources that are harvested.
+// Problems with them are reported only here.
 func (t table) sourceDefaults() map[string]any {
 	in := t.table("defaults")
 	known := map[string]bool{}
@@ -320,7 +319,7 @@ func (t table) format(s *Set) Format {
 	switch same := func(o Format) bool { return o.Prefix == f.Prefix }; {
 	case s.Content != Mirror:
 		t.report("", "needs content = %q: bridge can hand out only what it keeps", Mirror)
-	case f.Prefix == "" && !t.empty("prefix"): // which is reported
+	case f.Prefix == "" && !t.empty("prefix"): // reported already
 	case f.Prefix == "":
 		t.report("prefix", `is missing; write the metadataPrefix, like prefix = "mods"`)
 	case slices.ContainsFunc(s.OAIFormats, same):
@@ -335,8 +334,8 @@ func (t table) format(s *Set) Format {
 	return f
 }
 
-// once checks that a name and a URL are those of one Source or target of a set:
-// the log knows them by the one, people by the other.
+// once reports a name or a URL that two Sources or targets of a set share: the log
+// identifies them by the URL, people by the name.
 func once(in table, name, address string, names, urls map[string]bool) {
 	if name != "" && names[name] {
 		in.report("name", "another Source of the set is called %q; give each its own name", name)
@@ -347,7 +346,7 @@ func once(in table, name, address string, names, urls map[string]bool) {
 	names[name], urls[address] = true, true
 }
 
-// source reads a Source. One of kind "sip" has other keys than those that we harvest.
+// source reads a Source. One of kind "sip" has other keys than those that are harvested.
 func (d *document) source(t table, set string) Source {
 	if t.values["kind"] == KindSIP {
 		return d.service(t, set)
@@ -412,7 +411,7 @@ func (t table) hubs() []string {
 	return []string{hub}
 }
 
-// checkHub accepts the URL of a hub. Everybody reads it, so it has no login.
+// checkHub accepts the URL of a hub. It is published, so it must have no login.
 func checkHub(typed string) (string, error) {
 	u, err := url.Parse(typed)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
@@ -421,8 +420,8 @@ func checkHub(typed string) (string, error) {
 	return u.String(), nil
 }
 
-// contentHosts reads where contents may come from: "public", the default, "same",
-// or a list of hosts.
+// contentHosts reads the hosts of contents: "public", the default, "same", or a list of
+// hosts.
 func (t table) contentHosts() (only bool, hosts []string) {
 	const key = "content_hosts"
 	if _, isList := t.values[key].([]any); isList {
@@ -433,7 +432,7 @@ func (t table) contentHosts() (only bool, hosts []string) {
 	return where == "same", nil
 }
 
-// member reads a Source of kind KindSet: another set, from which nothing is fetched.
+// member reads a Source of kind KindSet: another set, for which no request is sent.
 func (d *document) member(t table, set string) Source {
 	t.reportUnknown(map[string]bool{"name": true, "kind": true, "url": true})
 	var address string
@@ -470,7 +469,7 @@ func (d *document) service(t table, set string) Source {
 	return s
 }
 
-// defaultSIPSource is also what "sip:" means on the command line. It is not harvested,
+// defaultSIPSource is also the meaning of "sip:" on the command line. It is not harvested,
 // so the settings of a harvest are all zero.
 func defaultSIPSource(set string) Source {
 	service := defaults[SIP]()
@@ -478,7 +477,7 @@ func defaultSIPSource(set string) Source {
 	return Source{Kind: KindSIP, URL: servicePath(set), SIP: &service}
 }
 
-// servicePath is where a set's SIP service is, below the base URL.
+// servicePath returns the path of a set's SIP service, below the base URL.
 func servicePath(set string) string { return "/sip/" + set }
 
 func (d *document) target(t table, set string) Target {
@@ -495,12 +494,12 @@ func (d *document) target(t table, set string) Target {
 	return o
 }
 
-// formats reads the root elements and schema URLs of records.
+// formats reads the root elements of records with the URLs of their schemas.
 func (t table) formats() map[string]string {
 	return t.textMap("formats", `formats = { "{namespace}root" = "URL of the schema" }`, checkFormat)
 }
 
-// schemas reads the files of the schemas of formats.
+// schemas reads the schema files of formats.
 func (t table) schemas(formats map[string]string) map[string]string {
 	urls := slices.Collect(maps.Values(formats))
 	return t.textMap("schemas", `schemas = { "URL of the schema" = "file.xsd" }`, func(schema, file string) (string, error) {

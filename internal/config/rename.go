@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Renamed returns the configuration with another name for a set, wherever it stands.
+// Renamed returns the configuration with another name for a set, wherever the name is used.
 func (c *Config) Renamed(name, newName string) *Config {
 	out := *c
 	out.Sets = slices.Clone(c.Sets)
@@ -32,7 +32,7 @@ func (c *Config) Renamed(name, newName string) *Config {
 	return &out
 }
 
-// IsSetName reports whether a set can have a name.
+// IsSetName reports whether name is a valid name of a set.
 func IsSetName(name string) bool { return setName.MatchString(name) }
 
 // Edit opens the files of the configuration to be changed: see NewEdit.

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockConfig locks a file. Save replaces it by another, which is locked as well: a lock on a
-// file that has been replaced meanwhile is none.
+// lockConfig locks a file. Save replaces the file by another one, which is locked too: a
+// lock on a replaced file has no effect, so lockConfig then locks the new one.
 func lockConfig(ctx context.Context, path string) (*os.File, error) {
 	for {
 		f, err := os.Open(path)
@@ -45,8 +45,8 @@ func lockConfig(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// replace puts a text into the place of another, with mode and owner of the file, which stays
-// locked if it is the main one.
+// replace replaces the text of a file, and keeps its mode and owner. The main file stays
+// locked.
 func (e *Edit) replace(file string, old, text []byte, main bool) error {
 	is, err := os.ReadFile(file)
 	if err != nil {
@@ -74,7 +74,7 @@ func (e *Edit) replace(file string, old, text []byte, main bool) error {
 	if err == nil {
 		err = tmp.Sync()
 	}
-	if err == nil && main { // before others see it
+	if err == nil && main { // before it has its name
 		err = unix.Flock(int(tmp.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err == nil {
@@ -95,7 +95,8 @@ func (e *Edit) replace(file string, old, text []byte, main bool) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// keepOwner gives a new file the owner and the group of another one, which others may have to read.
+// keepOwner gives a new file the owner and the group of another one, so that the same users
+// can read it.
 func keepOwner(f *os.File, path string) error {
 	var was, is unix.Stat_t
 	if err := errors.Join(unix.Stat(path, &was), unix.Fstat(int(f.Fd()), &is)); err != nil {

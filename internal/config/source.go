@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// ParseSource reads a SOURCE of the command line, [set=][kind:]URL-or-path, and
-// fills in the defaults. What stands before the first "=" is a set only if it
-// has the form of a set's name, else the set is "main". What stands before the
-// first ":" is a kind only if it is one of those. A path, relative to the
-// working folder, must exist and becomes a file URL, with a slash at its end if it is
-// that of a folder. Behind "sip:" may stand
-// nothing, or a SIP.RecordURL; behind "set:" stands the name of another set.
+// ParseSource reads a SOURCE of the command line, [set=][kind:]URL-or-path, and fills in
+// the defaults. The text before the first "=" is a set only if it has the form of a set's
+// name, else the set is "main". The text before the first ":" is a kind only if it is a
+// known one. A path, relative to the working folder, must exist and becomes a file URL;
+// that of a folder ends with a slash. After "sip:" comes nothing, or a SIP.RecordURL; after
+// "set:" the name of another set.
 func ParseSource(argument string) (set string, s Source, err error) {
 	set, s = "main", defaults[Source]()
 	rest := argument
@@ -45,7 +44,7 @@ func kinds() []string {
 	return []string{AtomPMH, ResourceSync, OAIPMH, Feed, Folder, CSV, Sitemap, KindSet, KindSIP}
 }
 
-// parseMember reads the name of a set, also as its URL.
+// parseMember reads the name of a set, or its URL.
 func parseMember(typed string) (Source, error) {
 	name := strings.TrimPrefix(typed, memberURL)
 	if !setName.MatchString(name) {
@@ -54,8 +53,8 @@ func parseMember(typed string) (Source, error) {
 	return Source{Kind: KindSet, URL: memberURL + name, Sets: OneSet, Every: memberEvery}, nil
 }
 
-// parseSIP reads the text behind "sip:". The path of our own service adds nothing: it
-// is the URL of a Source whose peer has no name.
+// parseSIP reads the text after "sip:". The path of our own service is the default: it is
+// the URL of a Source whose peer has no name.
 func parseSIP(typed, set string) (Source, error) {
 	s := defaultSIPSource(set)
 	if typed == "" || typed == s.URL {
@@ -71,7 +70,7 @@ func parseSIP(typed, set string) (Source, error) {
 // hostAndPort matches a URL without its scheme.
 var hostAndPort = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)(:[0-9]+)?(/|$)`)
 
-// locate sets the URL of a Source to what was typed, and its kind if that is a folder.
+// locate sets the URL of a Source to the typed one, and its kind if it is a folder.
 func (s *Source) locate(typed, folder string) (err error) {
 	if s.URL, err = sourceURL(typed, folder, s.Kind == Folder); err != nil {
 		return err
@@ -91,8 +90,8 @@ func (s *Source) locate(typed, folder string) (err error) {
 	return nil
 }
 
-// entryDocument returns the path, relative to a folder, of a document that a Source could
-// begin with; "" if there is none. The files of such a folder are hardly records.
+// entryDocument returns the path, relative to a folder, of a document at which a harvest
+// could start; "" if there is none. The files of such a folder are probably not records.
 func entryDocument(folder string) string {
 	u, err := url.Parse(folder)
 	if err != nil {
@@ -107,9 +106,9 @@ func entryDocument(folder string) string {
 	return ""
 }
 
-// sourceURL returns the URL of a Source: what was typed when it is a URL, else the
-// file URL of a path relative to folder. It must exist, but as a folder that is stated to
-// be one (isFolder): its disk may not be mounted yet.
+// sourceURL returns the URL of a Source: the typed URL, or the file URL of a path relative
+// to folder. The path must exist, except for a folder with the kind of one (isFolder): its
+// disk may not be mounted yet.
 func sourceURL(typed, folder string, isFolder bool) (string, error) {
 	if typed == "" {
 		return "", errors.New("there is no URL and no path")
@@ -158,13 +157,14 @@ func pathURL(typed, folder string, isFolder bool) (string, error) {
 }
 
 var (
-	// word is a kind, or was meant to be one. A letter and a colon is a drive.
+	// word matches a kind, or what was meant as one. A single letter and a colon is a
+	// drive.
 	word = regexp.MustCompile(`^([A-Za-z][A-Za-z]+):`)
-	// setLike is what would be a set's name in lower case.
+	// setLike matches what would be a set's name in lower case.
 	setLike = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]{0,62})=`)
 )
 
-// guessMeaning returns what a path may have been meant as, other than a file; "" is
+// guessMeaning returns what a path may have been meant as, other than a file; "" means
 // nothing.
 func guessMeaning(typed string) string {
 	if m := setLike.FindStringSubmatch(typed); m != nil && m[1] != strings.ToLower(m[1]) {

@@ -12,7 +12,8 @@ import (
 	"strings"
 )
 
-// form returns what accepts a text of a form, and returns it as it is kept.
+// form returns the function that checks a text of a form, and returns the text in its
+// stored form.
 func form(name string) func(string) (string, error) {
 	accept := map[string]func(string) (string, error){
 		"argument":          func(s string) (string, error) { return s, nil },
@@ -62,11 +63,11 @@ func checkServer(s string) (string, error) {
 	return s, nil
 }
 
-// scheme matches the scheme of a URL, and an unknown kind in front of a URL. A letter
-// and a colon is a drive.
+// scheme matches the scheme of a URL, or an unknown kind before a URL. A single letter and
+// a colon is a drive.
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.:-]+://`)
 
-// checkWeb accepts a URL that we can send requests to, and returns it as it is.
+// checkWeb accepts a URL that we can send requests to, and returns it unchanged.
 func checkWeb(typed string) (string, error) {
 	if front := strings.ToLower(scheme.FindString(typed)); front != "http://" && front != "https://" {
 		return "", fmt.Errorf(`%q is not a URL of a web server; write a whole one, like "https://library.example.org/sip"`, redact(typed))
@@ -120,8 +121,8 @@ func checkPublicURL(public string) (string, error) {
 	return strings.TrimRight(public, "/") + "/", nil
 }
 
-// checkRecordURL accepts a template with which no identifier can lead to another host,
-// or out of the path in front of it.
+// checkRecordURL accepts a template for which no identifier can change the host, or the
+// path before the identifier.
 func checkRecordURL(template string) (string, error) {
 	if n := strings.Count(template, AssignedIdentifier); n != 1 {
 		return "", fmt.Errorf("has %s %d times; write it once, like %q", AssignedIdentifier, n, "https://library.example.org/records/"+AssignedIdentifier)
@@ -141,14 +142,13 @@ func checkRecordURL(template string) (string, error) {
 	return template, err
 }
 
-// What a recipient may be, of a gateway and of a Target.
+// The forms of a recipient, of a gateway and of a Target.
 const (
 	wantedOfGateway = `"http://..." below which our /sip/SET is reached, "smtp://HOST/BOX@DOMAIN", "smtp:BOX@DOMAIN" or "mailto:BOX@DOMAIN"`
 	wanted          = `"http://..." below which our /sip/SET is reached, "smtp://HOST/BOX@DOMAIN", "smtp:BOX@DOMAIN", "mailto:BOX@DOMAIN" or "none"`
 )
 
-// checkRecipient returns what a Recipient becomes. What it wants is one of the
-// above.
+// checkRecipient returns the stored form of a Recipient. wanted is one of the texts above.
 func checkRecipient(typed, wanted string) (string, error) {
 	if typed == NoRecipient {
 		return typed, nil
@@ -158,7 +158,7 @@ func checkRecipient(typed, wanted string) (string, error) {
 		return "", fmt.Errorf("%q is not a recipient; write %s", redact(typed), wanted)
 	}
 	if u.Scheme != "" {
-		typed = u.Scheme + typed[len(u.Scheme):] // in lower case
+		typed = u.Scheme + typed[len(u.Scheme):] // the scheme in lower case
 	}
 	switch {
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
@@ -179,7 +179,7 @@ func isMailbox(recipient string) bool {
 	return strings.EqualFold(front, "smtp") || strings.EqualFold(front, "mailto")
 }
 
-// token is the form of an access token. It stands in a URL.
+// token is the form of an access token. It is part of a URL.
 var token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
 
 // rootName is "{namespace}" and an NCName (Namespaces in XML 1.0, 4), or an
@@ -210,9 +210,9 @@ func checkMediaType(s string) (string, error) {
 }
 
 var (
-	// metadataPrefix and setSpec are of characters that URLs take as they are
-	// (OAI-PMH 3.4 and 2.6); a setSpec has colons between its names. Some repositories
-	// are not that strict with theirs.
+	// metadataPrefix and setSpec consist of characters that URLs need not escape (OAI-PMH
+	// 3.4 and 2.6); a setSpec has colons between its names. Some repositories use other
+	// characters.
 	metadataPrefix = regexp.MustCompile(`^[^\s&?#"<>]+$`)
 	setSpec        = regexp.MustCompile(`^[^\s?#"<>]+$`)
 )
@@ -231,7 +231,7 @@ func checkSetSpec(s string) (string, error) {
 	return s, nil
 }
 
-// checkPrefix accepts what the URLs of records may begin with.
+// checkPrefix accepts a possible start of the URLs of records.
 func checkPrefix(s string) (string, error) {
 	if !scheme.MatchString(s) {
 		return "", fmt.Errorf("%q is not how a URL begins; write it like %q", s, "https://data.example.org/maps/")
@@ -242,8 +242,8 @@ func checkPrefix(s string) (string, error) {
 // hostName is a name without port, scheme or path.
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?$`)
 
-// checkHost accepts a host, or host:port, and returns it in lower case, an
-// address without brackets unless there is a port.
+// checkHost accepts a host, or host:port, and returns it in lower case. An IPv6 address has
+// brackets only with a port.
 func checkHost(s string) (string, error) {
 	host := strings.ToLower(s)
 	name, port, err := net.SplitHostPort(host)
@@ -285,7 +285,7 @@ func checkListen(address string) (loopback bool, port int, err error) {
 	return isLoopback(host), port, nil
 }
 
-// isLoopback reports whether a host is reached from its own machine only.
+// isLoopback reports whether a host can be reached only from its own machine.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
@@ -296,8 +296,8 @@ func isPort(service string) bool {
 	return err == nil
 }
 
-// fromHost returns the default of Mail.From for the host of the base URL, "" when
-// that makes none.
+// fromHost returns the default of Mail.From for the host of the base URL, "" when that is
+// no valid domain.
 func fromHost(host string) string {
 	from, err := checkFrom("bridge@" + host)
 	if err != nil || isLoopback(host) {
@@ -306,8 +306,8 @@ func fromHost(host string) string {
 	return from
 }
 
-// checkFrom is checkMailbox for an address that mails come from: servers ask its
-// domain back, so that has to be a name (RFC 5321, 2.3.5).
+// checkFrom is checkMailbox for the sender address of mails: servers look up its domain, so
+// that must be a name (RFC 5321, 2.3.5).
 func checkFrom(s string) (string, error) {
 	address, err := checkMailbox(s)
 	_, domain, _ := strings.Cut(address, "@")
@@ -320,9 +320,9 @@ func checkFrom(s string) (string, error) {
 var (
 	// localPart is the Dot-string of RFC 5321, 4.1.2.
 	localPart = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*$")
-	// box is a local part that means the same in a URL, and leaves the plus to
-	// what follows it. With a plus and the 26 letters of a token it is no longer
-	// than the 64 that servers must take (RFC 5321, 4.5.3.1.1).
+	// box is a local part that needs no escaping in a URL and has no plus, which separates
+	// a token. With a plus and the 26 letters of a token it is not longer than the 64
+	// characters that servers must accept (RFC 5321, 4.5.3.1.1).
 	box = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,36}$`)
 	// domainName is the Domain of RFC 5321, 4.1.2, in lower case.
 	domainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
@@ -342,7 +342,7 @@ func checkMailbox(s string) (string, error) {
 	return s[:at+1] + domain, nil
 }
 
-// checkBox is checkMailbox for a mailbox of ours, to which tokens are added.
+// checkBox is checkMailbox for one of our mailboxes, to which tokens are added.
 func checkBox(s string) (string, error) {
 	address, err := checkMailbox(s)
 	if err == nil && !box.MatchString(address[:strings.LastIndexByte(address, '@')]) {

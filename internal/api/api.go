@@ -1,8 +1,9 @@
-// Package api answers what programs of operators ask, below /api/v1: the state that
-// commands and the console show, as JSON, and what these do. It does nothing of its own: each
-// request is one call of the daemon.Bridge, and each object is what a command prints with
-// --json (objects.go, record.go). openapi.json describes all of it; tests hold it against the
-// handlers. Who may ask is decided before, by the console, whose address it has.
+// Package api is the HTTP API for operators' programs, below /api/v1: it returns the state
+// that commands and the console show, as JSON, and runs the same actions. It has no logic
+// of its own: each request is one call of the daemon.Bridge, and each object is what a
+// command prints with --json (objects.go, record.go). openapi.json describes all of it;
+// tests compare it with the handlers. The console, which shares its address, decides before
+// who may send requests.
 package api
 
 import (
@@ -31,7 +32,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// Path is where the API is.
+// Path is the path of the API.
 const Path = "/api/v1"
 
 // Description is the OpenAPI document of the API.
@@ -40,32 +41,32 @@ const Path = "/api/v1"
 var Description []byte
 
 const (
-	// defaultItems and mostItems are how many items a page has.
+	// defaultItems and mostItems are the default and the largest number of items of a page.
 	defaultItems, mostItems = 100, 1000
-	// bodyBytes bounds a request.
+	// bodyBytes bounds the body of a request.
 	bodyBytes = 64 << 10
 )
 
-// Options are what an API is made of.
+// Options are the options of an API.
 type Options struct {
 	Bridge *daemon.Bridge
-	// Base is what published URLs begin with.
+	// Base is the start of published URLs.
 	Base string
-	// Status returns the state of all, which may be a moment old; Forget has the next one
-	// read anew, since something was done.
+	// Status returns the state of everything, which may be some seconds old. Forget drops
+	// that state after an action, so that the next call of Status reads it again.
 	Status func(context.Context) (*status.Status, error)
 	Forget func()
-	// Logger gets failures, and what was done.
+	// Logger gets failures, and the actions that were done.
 	Logger *slog.Logger
 }
 
-// API answers requests. Its methods may be called from any goroutine.
+// API is the handler of the API. Its methods may be called from any goroutine.
 type API struct {
 	Options
 	mux *http.ServeMux
 }
 
-// Routes are the patterns of all requests that an API answers.
+// Routes returns the patterns of all requests that an API handles.
 func Routes() (all []string) {
 	for pattern := range (&API{}).handlers() {
 		all = append(all, pattern)
@@ -74,10 +75,10 @@ func Routes() (all []string) {
 	return all
 }
 
-// handler answers one request with a value that becomes JSON, or with raw bytes.
+// handler handles one request. It returns a value that is encoded as JSON, or raw bytes.
 type handler func(r *http.Request) (any, error)
 
-// raw is an answer that is no JSON.
+// raw is a response that is not JSON.
 type raw struct {
 	kind  string
 	bytes []byte
@@ -89,7 +90,7 @@ type list struct {
 	Next  string `json:"next,omitempty"`
 }
 
-// done is the answer to what was done.
+// done is the response to an action.
 type done struct {
 	Said string `json:"said"`
 }
@@ -152,7 +153,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(w, r)
 }
 
-// methods are those with which the address of a request is answered.
+// methods returns the methods that the path of a request allows.
 func (a *API) methods(r *http.Request) (all []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
@@ -164,7 +165,7 @@ func (a *API) methods(r *http.Request) (all []string) {
 	return all
 }
 
-// write answers with a value. Its entity tag is that of its bytes.
+// write writes a response with a value. Its entity tag is that of its bytes.
 func write(w http.ResponseWriter, r *http.Request, value any) {
 	h := w.Header()
 	out, ok := value.(raw)
@@ -173,7 +174,7 @@ func write(w http.ResponseWriter, r *http.Request, value any) {
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)
 		if err := e.Encode(value); err != nil {
-			panic(err) // none of ours fails
+			panic(err) // all our values can be encoded
 		}
 		out = raw{"application/json", b.Bytes()}
 	}
@@ -182,7 +183,7 @@ func write(w http.ResponseWriter, r *http.Request, value any) {
 		h.Set("Content-Disposition", "attachment")
 	}
 	if r.Method == http.MethodPost {
-		_, _ = w.Write(out.bytes) // a client that has gone needs none
+		_, _ = w.Write(out.bytes) // the client may have disconnected
 		return
 	}
 	sum := sha256.Sum256(out.bytes)
@@ -191,7 +192,7 @@ func write(w http.ResponseWriter, r *http.Request, value any) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(out.bytes))
 }
 
-// refusedError: what was asked for cannot be done, or not now.
+// refusedError means that an action cannot be done, or not now.
 type refusedError struct {
 	status int
 	text   string
@@ -203,13 +204,13 @@ func badRequest(format string, args ...any) error {
 	return &refusedError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// fail answers with an error.
+// fail writes the response to an error.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var refused *refusedError
 	p := server.Problem{Status: http.StatusInternalServerError, Detail: daemon.Redact(err.Error())}
 	switch {
 	case r.Context().Err() != nil:
-		return // the client has gone
+		return // the client has disconnected
 	case errors.As(err, &refused):
 		p.Status = refused.status
 	case errors.Is(err, fs.ErrNotExist):
@@ -221,7 +222,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.Write(w)
 }
 
-// page reads where a page begins, and how many items it has.
+// page returns the position at which a page begins, and its number of items.
 func page(r *http.Request) (cursor int64, limit int, err error) {
 	q := r.URL.Query()
 	if text := q.Get("cursor"); text != "" {
@@ -238,7 +239,7 @@ func page(r *http.Request) (cursor int64, limit int, err error) {
 	return cursor, limit, nil
 }
 
-// number reads a number in the path.
+// number returns the number in the path.
 func number(r *http.Request) (int64, error) {
 	n, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil || n < 1 {
@@ -247,7 +248,7 @@ func number(r *http.Request) (int64, error) {
 	return n, nil
 }
 
-// flag reads a query argument that is true or false.
+// flag returns a query argument that is true or false.
 func flag(r *http.Request, name string) (bool, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {
@@ -260,7 +261,7 @@ func flag(r *http.Request, name string) (bool, error) {
 	return set, nil
 }
 
-// body reads the JSON object of a request; none is one without members.
+// body reads the JSON object of a request; no body is an object without members.
 func body(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
@@ -345,17 +346,17 @@ func (a *API) history(r *http.Request) (any, error) {
 	return list{rows, next}, err
 }
 
-// Held is a deletion that is held.
+// Held is a deletion on hold.
 type Held struct {
 	Record string `json:"record"`
 	Title  string `json:"title,omitempty"`
 	Since  string `json:"since"`
-	// Person: only a person may release it.
+	// Person reports that only a person may release it.
 	Person bool `json:"person"`
 }
 
-// heldList is a page of held deletions. Until is since when the newest of all is held:
-// released with it, no other is.
+// heldList is a page of held deletions. Until is the time since which the newest of them is
+// held: a release with this time releases none that is held since later.
 type heldList struct {
 	Items []Held       `json:"items"`
 	Until event.Micros `json:"until"`
@@ -390,19 +391,20 @@ func (a *API) held(r *http.Request) (any, error) {
 	return out, err
 }
 
-// Act is the body of a request that does something to a Source.
+// Act is the body of an action on a Source.
 type Act struct {
 	Reason string    `json:"reason"` // of a pause
-	Until  time.Time `json:"until"`  // of a pause; the zero time is until it is resumed
-	// Since is the until of the held deletions that are released, and of no later ones.
+	Until  time.Time `json:"until"`  // of a pause; the zero time means until it is resumed
+	// Since is Until of the list of held deletions: those that are held since later are not
+	// released.
 	Since event.Micros `json:"since"`
-	// Gap is the gap that is accepted, as the Source has it.
+	// Gap is the gap to accept, exactly as the Source states it.
 	Gap    string `json:"gap"`
 	Keep   bool   `json:"keep"` // of forget, as Delete is
 	Delete bool   `json:"delete"`
 }
 
-// sourceActions are what can be done to a Source.
+// sourceActions are the actions on a Source.
 var sourceActions = []string{"harvest", "pause", "resume", "release", "keep", "accept-gap", "reset", "forget"}
 
 func (a *API) actOnSource(r *http.Request) (any, error) {
@@ -433,7 +435,7 @@ func (a *API) actOnSource(r *http.Request) (any, error) {
 	return a.do(r, daemon.Decision{Action: &daemon.SourceAction{Do: do, Set: src.Set, Source: url, Reason: in.Reason, Until: in.Until, Since: in.Since, Keep: in.Keep, Delete: in.Delete}})
 }
 
-// rawURL is the URL of a Source as the log has it: the status has it without secrets.
+// rawURL returns the URL of a Source from the log: the status has it without secrets.
 func (a *API) rawURL(ctx context.Context, src *Source) (string, error) {
 	all, err := a.Bridge.Log.Sources(ctx, src.Set)
 	for i := range all {
@@ -444,7 +446,7 @@ func (a *API) rawURL(ctx context.Context, src *Source) (string, error) {
 	return "", errors.Join(err, fs.ErrNotExist)
 }
 
-// do carries out a decision, whoever has asked for it goes on waiting or not.
+// do applies a decision, even if the client does not wait for the result.
 func (a *API) do(r *http.Request, d daemon.Decision) (any, error) {
 	out, err := a.Bridge.Decide(context.WithoutCancel(r.Context()), d)
 	a.Forget()
@@ -496,10 +498,10 @@ func (a *API) set(r *http.Request) (*status.Set, error) {
 	return nil, fs.ErrNotExist
 }
 
-// kinds are those that a request may choose events by.
+// kinds are the kinds by which a request may select events.
 var kinds = []string{"", "created", "updated", "deleted", "rejected"}
 
-// events are those of a set, or of all, after a Seq: what bridge log prints.
+// events returns the events of a set, or of all, after a Seq, as bridge log prints them.
 func (a *API) events(r *http.Request) (any, error) {
 	ctx, q := r.Context(), r.URL.Query()
 	cursor, limit, err := page(r)
@@ -539,7 +541,7 @@ func (a *API) events(r *http.Request) (any, error) {
 	return list{Items: out}, nil
 }
 
-// eventsOfSet are those of a set before a Seq, the newest first.
+// eventsOfSet returns the events of a set before a Seq, the newest first.
 func (a *API) eventsOfSet(r *http.Request) (any, error) {
 	set, err := a.Bridge.Log.Set(r.Context(), r.PathValue("set"))
 	if err != nil {
@@ -612,7 +614,7 @@ func (a *API) quarantine(r *http.Request) (any, error) {
 	return list{out, next}, err
 }
 
-// badInput returns the bad input that a request is about.
+// badInput returns the bad input that a request names.
 func (a *API) badInput(r *http.Request) (event.Quarantined, error) {
 	id, err := number(r)
 	if err != nil {
@@ -703,7 +705,7 @@ func (a *API) submissions(r *http.Request) (any, error) {
 	}
 }
 
-// submitted returns the submission that a request is about.
+// submitted returns the submission that a request names.
 func (a *API) submitted(r *http.Request) (*submission.Submission, error) {
 	id, err := number(r)
 	if err != nil {
@@ -739,7 +741,7 @@ func (a *API) submittedRecord(r *http.Request) (any, error) {
 // Verdict is the body of a decision on a submission under review.
 type Verdict struct {
 	Assigned string `json:"assigned-identifier"` // of an acceptance; "" lets the set assign one
-	Replace  bool   `json:"replace"`             // of an acceptance: also another submitter's record
+	Replace  bool   `json:"replace"`             // of an acceptance: may replace another submitter's record
 	Reason   string `json:"reason"`              // of a rejection
 }
 

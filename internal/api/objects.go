@@ -11,7 +11,7 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Event is an event, as bridge log --json prints it. What is not known is absent.
+// Event is an event, as bridge log --json prints it. Unknown fields are absent.
 type Event struct {
 	Seq             event.Seq `json:"seq"`
 	Set             string    `json:"set"`
@@ -22,21 +22,21 @@ type Event struct {
 	Title           string    `json:"title,omitempty"`
 	Representations []Link    `json:"representations,omitempty"`
 	Via             *Link     `json:"via,omitempty"`
-	// What few records have.
+	// These fields are rare.
 	Links      []event.Link     `json:"links,omitempty"`
 	Categories []event.Category `json:"categories,omitempty"`
 	Details    *event.Details   `json:"details,omitempty"`
 	Origin     Origin           `json:"origin"`
 }
 
-// Link is a representation, or the original.
+// Link is a representation of a record, or the original.
 type Link struct {
 	Href     string `json:"href"`
 	Modified string `json:"modified,omitempty"` // of the original
 	Type     string `json:"type,omitempty"`
 	Length   *int64 `json:"length,omitempty"`
 	SHA256   string `json:"sha256,omitempty"`
-	Hash     string `json:"hash,omitempty"` // of other kinds
+	Hash     string `json:"hash,omitempty"` // other than those above
 }
 
 func linkLine(href, modified, mediaType string, length int64, hash string) Link {
@@ -50,7 +50,7 @@ func linkLine(href, modified, mediaType string, length int64, hash string) Link 
 	return l
 }
 
-// Origin is where an event has come from.
+// Origin is where an event came from.
 type Origin struct {
 	Protocol         string `json:"protocol,omitempty"`
 	Source           string `json:"source,omitempty"`
@@ -110,13 +110,13 @@ func QuarantinedOf(q *event.Quarantined) Quarantined {
 	return out
 }
 
-// Partner is who has submitted, or is submitted to.
+// Partner is a submitter, or an ingest server that we submit to.
 type Partner struct {
 	URL     string
-	Trouble *daemon.Trouble // of an ingest server; nil is none
+	Trouble *daemon.Trouble // of an ingest server; nil if it works
 }
 
-// Partners returns Sources and targets by their number.
+// Partners returns Sources and targets by their ID.
 func Partners(ctx context.Context, h *daemon.Bridge) (map[event.SourceID]Partner, error) {
 	sets, err := h.Log.Sets(ctx)
 	if err != nil {
@@ -146,7 +146,8 @@ func Partners(ctx context.Context, h *daemon.Bridge) (map[event.SourceID]Partner
 	return peers, nil
 }
 
-// Submission is one as bridge submission ls --json prints it. What is not known is absent.
+// Submission is a submission as bridge submission ls --json prints it. Unknown fields are
+// absent.
 type Submission struct {
 	ID               int64  `json:"id"`
 	Set              string `json:"set"`
@@ -160,8 +161,8 @@ type Submission struct {
 	Email            string `json:"email-address,omitempty"`
 	Title            string `json:"title,omitempty"`
 	Assigned         string `json:"assigned-identifier,omitempty"`
-	// Of one under review: whether its record would be a new one, or which one it
-	// would replace.
+	// For a submission under review: whether its record would be new, or which one it would
+	// replace.
 	New       bool      `json:"new,omitempty"`
 	Replaces  string    `json:"replaces,omitempty"`
 	Reason    string    `json:"reason,omitempty"`
@@ -176,11 +177,13 @@ type Submission struct {
 	Tries     int       `json:"tries,omitempty"`
 	Late      bool      `json:"late,omitempty"`
 	Conflicts int       `json:"conflicts,omitempty"`
-	// Withdrawn: its record was taken back since. Only bridge submission show looks.
+	// Withdrawn reports that its record was withdrawn since. Only bridge submission show
+	// sets it.
 	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
-// SubmissionOf returns a submission without the secrets of its URLs; peers are those of Partners.
+// SubmissionOf returns a submission without the secrets of its URLs; peers comes from
+// Partners.
 func SubmissionOf(ctx context.Context, h *daemon.Bridge, s *submission.Submission, peers map[event.SourceID]Partner) (Submission, error) {
 	line := Submission{ID: s.ID, Set: s.Set, Server: daemon.Redact(peers[s.Source].URL), Direction: "received", State: s.State.String(), Record: s.Record,
 		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: daemon.Redact(s.Reason), Recipient: daemon.Redact(s.Recipient), Seq: s.Seq, Length: s.Length,
@@ -215,7 +218,7 @@ func SubmissionOf(ctx context.Context, h *daemon.Bridge, s *submission.Submissio
 	return line, nil
 }
 
-// SourceTexts returns what a source element says besides the identifier.
+// SourceTexts returns the texts of a source element besides the identifier.
 func SourceTexts(element []byte) (sequence, submitter, email string, err error) {
 	if element == nil {
 		return "", "", "", nil

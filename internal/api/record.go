@@ -18,13 +18,13 @@ type Record struct {
 	Identifier string `json:"identifier"`
 	Key        string `json:"key"` // of the record in URLs
 	Title      string `json:"title,omitempty"`
-	// State is the kind of its last event, Seq its place, and Observed when it was logged.
+	// State is the kind of its last event, Seq its number, and Observed when it was logged.
 	State    string    `json:"state"`
 	Seq      event.Seq `json:"seq"`
 	Observed string    `json:"observed"`
-	// URL is where it is published, "" when it is deleted, or others serve it.
+	// URL is where it is published, "" when it is deleted, or is published elsewhere.
 	URL string `json:"url,omitempty"`
-	// Sources are those that have it, or had it.
+	// Sources are those that have it or have had it.
 	Sources []Presence `json:"sources"`
 	// Events are its events, the newest first; with Next there are more.
 	Events []Event `json:"events"`
@@ -36,12 +36,12 @@ type Presence struct {
 	ID   event.SourceID `json:"id"`
 	Name string         `json:"name,omitempty"`
 	URL  string         `json:"url"`
-	// Has: it has the record; else it had it, and has taken it back.
+	// Has reports that the Source has the record; otherwise it had it before.
 	Has bool `json:"has"`
 }
 
-// FindRecord returns the last event of the record of a set that has an identifier, a key, or a
-// URL here; fs.ErrNotExist when there is none.
+// FindRecord returns the last event of the record of a set whose identifier, key, or URL
+// here is text; fs.ErrNotExist when there is none.
 func FindRecord(ctx context.Context, b *daemon.Bridge, set, text string) (*event.Event, error) {
 	ev, err := b.Log.Record(ctx, set, event.Key(text))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,8 +50,9 @@ func FindRecord(ctx context.Context, b *daemon.Bridge, set, text string) (*event
 	return ev, err
 }
 
-// RecordOf returns the record of a last event, with at most limit of its events before a Seq;
-// 0 is from the newest, and all of them. base is what published URLs begin with.
+// RecordOf returns the record of a last event, with at most limit of its events before a
+// Seq; before 0 begins with the newest, limit 0 is all. base is the start of published
+// URLs.
 func RecordOf(ctx context.Context, b *daemon.Bridge, base string, ev *event.Event, before event.Seq, limit int) (*Record, error) {
 	set, err := b.Log.Set(ctx, ev.Set)
 	if err != nil {
@@ -95,13 +96,13 @@ type RecordLine struct {
 	Observed   string    `json:"observed"`
 }
 
-// searchTime bounds how long a request looks through the log. What is further back is
-// looked through with the next.
+// searchTime bounds how long a request searches the log. The next request continues further
+// back.
 const searchTime = 80 * time.Millisecond
 
-// search returns the records of a set whose identifier or title has a text in it, those that
-// changed last first, and where to go on, 0 at the end. An identifier, or a URL here, is found
-// at once; other texts as far back as searchTime allows.
+// search returns the records of a set whose identifier or title contains a text, the last
+// changed first, and the Seq at which to continue, 0 at the end. An identifier, or a URL
+// here, is found at once; other texts as far back as searchTime allows.
 func search(ctx context.Context, b *daemon.Bridge, set, text string, before event.Seq, limit int) (found []RecordLine, next event.Seq, err error) {
 	found = []RecordLine{}
 	line := func(e *event.Event) RecordLine {
@@ -136,7 +137,7 @@ func search(ctx context.Context, b *daemon.Bridge, set, text string, before even
 		seqs[i] = all[i].Seq
 	}
 	latest, err := b.Log.Latest(ctx, set, seqs)
-	for _, one := range all { // the others stand on an earlier page
+	for _, one := range all { // the others are on an earlier page
 		if latest[one.Seq] {
 			found = append(found, one)
 		}

@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// cookieName is of the cookie that shows that somebody has signed in; without a
-	// Path it is for the folder of the console, whatever a proxy has put before it.
+	// cookieName is the name of the cookie of a session. Without a Path the cookie is for
+	// the folder of the console, whatever path a proxy has added.
 	cookieName = "bridge_console"
-	// sessionTime is how long that lasts.
+	// sessionTime is how long a session lasts.
 	sessionTime = 7 * 24 * time.Hour
 )
 
-// admit reports whether a request may go on; it has answered it when not. path is
-// below the console.
+// admit reports whether a request is allowed; if it is not, admit has written the response.
+// path is below the console.
 func (c *Console) admit(w http.ResponseWriter, r *http.Request, path string) bool {
 	if err := c.cross.Check(r); err != nil {
 		c.refuse(w, r, &problem{http.StatusForbidden, "Another web site has sent this form, so nothing was done. Open the console itself and try again there."})
@@ -56,8 +56,8 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, path string) boo
 	return false
 }
 
-// admitProgram is admit for a request to the API: it is answered in JSON when it may not go
-// on. What does something must say that its body is JSON, which no form of a web page can.
+// admitProgram is admit for a request to the API: the response to a refused request is
+// JSON. An action must state that its body is JSON, which no form of a web page can.
 func (c *Console) admitProgram(w http.ResponseWriter, r *http.Request) bool {
 	p := server.Problem{Status: http.StatusForbidden}
 	switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); {
@@ -77,9 +77,9 @@ func (c *Console) admitProgram(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// notLocal says why a console without a token does not answer a request: it came from
-// elsewhere through a proxy, or it names a host that only a foreign web page could have
-// led to this machine. "" is no reason.
+// notLocal returns why a console without a token refuses a request: it came from another
+// machine through a proxy, or it names a host that only a page of another site could have
+// made lead to this machine. "" means that it is local.
 func notLocal(r *http.Request) string {
 	if r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" {
 		return "A web server passes this request on, and this console has no token: anybody could use it. Configure console_token_file."
@@ -95,7 +95,7 @@ func notLocal(r *http.Request) string {
 	return "This console has no token, and so is only for this machine: open it as http://localhost with its port, or configure console_token_file."
 }
 
-// signedIn reports whether a request has the token, or a cookie that was given for it.
+// signedIn reports whether a request has the token, or the cookie of a session.
 func (c *Console) signedIn(r *http.Request) bool {
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		client := limit.ClientOf(r.RemoteAddr)
@@ -123,8 +123,8 @@ func (c *Console) isToken(token string) bool {
 	return subtle.ConstantTimeCompare(given[:], want[:]) == 1
 }
 
-// session is the value of a cookie that lasts until a time. It is made of the token, so
-// that another token ends all sessions, and does not show it.
+// session returns the value of a cookie that is valid until a time. It is derived from the
+// token, so that another token ends all sessions, and does not reveal the token.
 func (c *Console) session(until int64) string {
 	text := strconv.FormatInt(until, 10)
 	mac := hmac.New(sha256.New, []byte(c.opt.Token))
@@ -132,9 +132,9 @@ func (c *Console) session(until int64) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// signInForm is what the page with the form shows.
+// signInForm is the data of the page with the form.
 type signInForm struct {
-	To    string // where to go on, below the console
+	To    string // the page after it, below the console
 	Error string
 }
 
@@ -151,13 +151,13 @@ func (c *Console) askForToken(w http.ResponseWriter, r *http.Request, problem st
 	c.write(w, r, status, "sign-in", &page{Title: "Sign in", Bare: true, Body: signInForm{to, problem}})
 }
 
-// signInPage is for those who come here and are signed in.
+// signInPage redirects those who are signed in already to the overview.
 func (c *Console) signInPage(w http.ResponseWriter, _ *http.Request) error {
 	redirect(w, "./")
 	return nil
 }
 
-// signIn takes the form with the token.
+// signIn handles the form with the token.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
 	client := limit.ClientOf(r.RemoteAddr)
@@ -184,7 +184,7 @@ func (c *Console) signOut(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// below returns a URL below the console as it is, and "./" for any other.
+// below returns a URL below the console unchanged, and "./" for any other.
 func below(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.IsAbs() || u.Host != "" || to == "" || strings.HasPrefix(u.Path, "/") || strings.Contains(to, "..") || strings.ContainsAny(to, "\\\r\n\t") {
@@ -193,8 +193,8 @@ func below(to string) string {
 	return "./" + u.String()
 }
 
-// notes keeps what the next page says about what was done. A URL carries only its
-// number, so that a link can put no words into the console.
+// notes stores the messages that the next page shows about an action. A URL has only the
+// number of a message, so that a link cannot show a text of its own.
 type notes struct {
 	mu  sync.Mutex
 	all map[string]note

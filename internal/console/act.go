@@ -13,10 +13,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
-// What people do at the console. Each form is answered with 303 to the page that it names
-// in "to", which says what was done, or why nothing was.
+// The actions of people at the console. The response to each form is 303 to the page that
+// it names in "to". That page shows what was done, or why nothing was.
 
-// back leads to a page below the console, which shows a note.
+// back redirects to a page below the console, which shows a note.
 func (c *Console) back(w http.ResponseWriter, r *http.Request, text string, failed bool) {
 	c.forget()
 	to := strings.TrimPrefix(below(r.PostFormValue("to")), "./")
@@ -31,7 +31,7 @@ func (c *Console) back(w http.ResponseWriter, r *http.Request, text string, fail
 	redirect(w, up+to+mark+"note="+c.notes.add(daemon.Redact(text), failed, c.opt.Now()))
 }
 
-// sourceActions are those of the forms, and whether somebody must say that he is sure.
+// sourceActions are the actions of the forms, and whether the person must confirm them.
 var sourceActions = map[string]bool{"harvest": false, "pause": false, "resume": false, "keep": false, "release": true, "accept-gap": true, "reset": true}
 
 func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
@@ -60,7 +60,7 @@ func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
 		}
 		a.Until = c.opt.Now().Add(d)
 	}
-	switch a.Do { // whoever is sure is so of what the page has shown
+	switch a.Do { // a confirmation is of what the page has shown
 	case "release":
 		since, err := number64(r.PostFormValue("until"))
 		if err != nil {
@@ -84,7 +84,7 @@ func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// rawURL is the URL of a Source as the log has it: pages have it without secrets.
+// rawURL returns the URL of a Source from the log: pages have it without secrets.
 func (c *Console) rawURL(ctx context.Context, row sourceRow) (string, error) {
 	all, err := c.bridge.Log.Sources(ctx, row.Set)
 	for i := range all {
@@ -95,10 +95,10 @@ func (c *Console) rawURL(ctx context.Context, row sourceRow) (string, error) {
 	return "", errors.Join(err, errNotFound)
 }
 
-// mostChosen bounds how many things one form decides.
+// mostChosen bounds the number of items that one form decides on.
 const mostChosen = 1000
 
-// chosen returns the numbers that a form has chosen.
+// chosen returns the numbers that a form has selected.
 func chosen(r *http.Request) (ids []int64, err error) {
 	if err := r.ParseForm(); err != nil {
 		return nil, &problem{http.StatusBadRequest, "The form cannot be read, so nothing was done: go back and try again."}
@@ -114,7 +114,8 @@ func chosen(r *http.Request) (ids []int64, err error) {
 	return slices.Compact(ids), nil
 }
 
-// decideAll decides on each, and returns what to say about that. Failures do not end it.
+// decideAll decides on each ID, and returns the message about the results. It continues
+// after failures.
 func decideAll(ids []int64, what, done string, decide func(id int64) error) (text string, failed bool) {
 	var refused []string
 	for _, id := range ids {
@@ -131,8 +132,8 @@ func decideAll(ids []int64, what, done string, decide func(id int64) error) (tex
 	return text, len(refused) > 0
 }
 
-// shownInput returns the input of a number if it is the one that a page has shown: the
-// number of one that was discarded may be another's by now.
+// shownInput returns the input with a number if it is the one that a page has shown: the
+// number of a discarded input may belong to another one now.
 func (c *Console) shownInput(ctx context.Context, r *http.Request, id int64) (event.Quarantined, error) {
 	q, err := c.bridge.Log.QuarantinedInput(ctx, id)
 	if err == nil && !slices.Contains(r.PostForm["shown"], shownAs(&q)) {
@@ -141,7 +142,7 @@ func (c *Console) shownInput(ctx context.Context, r *http.Request, id int64) (ev
 	return q, err
 }
 
-// shownAs is what a form says of an input beside its number.
+// shownAs returns the value of a form that identifies an input beyond its number.
 func shownAs(q *event.Quarantined) string { return fmt.Sprintf("%d.%d", q.ID, q.First) }
 
 func (c *Console) decideQuarantined(w http.ResponseWriter, r *http.Request) error {

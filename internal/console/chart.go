@@ -13,7 +13,7 @@ import (
 // days are consecutive days of UTC, the oldest first.
 type days []status.Day
 
-// sum adds up rows of the same days.
+// sum adds up the days of rows, which have the same dates.
 func sum(rows []sourceRow) (all days) {
 	for i := range rows {
 		if all == nil {
@@ -31,7 +31,7 @@ func sum(rows []sourceRow) (all days) {
 	return all
 }
 
-// dateOf writes the date of a day in another form.
+// dateOf returns the date of a day in another layout.
 func dateOf(d *status.Day, layout string) string {
 	t, err := time.Parse(time.DateOnly, d.Date)
 	if err != nil {
@@ -40,7 +40,7 @@ func dateOf(d *status.Day, layout string) string {
 	return t.Format(layout)
 }
 
-// Events counts those of all days.
+// Events returns the number of events of all days.
 func (ds days) Events() (n int64) {
 	for i := range ds {
 		n += ds[i].Events()
@@ -55,7 +55,7 @@ func (ds days) most() (most int64) {
 	return most
 }
 
-// Told returns the days on which something happened, the newest first.
+// Told returns the days with harvests or events, the newest first.
 func (ds days) Told() (told days) {
 	for i := len(ds) - 1; i >= 0; i-- {
 		if d := ds[i]; d.Events() > 0 || d.Failed > 0 {
@@ -65,7 +65,7 @@ func (ds days) Told() (told days) {
 	return told
 }
 
-// summary says in words what a chart shows.
+// summary describes a chart in words.
 func (ds days) summary() string {
 	text := fmt.Sprintf("%s in %d days", counted(ds.Events(), "event", "events"), len(ds))
 	for i := range ds {

@@ -1,11 +1,11 @@
-// Package console has the pages for the people who run a bridge: what it does, what
-// needs them, and what they can do about it.
+// Package console has the pages for the people who run a bridge: its state, what needs
+// their attention, and what they can do about it.
 //
-// A Console answers below /console, and programs below /api/v1 (package api), either on an address of its own or on the public one.
-// Every request passes ServeHTTP: access (access.go), then one page. Pages are templates
-// in assets; none needs a script. What a page shows is read anew from the
-// daemon.Bridge, except for the status, which is a moment old. Links are relative, so
-// that a proxy may put a path before them.
+// A Console serves pages below /console, and programs below /api/v1 (package api), either
+// on an address of its own or on the public one. Every request passes ServeHTTP: access
+// (access.go), then one page. Pages are templates in assets; none needs a script. Each page
+// is read anew from the daemon.Bridge, except for the status, which may be up to statusAge
+// old. Links are relative, so that a proxy may add a path before them.
 package console
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// Path is where a console is, below its address.
+// Path is the path of a console.
 const Path = "/console"
 
 // statusAge is how long pages show the same status.
@@ -39,26 +39,26 @@ const statusAge = 2 * time.Second
 //go:embed assets
 var assets embed.FS
 
-// Options say what a console shows, and who may see it.
+// Options are the content of a console, and who may see it.
 type Options struct {
 	Bridge *daemon.Bridge
-	// Base is what published URLs begin with.
+	// Base is the start of published URLs.
 	Base string
-	// Token is what people sign in with. Without one the console takes requests to
-	// this machine alone.
+	// Token is the token to sign in with. Without one the console accepts only requests
+	// from this machine.
 	Token string
-	// Secure: browsers reach it over https, and keep what shows that somebody has
-	// signed in from other connections.
+	// Secure means that browsers reach it over https; they then send the cookie of a
+	// session only over https.
 	Secure bool
 	// Version is that of the program.
 	Version string
-	// Logger gets failures, and what people do; nil discards all.
+	// Logger gets failures, and the actions of people; nil discards all.
 	Logger *slog.Logger
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
 
-// Console answers requests. Its methods may be called from any goroutine.
+// Console is the handler of a console. Its methods may be called from any goroutine.
 type Console struct {
 	opt    Options
 	bridge *daemon.Bridge
@@ -80,7 +80,7 @@ type Console struct {
 type file struct {
 	bytes   []byte
 	kind    string
-	version string // of its bytes, for its URL
+	version string // a hash of its bytes, for its URL
 }
 
 // New returns a console.
@@ -106,7 +106,7 @@ func New(o Options) *Console {
 	return c
 }
 
-// handler answers one request. Its errors become pages.
+// handler handles one request. Its errors become pages.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 func (c *Console) routes() *http.ServeMux {
@@ -187,27 +187,26 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// metrics answers Prometheus.
+// metrics serves the metrics for Prometheus.
 func (c *Console) metrics(w http.ResponseWriter, r *http.Request) error {
 	c.bridge.Metrics().ServeHTTP(w, r)
 	return nil
 }
 
-// formBytes bounds a form: 500 choices take a tenth of it.
+// formBytes bounds the bytes of a form: one with 500 choices has a tenth of it.
 const formBytes = 256 << 10
 
-// redirect leads to a URL that is relative to that of the request, with another
-// request for a page. (http.Redirect would resolve it without the path that a proxy
-// has cut off.)
+// redirect redirects with GET to a URL that is relative to that of the request.
+// (http.Redirect would resolve it without the path that a proxy has cut off.)
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// errNotFound: there is no such page, or nothing that it could show.
+// errNotFound means that there is no such page, or no object for it.
 var errNotFound = errors.New("There is nothing at this address. It may have been renamed, removed or decided on since.") //nolint:staticcheck // it is a page's text
 
-// problem is an error that whoever made the request can do something about.
+// problem is an error that the person who made the request can correct.
 type problem struct {
 	status int
 	text   string
@@ -215,12 +214,12 @@ type problem struct {
 
 func (p *problem) Error() string { return p.text }
 
-// fail answers with an error.
+// fail writes the page of an error.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *problem
 	switch {
 	case r.Context().Err() != nil:
-		return // the client has gone
+		return // the client has disconnected
 	case errors.As(err, &known):
 	case errors.Is(err, errNotFound), errors.Is(err, fs.ErrNotExist):
 		known = &problem{http.StatusNotFound, errNotFound.Error()}
@@ -232,13 +231,13 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	c.write(w, r, known.status, "error", &page{Title: http.StatusText(known.status), Body: known.text})
 }
 
-// refuse answers whoever has not been admitted: the page says nothing of this bridge, and
-// costs it nothing.
+// refuse responds to a request that is not admitted: the page reveals nothing about this
+// bridge, and reads nothing from it.
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	c.write(w, r, p.status, "error", &page{Title: http.StatusText(p.status), Bare: true, Body: p.text})
 }
 
-// status returns the status of all, which is at most statusAge old.
+// status returns the status of everything, which is at most statusAge old.
 func (c *Console) status(ctx context.Context) (*status.Status, error) {
 	c.statusMu.Lock()
 	defer c.statusMu.Unlock()
@@ -252,7 +251,7 @@ func (c *Console) status(ctx context.Context) (*status.Status, error) {
 	return s, err
 }
 
-// forget has the next page read the status anew.
+// forget drops the stored status, so that the next page reads it again.
 func (c *Console) forget() {
 	c.statusMu.Lock()
 	defer c.statusMu.Unlock()

@@ -15,21 +15,21 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// chartDays is how many days charts show.
+// chartDays is the number of days of a chart.
 const chartDays = 30
 
 // sourceRow is a Source as tables show it.
 type sourceRow struct {
 	*status.Source
 	State sourceState
-	// Since is when it came into the state, zero when that is not known, and Why says
-	// why it is in it.
+	// Since is when it came into the state, zero when that is not known. Why is the reason
+	// for the state.
 	Since time.Time
 	Why   string
 	Days  days
 }
 
-// sourceState is what to think of a Source; the first that applies.
+// sourceState sums up a Source: the first state that applies.
 type sourceState uint8
 
 const (
@@ -41,17 +41,17 @@ const (
 	stateOK
 )
 
-// String returns the word that a page shows, and that a filter takes.
+// String returns the word for pages and filters.
 func (s sourceState) String() string {
 	return [...]string{string(status.Failing), "attention", string(status.Waiting), string(status.Paused), "not configured", string(status.OK)}[s]
 }
 
-// Class is of the style.
+// Class returns the class in the style sheet.
 func (s sourceState) Class() string {
 	return [...]string{"bad", "warn", "quiet", "quiet", "quiet", "good"}[s]
 }
 
-// Label is what people call the Source.
+// Label returns the name of the Source for people.
 func (s sourceRow) Label() string { return cmp.Or(s.Name, hostOf(s.URL), s.Kind) }
 
 // hostOf returns a URL without its scheme and a slash at its end.
@@ -63,7 +63,7 @@ func hostOf(url string) string {
 	return strings.TrimSuffix(rest, "/")
 }
 
-// Protocol names what the Source speaks.
+// Protocol returns the name of the Source's protocol.
 func (s sourceRow) Protocol() string {
 	switch s.Kind {
 	case harvest.AtomPMH:
@@ -86,7 +86,7 @@ func (s sourceRow) Protocol() string {
 	return "kind not known yet"
 }
 
-// Waits reports whether anything of the Source waits.
+// Waits reports whether records or inputs of the Source are pending, held or quarantined.
 func (s sourceRow) Waits() bool { return s.Pending+s.Held+s.Quarantined > 0 }
 
 func rowOf(s *status.Source) sourceRow {
@@ -126,7 +126,7 @@ func rowOf(s *status.Source) sourceRow {
 	return r
 }
 
-// matter is one thing that needs a person.
+// matter is one thing that needs a person's attention.
 type matter struct {
 	Kind  string
 	Class string
@@ -135,11 +135,11 @@ type matter struct {
 	Since time.Time
 	Why   string
 	Do    string // what to do
-	DoAt  string // where, below the console; "" is elsewhere
-	Retry string // where a button has the Source harvested now, "" when none has
+	DoAt  string // the page for that, below the console; "" means elsewhere
+	Retry string // form target of the button to harvest the Source now, "" for none
 }
 
-// matters returns what needs a person, the most urgent kind first.
+// matters returns all that needs attention, the most urgent kind first.
 func matters(s *status.Status, rows []sourceRow) (all []matter) {
 	for _, w := range s.Warnings {
 		all = append(all, matter{Kind: "log", Class: "bad", Where: "the data folder", Why: w, Do: "See bridge verify"})
@@ -193,36 +193,36 @@ func sourceLink(id event.SourceID) string { return "sources/" + strconv.FormatIn
 
 func setLink(set string) string { return "sets/" + set }
 
-// overviewPage is what the page shows.
+// overviewPage is the data of the page.
 type overviewPage struct {
 	Status   *status.Status
 	Matters  []matter
 	More     int // matters that are not shown
 	Sources  []sourceRow
-	All      int // Sources, whatever the filter
+	All      int // number of Sources, whatever the filter
 	Columns  []column
 	Filter   filter
 	Days     days
 	Records  int64
 	Failing  int
-	Harvests int // under way
+	Harvests int // number of harvests under way
 }
 
 // column is a column of the table by which it can be sorted.
 type column struct {
 	Name, Title string
-	Link        string // sorts by it, or turns the order
-	Order       string // ascending, descending, or "": it is sorted by another
+	Link        string // sorts by it, or reverses the order
+	Order       string // ascending, descending, or "": another column sorts
 }
 
-// filter is what the form above the table says.
+// filter is the form above the table.
 type filter struct {
 	Text, Set, State string
 	Sort, Order      string
 	Sets, States     []string
 }
 
-// mattersShown bounds the table of what needs a person.
+// mattersShown bounds the table of what needs attention.
 const mattersShown = 40
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
@@ -290,7 +290,7 @@ func filterOf(r *http.Request, s *status.Status) filter {
 	return f
 }
 
-// On reports whether the filter hides anything.
+// On reports whether the filter hides any rows.
 func (f filter) On() bool { return f.Text != "" || f.Set != "" || f.State != "" }
 
 // apply returns the rows that the filter selects, in its order.
@@ -314,7 +314,7 @@ func (f filter) apply(all []sourceRow) (rows []sourceRow) {
 	return rows
 }
 
-// compareRows are the orders of the table. Numbers and times begin with the largest.
+// compareRows are the orders of the table. Numbers and times are in descending order.
 var compareRows = map[string]func(a, b sourceRow) int{
 	"state": func(a, b sourceRow) int { return cmp.Compare(a.State, b.State) },
 	"name":  func(a, b sourceRow) int { return cmp.Compare(strings.ToLower(a.Label()), strings.ToLower(b.Label())) },
@@ -352,7 +352,7 @@ func (f filter) columns(r *http.Request) (all []column) {
 	return all
 }
 
-// sets is the page of all sets.
+// sets serves the page of all sets.
 func (c *Console) sets(w http.ResponseWriter, r *http.Request) error {
 	s, err := c.status(r.Context())
 	if err != nil {
@@ -362,7 +362,7 @@ func (c *Console) sets(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sourceOf returns the Source of a path's number.
+// sourceOf returns the Source whose number is in the path.
 func (c *Console) sourceOf(r *http.Request) (sourceRow, error) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// page is what the frame of all pages gets.
+// page is the data for the frame of all pages.
 type page struct {
 	Title   string
 	Section string // the entry of the navigation
 	Bare    bool   // without navigation
 	Body    any
 
-	// What write fills in.
-	Root        string // "../" as often as leads back to the overview, or "./"
+	// write sets the following fields.
+	Root        string // relative path to the overview: "../" repeated, or "./"
 	Here        string // the address of the page, below Root
 	Style       string // URLs
 	Script      string
-	Token       bool // somebody has signed in, and can sign out
+	Token       bool // signed in with a token, so the page has a sign-out button
 	Version     string
 	Quarantined int
 	Reviews     int64
@@ -37,7 +37,7 @@ type page struct {
 	Time        time.Time
 }
 
-// templates reads the pages: each file of assets with the frame.
+// templates parses the pages: each file of assets with the frame.
 func (c *Console) templates() map[string]*template.Template {
 	funcs := template.FuncMap{
 		"number": number, "counted": counted, "when": c.when, "ago": c.ago, "due": c.due, "visible": visible, "clip": clip, "redact": daemon.Redact,
@@ -50,7 +50,7 @@ func (c *Console) templates() map[string]*template.Template {
 	return all
 }
 
-// write answers with a page.
+// write writes a page as the response.
 func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, name string, p *page) {
 	path := strings.TrimPrefix(r.URL.Path, Path)
 	p.Root, p.Here = "./", strings.TrimPrefix(path, "/")
@@ -81,10 +81,10 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, name s
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // a client that has gone needs no page
+	_, _ = w.Write(b.Bytes()) // the client may have disconnected
 }
 
-// waiting counts what waits in quarantine and for reviewers.
+// waiting returns the number of inputs in quarantine and of submissions under review.
 func waiting(s *status.Status) (quarantined int, reviews int64) {
 	for i := range s.Sets {
 		for j := range s.Sets[i].Sources {
@@ -112,7 +112,7 @@ func query(r *http.Request, changes ...string) string {
 	return "?" + q.Encode()
 }
 
-// argument returns an argument of a query, cut to what one may be.
+// argument returns an argument of a query, cut to the longest allowed length.
 func argument(q url.Values, name string) string {
 	text := strings.TrimSpace(q.Get(name))
 	return text[:min(len(text), event.MaxIdentifier)]
@@ -140,7 +140,7 @@ func whole(n any) int64 {
 	panic(fmt.Sprintf("a page shows a %T as a number", n))
 }
 
-// counted is a number with what it counts.
+// counted returns a number with its unit.
 func counted(n any, one, many string) string {
 	if whole(n) == 1 {
 		many = one
@@ -165,7 +165,7 @@ func byteCount(n int64) string {
 // stamp writes a moment in UTC, to the second.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
 
-// moment returns the time of what a page has as a time in one of its forms.
+// moment returns the time in v, which is in one of the types that pages use.
 func moment(v any) time.Time {
 	switch v := v.(type) {
 	case time.Time:
@@ -208,7 +208,7 @@ func (c *Console) ago(v any) template.HTML {
 	return timeElement(t, c.distance(t))
 }
 
-// due writes how long it is until a moment; "" for none.
+// due writes the time left until a moment; "" for none.
 func (c *Console) due(v any) template.HTML {
 	t := moment(v)
 	switch {
@@ -247,8 +247,8 @@ func about(d time.Duration) string {
 	return strconv.Itoa(int(d/day)) + " days"
 }
 
-// visible shows the characters of a text that would be invisible, move others, or are
-// none, as their numbers; ends of lines and tabs stay.
+// visible replaces characters of a text that are invisible, move others, or are invalid, by
+// their code points; line ends and tabs stay.
 func visible(text string) string {
 	hidden := func(r rune) bool {
 		return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

@@ -11,7 +11,7 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// reviewsPage is what the page of submissions under review shows.
+// reviewsPage is the data of the page of submissions under review.
 type reviewsPage struct {
 	Rows     []reviewRow
 	Set      string
@@ -30,7 +30,7 @@ type reviewRow struct {
 	Replaces, ReplacesTitle string
 }
 
-// Name is what people call the record.
+// Name returns the name of the record for people.
 func (r reviewRow) Name() string {
 	return cmp.Or(r.Title, r.SourceIdentifier, fmt.Sprintf("submission %d", r.ID))
 }
@@ -93,7 +93,7 @@ func (c *Console) reviewRow(r *http.Request, s *submission.Submission) (row revi
 	row.Submission = *s
 	if s.SourceXML != nil {
 		source, err := sip.ParseSource(s.SourceXML)
-		if err == nil && source.Submitter != nil { // it has been read before
+		if err == nil && source.Submitter != nil { // it has been parsed before
 			row.Submitter, row.Email = source.Submitter.Name, source.Submitter.EmailAddress
 		}
 	}
@@ -104,7 +104,7 @@ func (c *Console) reviewRow(r *http.Request, s *submission.Submission) (row revi
 	return row, err
 }
 
-// reviewPage is what the page of one submission shows.
+// reviewPage is the data of the page of one submission.
 type reviewPage struct {
 	reviewRow
 	Text    string
@@ -124,7 +124,7 @@ func (c *Console) review(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.Seq != 0 {
-		return errNotFound // it was sent, and is nobody's to decide here
+		return errNotFound // it was sent to another server, which decides
 	}
 	var p reviewPage
 	if s.State == submission.StateProvisional && s.UnderReview() {
@@ -151,7 +151,8 @@ func (c *Console) review(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// diffOf compares a submission with what it would replace; nil when that is no text.
+// diffOf compares a submission with the record that it would replace; nil when that is not
+// text.
 func (c *Console) diffOf(r *http.Request, p *reviewPage) ([]daemon.DiffLine, error) {
 	ev, err := c.bridge.Log.Record(r.Context(), p.Set, event.Key(p.Replaces))
 	if err != nil {
@@ -172,7 +173,7 @@ func (c *Console) diffOf(r *http.Request, p *reviewPage) ([]daemon.DiffLine, err
 	return daemon.Diff(text, p.Text), nil
 }
 
-// Decided says what was decided, "" while nothing is.
+// Decided returns the decision in words, "" if there is none.
 func (p reviewPage) Decided() string {
 	if p.State == submission.StateProvisional && p.UnderReview() {
 		return ""

@@ -20,7 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// setPage is what the page of a set shows.
+// setPage is the data of the page of a set.
 type setPage struct {
 	event.Set
 	Status    *status.Set
@@ -31,7 +31,7 @@ type setPage struct {
 	Events    []eventRow // the newest
 }
 
-// Up leads from the page to what is below the set.
+// Up returns the relative path from the page to the pages below the set.
 func (p setPage) Up() string { return p.Name + "/" }
 
 // eventRow is an event as tables show it.
@@ -48,10 +48,10 @@ type eventRow struct {
 	Formats  []string
 }
 
-// Class is of the style.
+// Class returns the class in the style sheet.
 func (e eventRow) Class() string { return e.Kind.String() }
 
-// Key names the record in URLs.
+// Key returns the key of the record in URLs.
 func (e eventRow) Key() string { return event.Key(e.Record) }
 
 func eventRowOf(e *event.Event) eventRow {
@@ -62,7 +62,7 @@ func eventRowOf(e *event.Event) eventRow {
 	return row
 }
 
-// newestShown is how many events the page of a set has.
+// newestShown is the number of events on the page of a set.
 const newestShown = 15
 
 func (c *Console) set(w http.ResponseWriter, r *http.Request) error {
@@ -112,11 +112,11 @@ type eventsPage struct {
 	Events []eventRow
 	Kind   string
 	Kinds  []string
-	Older  string // link to what is before, "" when there is none
+	Older  string // link to earlier events, "" when there are none
 	Newest bool   // it begins with the newest event
 }
 
-// Up leads from the page to what is below the set.
+// Up returns the relative path from the page to the pages below the set.
 func (p eventsPage) Up() string { return "" }
 
 func (c *Console) events(w http.ResponseWriter, r *http.Request) error {
@@ -143,8 +143,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// searchTime bounds how long a page looks through the log. What is further back is
-// searched with the next page.
+// searchTime bounds how long a page searches the log. The next page continues further back.
 const searchTime = 80 * time.Millisecond
 
 // recordsPage is a page of the records of a set, or of those that a search finds.
@@ -153,17 +152,17 @@ type recordsPage struct {
 	Text   string
 	Exact  *eventRow // the record that has the text as its identifier or URL
 	Found  []eventRow
-	Looked int          // events that were looked at
-	Back   event.Micros // when the earliest of these was observed
-	Older  string       // link to what is before
+	Looked int          // number of searched events
+	Back   event.Micros // when the earliest of them was observed
+	Older  string       // link to earlier events
 	Newest bool
-	Whole  bool // all events were looked at
+	Whole  bool // all events were searched
 }
 
-// records shows the records of a set whose events are the newest, or those in which a
-// text is found. An identifier, or the URL of a record, is found at once, since the log
-// has an index of these; other texts are looked for among the newest changes, as far
-// back as searchTime allows.
+// records shows the records of a set with the newest events, or those that contain a text.
+// An identifier, or the URL of a record, is found at once, since the log has an index of
+// these; other texts are searched for in the newest changes, as far back as searchTime
+// allows.
 func (c *Console) records(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	set, err := c.bridge.Log.Set(ctx, r.PathValue("set"))
@@ -206,10 +205,10 @@ func (c *Console) records(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// contains reports whether a text has another in it, which is in lower case.
+// contains reports whether a text contains another in any case. The other is in lower case.
 func contains(text, lower string) bool { return strings.Contains(strings.ToLower(text), lower) }
 
-// latest keeps the rows whose event is the last one of its record: the others stand on an
+// latest keeps the rows whose event is the last one of its record: the others are on an
 // earlier page.
 func (c *Console) latest(r *http.Request, set string, rows []eventRow) (kept []eventRow, err error) {
 	var all []event.Seq
@@ -238,18 +237,18 @@ func (c *Console) exact(r *http.Request, set, text string) (*eventRow, error) {
 	return &row, nil
 }
 
-// recordPage is what the page of a record shows.
+// recordPage is the data of the page of a record.
 type recordPage struct {
 	Set     event.Set
 	Event   *event.Event // the last one
 	Key     string
-	URL     string // of the record, "" when it is served by others
+	URL     string // of the record, "" when it is published elsewhere
 	Sources []presence
 	Events  []eventRow
 	Older   string
 	Newest  bool
-	// Text is the preferred representation as far as it is shown; Binary: its bytes as
-	// numbers. Why it is not shown is in Missing.
+	// Text is the preferred representation, as far as it is shown; with Binary it has the
+	// bytes as numbers. Missing is the reason why nothing is shown.
 	Text, Missing string
 	Binary, Cut   bool
 	Length        int64
@@ -261,7 +260,7 @@ type presence struct {
 	Has string
 }
 
-// eventsShown is how many events of a record a page has.
+// eventsShown is the number of events of a record on a page.
 const eventsShown = 50
 
 func (c *Console) record(w http.ResponseWriter, r *http.Request) error {
@@ -299,7 +298,7 @@ func (c *Console) record(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// presences says which Sources of a set have a record.
+// presences returns which Sources of a set have a record.
 func (c *Console) presences(r *http.Request, set, record string) (all []presence, err error) {
 	s, err := c.status(r.Context())
 	if err != nil {
@@ -327,7 +326,7 @@ func (c *Console) presences(r *http.Request, set, record string) (all []presence
 	return all, nil
 }
 
-// addContent reads the beginning of what is kept of a record.
+// addContent reads the beginning of the stored content of a record.
 func (c *Console) addContent(r *http.Request, p *recordPage) {
 	rep, ok := p.Event.Pref()
 	switch {
@@ -361,11 +360,11 @@ func (c *Console) content(r *http.Request, sha256 string) (text []byte, length i
 	return text, blob.Size(), errors.Join(err, blob.Close())
 }
 
-// shown returns bytes as a text whose characters are all visible; as numbers where they
-// are no text.
+// shown returns bytes as a text whose characters are all visible, or as numbers if they are
+// not text.
 func shown(b []byte) (text string, binary bool) {
 	cut := b
-	for range utf8.UTFMax { // the end may be the beginning of a character
+	for range utf8.UTFMax { // the end may be a part of a character
 		if utf8.Valid(cut) || len(cut) == 0 {
 			break
 		}
@@ -377,7 +376,7 @@ func shown(b []byte) (text string, binary bool) {
 	return hex.Dump(b[:min(len(b), 1024)]), true
 }
 
-// before and after read where a page begins; 0 is at the beginning.
+// before and after return the position at which a page begins; 0 means the beginning.
 func before(r *http.Request) event.Seq {
 	n, err := strconv.ParseInt(r.URL.Query().Get("before"), 10, 64)
 	if err != nil || n < 0 {
@@ -394,7 +393,7 @@ func after(r *http.Request) int64 {
 	return n
 }
 
-// number64 reads the number in a path.
+// number64 parses the number in a path.
 func number64(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 {

@@ -18,21 +18,21 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// sourcePage is what the page of a Source shows.
+// sourcePage is the data of the page of a Source.
 type sourcePage struct {
 	sourceRow
 	// Every is the time between two harvests, 0 when the Source is not harvested.
 	Every, FullEvery, HoldDeletions time.Duration
-	// Planned says why the next harvest is when it is.
+	// Planned describes when the next harvest is, and why.
 	Planned string
-	// Advice says what to do about the failure.
+	// Advice describes what to do about the failure.
 	Advice   string
 	Records  int64 // that the Source has
 	Problems []brokenRule
-	// History has the harvests that were more than a question, the newest first.
+	// History has the harvests with a result, the newest first; others are only counted.
 	History []status.HarvestRow
 	Older   string // link to those before
-	Before  bool   // it does not begin with the newest
+	Before  bool   // it does not begin with the newest row
 }
 
 // brokenRule is a rule that the last harvest found broken.
@@ -45,7 +45,7 @@ type brokenRule struct {
 // ruleText is a rule in words.
 type ruleText struct{ ID, Title, Clause, Severity string }
 
-// ruleOf looks a rule up: among those of the Source's protocol first.
+// ruleOf finds a rule by its ID, first among those of the Source's protocol.
 func ruleOf(kind, id string) ruleText {
 	var found []ruleText
 	add := func(of, id, title, clause, severity string) {
@@ -113,10 +113,10 @@ func (c *Console) source(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// harvestsShown is how many harvests a page has.
+// harvestsShown is the number of harvests on a page.
 const harvestsShown = 30
 
-// planned says when the next harvest is, and why then.
+// planned describes when the next harvest is, and why.
 func planned(p *sourcePage) string {
 	every := about(p.Every)
 	switch {
@@ -147,8 +147,8 @@ var (
 	statusInText  = regexp.MustCompile(`http status \d+`)
 )
 
-// advice says what to do about an error of a harvest. An address in it says nothing: a
-// number of a status may be one of its ports.
+// advice returns what to do about an error of a harvest. It ignores URLs in the error: the
+// digits of a status code may be those of a port.
 func advice(text string) string {
 	text = addressInText.ReplaceAllString(strings.ToLower(text), "")
 	if status := statusInText.FindString(text); status != "" {
@@ -178,13 +178,13 @@ func advice(text string) string {
 	return "bridge tries again by itself. If this goes on, tell the operators of the Source what the error says."
 }
 
-// heldPage is what the page of held deletions shows.
+// heldPage is the data of the page of held deletions.
 type heldPage struct {
 	sourceRow
 	Records       []heldRecord
-	After         int64        // for the next page, 0 when there is none
-	Until         event.Micros // since when the newest is held: what comes later is not decided on
-	ByTime        bool         // some of these are released when time has passed
+	After         int64        // start of the next page, 0 when there is none
+	Until         event.Micros // since when the newest is held: a decision excludes later ones
+	ByTime        bool         // some of these are released after a time
 	HoldDeletions time.Duration
 }
 
@@ -195,7 +195,7 @@ type heldRecord struct {
 	Person bool
 }
 
-// perPage is how many rows a page has.
+// perPage is the number of rows on a page.
 const perPage = 100
 
 func (c *Console) held(w http.ResponseWriter, r *http.Request) error {
@@ -232,7 +232,7 @@ func (c *Console) held(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sourcesByID returns all Sources by their number.
+// sourcesByID returns all Sources by their ID.
 func (c *Console) sourcesByID(r *http.Request) (map[event.SourceID]sourceRow, error) {
 	s, err := c.status(r.Context())
 	if err != nil {
@@ -247,13 +247,13 @@ func (c *Console) sourcesByID(r *http.Request) (map[event.SourceID]sourceRow, er
 	return all, nil
 }
 
-// quarantinePage is what the page of the quarantine shows.
+// quarantinePage is the data of the page of the quarantine.
 type quarantinePage struct {
 	Inputs            []quarantineRow
 	More              string
 	Set, Rule, Source string
 	Sets, Rules       []string
-	Replayed          bool // those are shown too
+	Replayed          bool // replayed ones are shown too
 }
 
 type quarantineRow struct {
@@ -262,10 +262,11 @@ type quarantineRow struct {
 	Rule   ruleText
 }
 
-// Shown is what a form says of the input, so that no other one is decided on.
+// Shown returns the value of a form that identifies the input, so that a decision cannot
+// apply to another one.
 func (q quarantineRow) Shown() string { return shownAs(&q.Quarantined) }
 
-// Place is where the input stood, redacted.
+// Place returns where the input was found, redacted.
 func (q quarantineRow) Place() string {
 	url := daemon.Redact(q.URL)
 	if q.Line == 0 {
@@ -308,7 +309,7 @@ func (c *Console) quarantine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// kind is the Source's, "" when it is not there any more.
+// kind returns the kind of the Source, "" when the Source does not exist any more.
 func (s sourceRow) kind() string {
 	if s.Source == nil {
 		return ""
@@ -323,10 +324,10 @@ func appendNew(list []string, text string) []string {
 	return append(list, text)
 }
 
-// inputShown is how many bytes of an input a page shows.
+// inputShown is the number of bytes of an input on a page.
 const inputShown = 64 << 10
 
-// quarantinedPage is what the page of one bad input shows.
+// quarantinedPage is the data of the page of one bad input.
 type quarantinedPage struct {
 	quarantineRow
 	Text   string
@@ -335,7 +336,7 @@ type quarantinedPage struct {
 	Length int64
 }
 
-// input returns the bad input that a request is about.
+// input returns the bad input that a request names.
 func (c *Console) input(r *http.Request) (event.Quarantined, error) {
 	id, err := number64(r.PathValue("id"))
 	if err != nil {
@@ -360,7 +361,7 @@ func (c *Console) quarantined(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// quarantinedInput answers with the bytes, to be saved.
+// quarantinedInput serves the bytes of the input for download.
 func (c *Console) quarantinedInput(w http.ResponseWriter, r *http.Request) error {
 	in, err := c.input(r)
 	if err != nil {
@@ -368,6 +369,6 @@ func (c *Console) quarantinedInput(w http.ResponseWriter, r *http.Request) error
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", fmt.Sprintf(`attachment; filename="quarantined-%d"`, in.ID))
-	_, _ = w.Write(in.Input) // a client that has gone needs none
+	_, _ = w.Write(in.Input) // the client may have disconnected
 	return nil
 }

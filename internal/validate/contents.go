@@ -34,21 +34,21 @@ const (
 	ruleResolves    = "pmh-resolves"
 )
 
-// content is a resource, a representation or a package that is to be fetched, and what
-// the document says of it.
+// content is a resource, a representation or a package to be fetched, with the statements
+// of the document about it.
 type content struct {
 	url, document, record string
 	line, column          int
 
 	typ, hash string
 	length    resourcesync.Length
-	coded     bool   // hash and length may be of the coded body
-	rule      string // that it breaks if it is not as stated
+	coded     bool   // hash and length may be of the body with its content coding
+	rule      string // the broken rule, if it is not as stated
 	packed    bool   // it is a package
-	manifest  string // where a copy of its manifest is, "" when it has none
+	manifest  string // URL of a copy of its manifest, "" when it has none
 }
 
-// note remembers a content, if they are wanted.
+// note adds a content to those to be fetched, if contents are wanted.
 func (r *run) note(c content) {
 	if !r.o.Contents || len(r.contents) > maxContents || r.noted[c.url] {
 		return
@@ -60,8 +60,8 @@ func (r *run) note(c content) {
 	r.contents = append(r.contents, c)
 }
 
-// noteEntry remembers what an entry of a document of ResourceSync leads to: a package, or
-// a resource of a Resource List. What a Change List says may be out of date already.
+// noteEntry notes the content of an entry of a ResourceSync document: a package, or a
+// resource of a Resource List. An entry of a Change List may be out of date already.
 func (r *run) noteEntry(head *resourcesync.Document, at string, e *resourcesync.Entry) {
 	md := &e.Metadata
 	c := content{url: e.Loc, document: at, record: e.Loc, line: e.Line, column: e.Column, typ: md.Type, hash: md.Hash, length: md.Length, coded: md.Encoding != "", rule: ruleResource}
@@ -81,8 +81,8 @@ func (r *run) noteEntry(head *resourcesync.Document, at string, e *resourcesync.
 	r.note(c)
 }
 
-// noteAlternates remembers the representations of an active entry, unless a newer entry of
-// the record was met.
+// noteAlternates notes the representations of an active entry, unless a newer entry of the
+// record was read before.
 func (r *run) noteAlternates(at string, e *atompmh.Entry) {
 	if !r.o.Contents || len(r.contents) > maxContents || r.noted["record "+e.ID] {
 		return
@@ -99,8 +99,7 @@ func (r *run) noteAlternates(at string, e *atompmh.Entry) {
 	}
 }
 
-// fetch fetches the contents that were noted, and compares them with what the documents
-// say.
+// fetch fetches the noted contents, and compares them with the statements of the documents.
 func (r *run) fetch(ctx context.Context) error {
 	for i, c := range r.contents {
 		if err := context.Cause(ctx); err != nil {
@@ -151,7 +150,7 @@ func (r *run) fetchOne(ctx context.Context, c content) {
 	}
 }
 
-// essence is a media type without its parameters.
+// essence returns a media type without its parameters.
 func essence(typ string) string {
 	t, _, err := mime.ParseMediaType(typ)
 	if err != nil {
@@ -180,7 +179,7 @@ func (r *run) fetchPackage(ctx context.Context, c content, body io.Reader, at st
 	}
 	a, err := r.get.Get(ctx, c.manifest, follow.Validators{})
 	if err != nil {
-		return n, nil //nolint:nilerr // that the copy is missing was reported
+		return n, nil //nolint:nilerr // the missing copy was reported
 	}
 	defer a.Close()
 	copied := sha256.New()
@@ -191,7 +190,7 @@ func (r *run) fetchPackage(ctx context.Context, c content, body io.Reader, at st
 			break
 		}
 		if e == nil {
-			return n, nil //nolint:nilerr // what is wrong with the copy was reported
+			return n, nil //nolint:nilerr // the faults of the copy were reported
 		}
 		sumEntry(copied, e)
 	}
@@ -202,14 +201,14 @@ func (r *run) fetchPackage(ctx context.Context, c content, body io.Reader, at st
 	return n, nil
 }
 
-// sumEntry adds what makes two manifests one.
+// sumEntry adds the parts of an entry that must be equal in two copies of a manifest.
 func sumEntry(to hash.Hash, e *resourcesync.Entry) {
 	n, known := e.Metadata.Length.Bytes()
-	_, _ = fmt.Fprintf(to, "%q %q %q %q %d %t\n", e.Loc, e.Metadata.Change, strings.TrimPrefix(e.Metadata.Path, "/"), resourcesync.Hashes(e.Metadata.Hash), n, known) // a hash takes all
+	_, _ = fmt.Fprintf(to, "%q %q %q %q %d %t\n", e.Loc, e.Metadata.Change, strings.TrimPrefix(e.Metadata.Path, "/"), resourcesync.Hashes(e.Metadata.Hash), n, known) // a hash accepts all writes
 }
 
-// zip checks a package, and returns a hash of its manifest's entries; nil when it could not
-// be read to its end.
+// zip checks a package, and returns a hash of its manifest's entries; nil when the manifest
+// could not be read to its end.
 func (r *run) zip(in io.ReaderAt, size int64, at string) []byte {
 	d := r.begin(at)
 	d.Kind = "ResourceSync package"
@@ -261,7 +260,7 @@ func (r *run) bitstream(p *resourcesync.DumpReader, d *document, at string, md *
 	}
 }
 
-// zipError enters what is wrong with a package or a file in it.
+// zipError adds a finding for an error in a package or a file in it.
 func (r *run) zipError(d *document, at string, err error) {
 	var bad *resourcesync.DumpError
 	switch {
@@ -294,5 +293,5 @@ func spool(body io.Reader) (*os.File, int64, error) {
 }
 
 func discard(f *os.File) {
-	_, _ = f.Close(), os.Remove(f.Name()) // it is of no use, and in the folder for such files
+	_, _ = f.Close(), os.Remove(f.Name()) // nothing depends on it, and the folder is for temporary files
 }

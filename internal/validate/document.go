@@ -11,14 +11,14 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// The rules that a document breaks which cannot be read to its end.
+// The rules that are broken by a document that cannot be read to its end.
 const (
 	atomDocument = "4287-document"
 	listDocument = "rs-document"
 )
 
-// broken enters what has ended the reading of a document. A limit that it exceeds is
-// ours and no rule; what comes from below is no fault of the document.
+// broken adds a finding for the error that has ended the reading of a document. Our own
+// limits are no rules; errors of the transport are no fault of the document.
 func (r *run) broken(rule, at, cap string, line, column int, reason string) {
 	if cap != "" {
 		r.unread(at, errors.New(reason))
@@ -47,7 +47,7 @@ func (r *run) feed(in input) {
 	d.Kind = feedKind(rd.Feed())
 }
 
-// feedKind says which document of a logical feed it is.
+// feedKind returns which document of a logical feed it is.
 func feedKind(f *atompmh.Feed) string {
 	switch {
 	case f.Complete:
@@ -62,7 +62,7 @@ func (r *run) atomProblem(p atompmh.Problem) {
 	r.found(Finding{Rule: p.Rule, URL: p.URL, Line: p.Line, Column: p.Column, Record: p.Record, Found: p.Found, Expected: p.Expected})
 }
 
-// atomError counts an entry and enters what is wrong with it, or what ends the
+// atomError counts an entry and adds findings for its error, or for the error that ends the
 // document.
 func (r *run) atomError(d *document, at string, err error) (stop bool) {
 	var bad *atompmh.EntryError
@@ -85,7 +85,7 @@ func (r *run) atomError(d *document, at string, err error) (stop bool) {
 	return false
 }
 
-// split takes apart a reason that says what was found and what is wanted.
+// split splits a reason into what was found and what is expected.
 func split(reason string) (found, expected string) {
 	found, expected, ok := strings.Cut(reason, "; want ")
 	if !ok {
@@ -94,7 +94,7 @@ func split(reason string) (found, expected string) {
 	return found, expected
 }
 
-// list checks a document of ResourceSync.
+// list checks a ResourceSync document.
 func (r *run) list(in input) {
 	d := r.begin(in.url)
 	d.Kind = "ResourceSync document"
@@ -115,7 +115,7 @@ func (r *run) list(in input) {
 	d.Kind = listKind(rd.Document())
 }
 
-// listKind names a document of ResourceSync as the specification does.
+// listKind returns the name of a ResourceSync document in the specification.
 func listKind(d *resourcesync.Document) string {
 	name := map[resourcesync.Capability]string{
 		resourcesync.Description: "Source Description", resourcesync.CapabilityList: "Capability List",
@@ -145,7 +145,7 @@ func (r *run) listProblem(p resourcesync.Problem) {
 	r.found(Finding{Rule: p.Rule, URL: p.URL, Line: p.Line, Column: p.Column, Found: p.Found, Expected: p.Expected})
 }
 
-// listError is atomError for a document of ResourceSync.
+// listError is atomError for a ResourceSync document.
 func (r *run) listError(d *document, at string, err error) (stop bool) {
 	var bad *resourcesync.EntryError
 	var fault *resourcesync.DocumentError
@@ -167,7 +167,7 @@ func (r *run) listError(d *document, at string, err error) (stop bool) {
 	return false
 }
 
-// message checks a message of SIP, in an envelope or without one.
+// message checks a SIP message, in an envelope or without one.
 func (r *run) message(ctx context.Context, in input) {
 	d := r.begin(in.url)
 	d.Kind = "SIP message"

@@ -48,11 +48,11 @@ func (r *run) chain(ctx context.Context) error {
 	return nil
 }
 
-// source checks the Source that the target is a document of.
+// source checks the Source to which the target belongs.
 func (r *run) source(ctx context.Context) error {
 	walk := resourcesync.Walk{Client: r.client, URL: r.at, Full: true, MaxDocuments: r.o.MaxDocuments, AllowHost: r.allowHost}
 	if !r.o.Contents {
-		walk.MaxPackage = 1 // it downloads none
+		walk.MaxPackage = 1 // it downloads no package
 	}
 	found, err := walk.Discover(ctx)
 	start := r.at
@@ -83,7 +83,7 @@ func (r *run) source(ctx context.Context) error {
 	return r.walk(ctx, &walk)
 }
 
-// isList reports whether the target is a document of ResourceSync, though it leads to no
+// isList reports whether the target is a ResourceSync document, even if it links to no
 // list.
 func (r *run) isList(ctx context.Context) bool {
 	c, err := follow.New(follow.Options{HTTP: r.client, Start: r.at, AllowHost: r.allowHost, Accept: accept})
@@ -99,8 +99,8 @@ func (r *run) isList(ctx context.Context) bool {
 	return err == nil
 }
 
-// walk reads the Source as a Destination does, for what shows only in how its lists fit
-// together. The crawl has reported what a single document shows, and what is missing.
+// walk reads the Source as a Destination does, for faults in how its lists fit together.
+// The crawl has reported the faults of single documents, and missing documents.
 func (r *run) walk(ctx context.Context, w *resourcesync.Walk) error {
 	several := map[string]bool{}
 	for _, rule := range resourcesync.Rules() {
@@ -113,7 +113,7 @@ func (r *run) walk(ctx context.Context, w *resourcesync.Walk) error {
 	}
 	for list, err := range w.Documents(ctx) {
 		if err != nil {
-			break // the crawl has met the same
+			break // the crawl has found the same error
 		}
 		for _, bad := range list.Entries() {
 			_ = bad // the crawl has reported it
@@ -135,7 +135,7 @@ type crawl struct {
 	pairs  []pair
 }
 
-// named is a document that is to be read, and where it is named.
+// named is a document to be read, and the place where it is named.
 type named struct {
 	url    string
 	by     string // "" for the first
@@ -144,13 +144,13 @@ type named struct {
 	up     bool // by a link up
 }
 
-// pair are two documents of which one leads to the other: an entry, or a link up.
+// pair is two documents of which one links to the other: by an entry, or by a link up.
 type pair struct {
 	from, to string
 	entry    *resourcesync.Entry // nil for a link up
 }
 
-// add notes a document that is to be read, unless it was, or too many are.
+// add adds a document to the queue, unless it was added before or the queue is too long.
 func (c *crawl) add(n named) {
 	if key := follow.Key(n.url); !c.asked[key] && len(c.queue) <= c.o.MaxDocuments {
 		c.asked[key] = true
@@ -173,7 +173,7 @@ func (c *crawl) all(ctx context.Context) error {
 	for _, p := range c.pairs {
 		from, to := c.docs[follow.Key(p.from)], c.docs[follow.Key(p.to)]
 		switch {
-		case to.Document == nil: // reported
+		case to.Document == nil: // reported already
 		case p.entry != nil:
 			from.CheckEntry(p.entry, to, c.listProblem)
 		default:
@@ -183,7 +183,7 @@ func (c *crawl) all(ctx context.Context) error {
 	return nil
 }
 
-// document reads one document and notes where it leads.
+// document reads one document and adds those that it links to.
 func (c *crawl) document(ctx context.Context, n named) {
 	a, err := c.client.Get(ctx, n.url, follow.Validators{})
 	var refused *follow.StatusError
@@ -205,8 +205,8 @@ func (c *crawl) document(ctx context.Context, n named) {
 		c.listError(d, a.URL, err)
 		return
 	}
-	// A document that leads up to the Source Description is of one set: the other sets
-	// are not looked at.
+	// A document with a link up to the Source Description belongs to one set: the other
+	// sets are not checked.
 	down := leads(head) && (!n.up || head.Capability != resourcesync.Description)
 	for {
 		e, err := rd.Next()

@@ -19,8 +19,8 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// The rules of OAI-PMH that only validate can see broken, and those that it reports
-// beside the package.
+// The rules of OAI-PMH that need several requests, and those that validate reports besides
+// package oaipmh.
 const (
 	oaiDocument    = "oai-document"
 	oaiErrors      = "oai-error-codes"
@@ -44,7 +44,7 @@ const (
 // ListIdentifiers.
 const maxCompared = 1_000_000
 
-// oaiClause names the specification in front of its sections.
+// oaiClause returns the clause of a rule, with the name of the specification.
 func oaiClause(r oaipmh.Rule) string {
 	if strings.HasPrefix(r.Clause, "guideline") {
 		return "OAI-PMH " + r.Clause
@@ -52,11 +52,11 @@ func oaiClause(r oaipmh.Rule) string {
 	return "OAI-PMH 2.0, " + r.Clause
 }
 
-// answer checks an answer of OAI-PMH.
+// answer checks an OAI-PMH response.
 func (r *run) answer(in input) { r.readAnswer(in) }
 
-// readAnswer checks an answer. It returns what the answer says, nil when it cannot be
-// read, and the codes of its errors.
+// readAnswer checks an OAI-PMH response. It returns the parsed response, nil when it cannot
+// be parsed, and the codes of its errors.
 func (r *run) readAnswer(in input) (a *oaipmh.Answer, codes []oaipmh.Code) {
 	d := r.begin(in.url)
 	d.Kind = "OAI-PMH answer"
@@ -70,7 +70,7 @@ func (r *run) readAnswer(in input) (a *oaipmh.Answer, codes []oaipmh.Code) {
 			return nil, nil
 		}
 	}
-	// The media type of a file is made of its name.
+	// The media type of a file comes from its name.
 	if media, _, err := mime.ParseMediaType(in.contentType); in.contentType != "" && !strings.HasPrefix(in.url, "file:") && (err != nil || media != "text/xml") {
 		r.found(Finding{Rule: oaiMediaType, URL: in.url, Found: "Content-Type " + strconv.Quote(in.contentType), Expected: "text/xml"})
 	}
@@ -83,7 +83,7 @@ func (r *run) readAnswer(in input) (a *oaipmh.Answer, codes []oaipmh.Code) {
 	return a, codes
 }
 
-// errorCodes returns the codes of the errors of the protocol in err.
+// errorCodes returns the codes of the protocol errors in err.
 func errorCodes(err error) []oaipmh.Code {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var codes []oaipmh.Code
@@ -103,7 +103,7 @@ func (r *run) oaiProblem(p oaipmh.Problem) {
 	r.found(Finding{Rule: p.Rule, URL: p.URL, Line: p.Line, Column: p.Column, Record: p.Record, Found: p.Found, Expected: p.Expected})
 }
 
-// recordError is atomError for an answer of OAI-PMH.
+// recordError is atomError for an OAI-PMH response.
 func (r *run) recordError(d *document, at string, err error) (stop bool) {
 	var bad *oaipmh.RecordError
 	var fault *oaipmh.DocumentError
@@ -125,8 +125,8 @@ func (r *run) recordError(d *document, at string, err error) (stop bool) {
 	return false
 }
 
-// isRepository reports whether the target is the base URL of a repository, which may
-// answer a request without a verb with a page.
+// isRepository reports whether the target is the base URL of a repository. A repository may
+// answer a request without a verb with an HTML page.
 func (r *run) isRepository(ctx context.Context) bool {
 	base, _, err := oaipmh.ParseURL(r.at)
 	if err != nil || r.o.As != "" {
@@ -147,18 +147,17 @@ type repository struct {
 	client *follow.Client
 	base   string
 	asked  oaipmh.Request // the selection of the target's URL
-	// met are the identifiers of ListRecords, and in which page each was, as far as they
-	// are compared.
+	// met has the identifiers of ListRecords, each with its page, up to maxCompared.
 	met    map[string]int
-	record oaipmh.Header // one that is there
+	record oaipmh.Header // one that exists
 	token  string        // one of ListIdentifiers
-	broken bool          // ListRecords did not end
-	more   bool          // the last answer that headers has read is not the whole list
+	broken bool          // ListRecords failed before its end
+	more   bool          // the last response that headers has read is not the whole list
 }
 
-// repository checks the repository that the target is a request to: what it says of
-// itself, its list of records from the first page to the last, its list of headers, what
-// it selects, and how it answers what is wrong.
+// repository checks the repository to which the target is a request: its description of
+// itself, its list of records from the first page to the last, its list of headers, its
+// selections, and its responses to invalid requests.
 func (r *run) repository(ctx context.Context) error {
 	base, asked, err := oaipmh.ParseURL(r.at)
 	if err != nil {
@@ -201,8 +200,8 @@ func (r *run) repository(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sameAddress compares base URLs: their scheme, a port of the host's own, and a slash at
-// the end say nothing.
+// sameAddress compares base URLs. It ignores their scheme, a default port, and a slash at
+// the end.
 func sameAddress(a, b string) bool {
 	plain := func(s string) string {
 		u, err := url.Parse(s)
@@ -214,7 +213,7 @@ func sameAddress(a, b string) bool {
 	return plain(a) == plain(b)
 }
 
-// ask checks the answer to a request. It returns what readAnswer does.
+// ask sends a request and checks the response. It returns the results of readAnswer.
 func (p *repository) ask(ctx context.Context, q oaipmh.Request) (*oaipmh.Answer, []oaipmh.Code) {
 	return p.get(ctx, q.URL(p.base))
 }
@@ -250,7 +249,8 @@ func (p *repository) sets(ctx context.Context) {
 	p.unread(q.URL(p.base), fmt.Errorf("%d documents were checked; raise --max-documents for the others", p.o.MaxDocuments))
 }
 
-// list walks a list as a harvester does, and compares the identifiers of both.
+// list walks a list as a harvester does. For both lists together it compares the
+// identifiers.
 func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 	w := oaipmh.Walk{
 		Client: p.run.client, URL: p.base, Verb: verb, Prefix: p.asked.Prefix, Set: p.asked.Set, From: p.asked.From, Until: p.asked.Until,
@@ -275,7 +275,7 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 		d.Kind = "OAI-PMH " + string(verb)
 		resumed := strings.Contains(doc.Requested, "resumptionToken=")
 		if !resumed {
-			start, listed = doc.Index, 0 // the list begins, perhaps anew
+			start, listed = doc.Index, 0 // the list begins, perhaps again
 		}
 		for rec, bad := range doc.Entries() {
 			identifier := ""
@@ -303,7 +303,7 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 		}
 		last = doc.URL
 		if err := doc.Err(); err != nil {
-			// The walk would ask again and again: once is enough here.
+			// The walk would try again and again: one attempt is enough here.
 			p.ended(ctx, last, err)
 			p.broken = true
 			break
@@ -312,7 +312,7 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 		if listed += int64(doc.Records); !resumed && token != nil {
 			claimed = token.Size
 		}
-		// The walk reports a list that is shorter.
+		// The walk reports a list that is shorter than it claims.
 		if (token == nil || token.Value == "") && claimed > 0 && listed > claimed {
 			p.found(Finding{Rule: oaiSize, URL: doc.URL, Found: fmt.Sprintf("%d records, and completeListSize %d", listed, claimed), Expected: "as many records"})
 		}
@@ -329,7 +329,8 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 	return context.Cause(ctx)
 }
 
-// ended enters what has ended a walk, whose last document was at last.
+// ended adds a finding for the error that has ended a walk; last is the URL of its last
+// document.
 func (p *repository) ended(ctx context.Context, last string, err error) {
 	var fault *oaipmh.DocumentError
 	switch codes := errorCodes(err); {
@@ -337,7 +338,7 @@ func (p *repository) ended(ctx context.Context, last string, err error) {
 	case errors.Is(err, oaipmh.ErrLoop):
 		p.found(Finding{Rule: oaiToken, URL: last, Found: err.Error(), Expected: "a list that comes to its end"})
 	case errors.Is(err, oaipmh.ErrIncomplete):
-		// The walk has reported where the list broke off.
+		// The walk has reported where the list was cut off.
 	case errors.As(err, &fault):
 		p.run.broken(oaiDocument, fault.URL, fault.Cap, fault.Line, fault.Column, fault.Reason)
 	case codes != nil:
@@ -347,8 +348,8 @@ func (p *repository) ended(ctx context.Context, last string, err error) {
 	}
 }
 
-// selected asks for a record that is there by its datestamp, and for what is older than
-// all records (2.7.1).
+// selected requests an existing record by its datestamp, and records older than all
+// (2.7.1).
 func (p *repository) selected(ctx context.Context, id *oaipmh.Identity) {
 	q := oaipmh.Request{Verb: oaipmh.ListIdentifiers, Prefix: p.asked.Prefix, Set: p.asked.Set, Granularity: id.Granularity}
 	if at := p.record.Datestamp; !p.broken && !at.IsZero() && (p.record.Day == (id.Granularity == oaipmh.Day)) {
@@ -357,7 +358,7 @@ func (p *repository) selected(ctx context.Context, id *oaipmh.Identity) {
 		switch {
 		case slices.Contains(codes, oaipmh.BadArgument):
 			p.found(Finding{Rule: oaiGranularity, URL: q.URL(p.base), Found: "badArgument", Expected: "that from and until are taken in the granularity that Identify says"})
-		case codes != nil && !slices.Contains(codes, oaipmh.NoRecordsMatch): // reported
+		case codes != nil && !slices.Contains(codes, oaipmh.NoRecordsMatch): // reported already
 		case identifiers != nil && !slices.Contains(identifiers, p.record.Identifier) && !p.more:
 			p.found(Finding{Rule: oaiRange, URL: q.URL(p.base), Record: p.record.Identifier, Found: "a list without the record of this datestamp", Expected: "the record: from and until are inclusive"})
 		}
@@ -401,7 +402,7 @@ func (p *repository) headers(ctx context.Context, q oaipmh.Request) (identifiers
 	}
 }
 
-// again uses a token twice: a harvester whose connection broke has to (3.5).
+// again uses a token twice, as a harvester must after a lost connection (3.5).
 func (p *repository) again(ctx context.Context) {
 	q := oaipmh.Request{Verb: oaipmh.ListIdentifiers, Prefix: p.asked.Prefix, Set: p.asked.Set}
 	if p.token == "" {
@@ -420,8 +421,8 @@ func (p *repository) again(ctx context.Context) {
 	}
 }
 
-// wrong sends requests that are wrong, each of which has an error of its own (3.6), and
-// one for a record that is there.
+// wrong sends invalid requests, each of which has its own error code (3.6), and a valid one
+// for an existing record.
 func (p *repository) wrong(ctx context.Context) {
 	for _, c := range []struct {
 		query string
@@ -450,8 +451,8 @@ func (p *repository) wrong(ctx context.Context) {
 	}
 }
 
-// post asks for Identify by POST (3.1.1). A base URL that is redirected is left alone:
-// clients then send a GET.
+// post sends Identify by POST (3.1.1). A base URL that redirects is not checked: clients
+// then send a GET.
 func (p *repository) post(ctx context.Context) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, p.base, strings.NewReader("verb="+string(oaipmh.Identify)))
 	if err != nil {
@@ -474,7 +475,7 @@ func (p *repository) post(ctx context.Context) {
 	}
 }
 
-// what names the errors of an answer.
+// what returns the names of the errors of a response.
 func what(codes []oaipmh.Code) string {
 	if codes == nil {
 		return "no error"

@@ -1,7 +1,7 @@
 // Package validate checks documents of Atom-PMH, ResourceSync, OAI-PMH and SIP against
-// their specifications. The protocol packages know the rules: they read each document, and
-// this package finds out what it is, follows a chain or a Source, and puts all that
-// they report into one form, the Finding.
+// their specifications. The protocol packages have the rules: they read each document. This
+// package detects what a document is, follows a chain or a Source, and reports all problems
+// in one form, the Finding.
 package validate
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Protocol names what a document is of.
+// Protocol is the protocol of a document.
 type Protocol string
 
 // The protocols.
@@ -40,7 +40,8 @@ const (
 	SIP          Protocol = "sip"
 )
 
-// Severities of a Finding: those of the rules, and Unread for what could not be checked.
+// Severities of a Finding: those of the rules, and Unread for documents and contents that
+// could not be checked.
 const (
 	Must   = resourcesync.Must
 	Should = resourcesync.Should
@@ -48,7 +49,8 @@ const (
 	Unread = "unread"
 )
 
-// Finding is one place where a document breaks a rule, or what could not be read.
+// Finding is one place where a document breaks a rule, or a document or content that could
+// not be read.
 type Finding struct {
 	// Rule is the id of the rule, "" when Severity is Unread.
 	Rule string `json:"rule,omitempty"`
@@ -59,17 +61,17 @@ type Finding struct {
 	// Line and Column are from 1; 0 when the place is the document as a whole.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
-	// Record is the identifier of the entry, or the path of elements in a message of
-	// SIP; "" when it is about the document.
+	// Record is the identifier of the entry, or the path of elements in a SIP message; ""
+	// when the finding is about the document.
 	Record string `json:"record,omitempty"`
-	// Found says what is there, Expected what the rule wants, and what a reader makes
-	// of it.
+	// Found is what is there, and Expected is what the rule requires and how a reader
+	// handles it.
 	Found    string `json:"found"`
 	Expected string `json:"expected,omitempty"`
 	// Clause names the specification and the section in it.
 	Clause string `json:"clause,omitempty"`
-	// More is how many places beyond the limit break the rule in the same document:
-	// the Finding is about them, and has no place.
+	// More is how many more places in the same document, above the limit, break the rule.
+	// Then the Finding has no place.
 	More int `json:"more,omitempty"`
 }
 
@@ -95,59 +97,61 @@ func (f Finding) String() string {
 // Document is a document that was checked.
 type Document struct {
 	URL string `json:"document"`
-	// Kind says what it is, for people.
+	// Kind describes the document for people.
 	Kind string `json:"kind"`
 	// Entries counts its entries, bad ones included.
 	Entries int `json:"entries"`
-	// Musts, Shoulds and Notes count what was found in it.
+	// Musts, Shoulds and Notes count the findings in it.
 	Musts   int `json:"must"`
 	Shoulds int `json:"should"`
 	Notes   int `json:"notes"`
 }
 
-// Options say what to check and where findings go.
+// Options are what to check and the receivers of findings.
 type Options struct {
-	// As is what every document has to be; "" looks at its root element.
+	// As is the protocol that every document must have; "" detects it from its root
+	// element.
 	As Protocol
-	// Follow reads all that belongs to a document: the chain of a feed, the Source of a
-	// document of ResourceSync, or the repository behind an answer of OAI-PMH.
+	// Follow reads all documents that belong together: the chain of a feed, the Source of a
+	// ResourceSync document, or the repository of an OAI-PMH response.
 	Follow bool
 	// Contents fetches the resources of Resource Lists, the representations of active
-	// entries and the packages of dumps, and compares them with what is said of them.
+	// entries and the packages of dumps, and compares them with the statements about them.
 	Contents bool
-	// Base is the URL that a file or standard input counts as having come from; "" is
-	// that of the file.
+	// Base is the URL that is assumed for a file or standard input; "" means that of the
+	// file.
 	Base string
-	// AllowHosts are hosts besides that of a document that its links may lead to,
-	// whatever their addresses are. They may have a port.
+	// AllowHosts are further hosts, besides that of a document, to which its links may
+	// lead, whatever their addresses are. They may have a port.
 	AllowHosts []string
 	// MaxDocuments caps the documents that are followed from one; 0 is 10,000.
 	MaxDocuments int
-	// MaxFindings caps the findings of one rule in one document; 0 is 20. What is beyond
-	// is counted.
+	// MaxFindings caps the findings of one rule in one document; 0 is 20. Further ones are
+	// counted.
 	MaxFindings int
-	// Stdin is what "-" reads.
+	// Stdin is the input for the target "-".
 	Stdin io.Reader
-	// Version is that of the program, for its requests.
+	// Version is that of the program, for the User-Agent of its requests.
 	Version string
 	// Report is called with each finding, and Checked after each document.
 	Report  func(Finding)
 	Checked func(Document)
 }
 
-// Summary is what a Run has found.
+// Summary is the result of a Run.
 type Summary struct {
 	Documents int `json:"documents"`
 	Entries   int `json:"entries"`
 	Musts     int `json:"must"`
 	Shoulds   int `json:"should"`
 	Notes     int `json:"notes"`
-	// Unread counts what could not be read, and so was not checked.
+	// Unread counts the documents and contents that could not be read, and so were not
+	// checked.
 	Unread int `json:"unread"`
 }
 
-// Run checks targets, which are URLs, paths, and "-" for Options.Stdin. The error is
-// that of ctx, or says that a target cannot be one.
+// Run checks targets, which are URLs, paths, and "-" for Options.Stdin. The error is that
+// of ctx, or means that a target is invalid.
 func Run(ctx context.Context, o Options, targets []string) (Summary, error) {
 	r := &run{o: o, rules: ruleTable()}
 	r.o.MaxDocuments, r.o.MaxFindings = cmp.Or(o.MaxDocuments, 10_000), cmp.Or(o.MaxFindings, 20)
@@ -168,26 +172,26 @@ type run struct {
 	rules map[string]rule
 	sum   Summary
 
-	// typed is what the user calls the target, whose URL is at.
+	// typed is the target as the user typed it, and at its URL.
 	typed, at string
 	client    *http.Client
 
-	// docs are those that are being checked, by the name that findings have; order is
-	// that in which they were begun.
+	// docs are the documents under check, by the name that findings use; order is the order
+	// in which their checks began.
 	docs  map[string]*document
 	order []*document
 
-	// get fetches contents, of which those in noted were noted.
+	// get fetches the contents in noted.
 	get      *follow.Client
 	contents []content
 	noted    map[string]bool
 }
 
-// rule is what a Finding says of the rule that it is about.
+// rule has the fields of a Finding that depend only on the rule.
 type rule struct{ severity, clause string }
 
-// Clause returns the severity of a rule of the protocols, and the clause that has it; "" for
-// other rules.
+// Clause returns the severity of a rule of the protocols, and its clause; "" for other
+// rules.
 func Clause(id string) (severity, clause string) {
 	r := ruleTable()[id]
 	return r.severity, r.clause
@@ -211,7 +215,7 @@ func ruleTable() map[string]rule {
 	return table
 }
 
-// target checks one target, and what is followed from it.
+// target checks one target, and the documents that it leads to.
 func (r *run) target(ctx context.Context, typed string) error {
 	r.typed, r.at, r.client, r.docs, r.order = typed, "", nil, map[string]*document{}, nil
 	r.get, r.contents, r.noted = nil, nil, nil
@@ -265,10 +269,10 @@ func (r *run) target(ctx context.Context, typed string) error {
 	return r.fetch(ctx)
 }
 
-// first checks the document behind the target's URL.
+// first checks the document at the target's URL.
 func (r *run) first(ctx context.Context) error {
 	if r.o.Follow && r.o.As == OAIPMH && !strings.HasPrefix(r.at, "file:") {
-		return r.repository(ctx) // what answers a base URL without a verb may be a page
+		return r.repository(ctx) // without a verb the base URL may return a page
 	}
 	a, err := r.get.Get(ctx, r.at, follow.Validators{})
 	if err != nil {
@@ -318,17 +322,17 @@ func (r *run) allowHost(host string) bool {
 	return false
 }
 
-// input is a document before it is known what it is.
+// input is a document of a protocol that is not yet known.
 type input struct {
 	url, contentType string
 	body             io.Reader
-	get              bool // it can be asked for again, by run.at
+	get              bool // it can be requested again, by run.at
 }
 
-// sniffed is how much of a document may stand before its root element.
+// sniffed is how many bytes of a document may precede its root element.
 const sniffed = 64 << 10
 
-// one checks a document, and follows it when that is wanted.
+// one checks a document, and follows it if Options.Follow is set.
 func (r *run) one(ctx context.Context, in input) error {
 	packed := bufio.NewReaderSize(in.body, sniffed)
 	if magic, _ := packed.Peek(4); string(magic) == "PK\x03\x04" || string(magic) == "PK\x05\x06" {
@@ -373,8 +377,8 @@ func (r *run) one(ctx context.Context, in input) error {
 	return nil
 }
 
-// recognise finds out by its root element of which protocol a document is; "", and what
-// it is, when it is of none.
+// recognise detects the protocol of a document from its root element; for a document of no
+// protocol it returns "" and a description.
 func recognise(head []byte, in input) (Protocol, string) {
 	s := strictxml.New(bytes.NewReader(head), strictxml.Options{ContentType: in.contentType, Lenient: true})
 	if err := s.Next(); err != nil {
@@ -397,13 +401,13 @@ func recognise(head []byte, in input) (Protocol, string) {
 	return "", "found " + s.What()
 }
 
-// document collects what is found in one document.
+// document collects the findings in one document.
 type document struct {
 	Document
 	counted map[string]int // places that break a rule
 }
 
-// begin starts to collect what is found at a URL.
+// begin starts to collect the findings for a URL.
 func (r *run) begin(url string) *document {
 	name := r.name(url)
 	d := r.docs[name]
@@ -415,8 +419,8 @@ func (r *run) begin(url string) *document {
 	return d
 }
 
-// name returns what a document is called: the target as it was typed, another local file
-// by its path, and anything else by its URL.
+// name returns the name of a document in findings: the target as it was typed, another
+// local file by its path, and anything else by its URL.
 func (r *run) name(at string) string {
 	switch {
 	case at == "" || at == r.at || at == r.o.Base:
@@ -429,7 +433,7 @@ func (r *run) name(at string) string {
 	return at
 }
 
-// found enters a finding of which Rule, URL, place, Found and Expected are known.
+// found adds a finding whose Rule, URL, place, Found and Expected are set.
 func (r *run) found(f Finding) {
 	d := r.begin(f.URL)
 	f.URL = d.URL
@@ -450,8 +454,9 @@ func (r *run) found(f Finding) {
 	}
 }
 
-// end finishes the documents that were begun: it reports what was only counted, and each
-// document itself. More may be found in a document after others were read.
+// end finishes the documents that were begun: it reports the findings that were only
+// counted, and each document. This waits until all are read, since a document may get
+// findings after others were read.
 func (r *run) end() {
 	for _, d := range r.order {
 		for _, id := range slices.Sorted(maps.Keys(d.counted)) {
@@ -472,7 +477,7 @@ func (r *run) end() {
 	r.order = nil
 }
 
-// unread enters what could not be read.
+// unread adds a finding for what could not be read.
 func (r *run) unread(at string, err error) {
 	r.sum.Unread++
 	found := err.Error()

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// answer is one answer while it is written. The repository is locked.
+// answer is one response while it is being written. The repository is locked.
 type answer struct {
 	r      *Repository
 	args   url.Values
 	base   string
 	now    time.Time
-	refuse bool // tokens
+	refuse bool // every token is refused
 
 	b          bytes.Buffer
 	namespaces map[string]bool // declarations for the root (RootNamespaces)
@@ -26,7 +26,7 @@ type answer struct {
 // refusal is an error of the protocol (3.6).
 type refusal struct{ code, text string }
 
-// arguments returns which arguments a verb has to have and which it may have.
+// arguments returns the required and the optional arguments of a verb.
 func arguments(verb string) (required, optional []string, known bool) {
 	switch verb {
 	case "Identify":
@@ -48,7 +48,7 @@ var (
 	schemaLocations = regexp.MustCompile(`xsi:schemaLocation="[^"]*"`)
 )
 
-// write returns the document.
+// write returns the document of the response.
 func (a *answer) write() []byte {
 	verb := a.args.Get("verb")
 	errors := a.check(verb)
@@ -115,7 +115,8 @@ func (a *answer) write() []byte {
 
 const seconds = "2006-01-02T15:04:05Z"
 
-// request writes what was asked: without arguments if they or the verb are wrong (3.2).
+// request writes the request element: without arguments if they or the verb are wrong
+// (3.2).
 func (a *answer) request(errors []refusal) {
 	a.b.WriteString("\n  <request")
 	if !slices.ContainsFunc(errors, func(e refusal) bool { return e.code == "badVerb" || e.code == "badArgument" }) {
@@ -133,7 +134,7 @@ func (a *answer) baseURL() string {
 	return a.base
 }
 
-// check returns what is wrong with verb and arguments (3.6).
+// check returns the errors in the verb and its arguments (3.6).
 func (a *answer) check(verb string) []refusal {
 	required, optional, known := arguments(verb)
 	if !known || len(a.args["verb"]) > 1 || verb == "ListIdentifiers" && a.r.lies[NoListIdentifiers] {
@@ -250,10 +251,10 @@ func (a *answer) size() int {
 	return 100
 }
 
-// lies reports whether a lie is on for an item.
+// lies reports whether a lie is switched on for an item.
 func (a *answer) lies(it *Item, l Lie) bool { return a.r.lies[l] || slices.Contains(it.Lies, l) }
 
-// resume returns the place that a request names: the beginning of its list, or that of
+// resume returns the place that a request names: the beginning of its list, or the place of
 // its token.
 func (a *answer) resume(verb string) (*place, *refusal) {
 	token := a.args.Get("resumptionToken")
@@ -336,7 +337,7 @@ func (a *answer) list(verb string) *refusal {
 	return nil
 }
 
-// invent returns a page of records that are not there.
+// invent returns a page of records that do not exist.
 func (a *answer) invent(p *place) []*Item {
 	var page []*Item
 	for i := range a.size() {
@@ -346,7 +347,7 @@ func (a *answer) invent(p *place) []*Item {
 	return page
 }
 
-// writeToken writes the token behind a page, if there is one.
+// writeToken writes the token after a page, if there is one.
 func (a *answer) writeToken(p *place, after string, told, size int, more bool) {
 	lies := a.r.lies
 	if !more && (p.Page == 1 && !lies[TokenAlways] || lies[NoLastToken]) {
@@ -447,7 +448,7 @@ func (a *answer) window(p *place) (from, until time.Time, e *refusal) {
 	return from, until, nil
 }
 
-// key is what a list is sorted by; it differs for each item.
+// key returns the sort key of an item in lists; it is unique.
 func (a *answer) key(it *Item) string {
 	if a.r.Scattered {
 		return fmt.Sprintf("%016x", mix(uint64(it.put)))
@@ -455,7 +456,7 @@ func (a *answer) key(it *Item) string {
 	return fmt.Sprintf("%s %010d", it.Datestamp.Format(seconds), it.put)
 }
 
-// writeHeader writes the header of an item. The indent stands before it.
+// writeHeader writes the header of an item, each line after the indent.
 func (a *answer) writeHeader(it *Item, indent string) {
 	a.b.WriteString(indent + "<header")
 	id := it.Identifier
@@ -519,7 +520,7 @@ func (a *answer) writeRecord(it *Item, prefix string) {
 	a.b.WriteString(indent + "</record>")
 }
 
-// writeMetadata writes the element inside of metadata, or what is there in its place.
+// writeMetadata writes the element inside of metadata, or its replacement by a lie.
 func (a *answer) writeMetadata(it *Item, xml string) {
 	if a.lies(it, RootNamespaces) {
 		if a.namespaces == nil {

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// Hub is a WebSub hub on loopback (W3C WebSub, sections 5 to 7): it verifies what
-// subscribers ask for, fetches a topic that it is told of, and distributes it with a
-// signature. Its methods may be called from any goroutine.
+// Hub is a WebSub hub on loopback (W3C WebSub, sections 5 to 7): it verifies the requests
+// of subscribers, fetches a topic when it is notified, and distributes it with a signature.
+// Its methods may be called from any goroutine.
 type Hub struct {
 	*httptest.Server
 	listener *GatedListener
@@ -34,13 +34,13 @@ type Hub struct {
 	answers []int
 }
 
-// HubSubscription is one that a Hub has verified.
+// HubSubscription is a subscription that a Hub has verified.
 type HubSubscription struct {
 	Callback, Topic, Secret string
 	Until                   time.Time
 }
 
-// NewHub serves until the test ends.
+// NewHub starts a Hub, which serves until the test ends.
 func NewHub(t testing.TB) *Hub {
 	h := &Hub{lease: time.Hour, subs: map[string]HubSubscription{}}
 	h.Server = httptest.NewUnstartedServer(h)
@@ -54,24 +54,24 @@ func NewHub(t testing.TB) *Hub {
 	return h
 }
 
-// Set changes the lease that is granted; the reason for which subscriptions are denied, ""
-// grants them; and whether requests are taken and never verified.
+// Set changes the granted lease; the reason for which subscriptions are denied, "" grants
+// them; and whether requests are accepted and never verified.
 func (h *Hub) Set(lease time.Duration, deny string, silent bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lease, h.deny, h.silent = lease, deny, silent
 }
 
-// Shut takes the hub down until Up.
+// Shut stops the hub until Up.
 func (h *Hub) Shut() {
 	h.listener.Shut()
 	h.CloseClientConnections()
 }
 
-// Up ends what Shut began.
+// Up starts the hub again after Shut.
 func (h *Hub) Up() { h.listener.Open() }
 
-// Pings returns the topics that the hub was told of, in order.
+// Pings returns the topics of which the hub was notified, in order.
 func (h *Hub) Pings() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *Hub) Subscriptions() (all []HubSubscription) {
 	return all
 }
 
-// Answers returns what subscribers have answered to pushes.
+// Answers returns the status codes of subscribers' responses to pushes.
 func (h *Hub) Answers() []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +132,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// verify asks a subscriber whether it has sent a request, or denies it.
+// verify asks a subscriber to confirm its request, or denies the request.
 func (h *Hub) verify(form url.Values, deny string, lease time.Duration) {
 	callback := form.Get("hub.callback")
 	u, err := url.Parse(callback)
@@ -194,8 +194,8 @@ func (h *Hub) distribute(topic string) {
 	}
 }
 
-// Push sends a push as a hub does, signed with a secret, "" not at all, and returns the status
-// of the answer, 0 none.
+// Push sends a push as a hub does, signed with a secret, "" means unsigned. It returns the
+// status of the response, 0 for none.
 func Push(callback, secret string, body []byte, hub, topic string) int {
 	req, err := http.NewRequest(http.MethodPost, callback, bytes.NewReader(body)) //nolint:noctx // on loopback, and it ends with the test
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Answer is what an ingest server makes of a request.
+// Answer makes the response to a request.
 type Answer func(*sip.Request) (*sip.Disposition, error)
 
-// IngestServer is a SIP ingest server on loopback that answers as the test says, and
-// remembers what it was asked. Its methods may be called from any goroutine.
+// IngestServer is a SIP ingest server on loopback with the responses of a test. It stores
+// the requests. Its methods may be called from any goroutine.
 type IngestServer struct {
 	*httptest.Server
 	listener *GatedListener
@@ -28,7 +28,7 @@ type IngestServer struct {
 	requests []*sip.Request
 }
 
-// NewIngestServer serves until the test ends.
+// NewIngestServer starts an IngestServer, which serves until the test ends.
 func NewIngestServer(t testing.TB, answer Answer) *IngestServer {
 	s := &IngestServer{answer: answer}
 	h := &sip.Handler{Backend: s, Offers: sip.Operations{Ingest: true}}
@@ -41,24 +41,24 @@ func NewIngestServer(t testing.TB, answer Answer) *IngestServer {
 	return s
 }
 
-// SetAnswer changes what is answered from now on.
+// SetAnswer changes the responses from now on.
 func (s *IngestServer) SetAnswer(answer Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
 }
 
-// Shut takes the server down: connections are cut, and no other is taken until Open.
+// Shut stops the server: connections are cut, and new ones are refused until Open.
 func (s *IngestServer) Shut() {
 	s.listener.Shut()
 	s.CloseClientConnections()
 }
 
-// Open ends what Shut began.
+// Open accepts connections again after Shut.
 func (s *IngestServer) Open() { s.listener.Open() }
 
-// Requests returns what the server was asked, in order; with an identifier only what
-// names it as its source's own.
+// Requests returns the requests to the server, in order; with an identifier only those
+// whose source has that identifier.
 func (s *IngestServer) Requests(identifier string) (out []*sip.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,9 +92,9 @@ func (s *IngestServer) Notify(context.Context, sip.Caller, *sip.Disposition) err
 // Admit implements sip.Backend.
 func (s *IngestServer) Admit(context.Context, sip.Caller) error { return nil }
 
-// Recipients are notification recipients: a sip.Backend that remembers what it was told.
+// Recipients is a notification recipient: a sip.Backend that stores the notifications.
 type Recipients struct {
-	// Refuse, when set, may answer something else.
+	// Refuse, when set, may return an error as the response.
 	Refuse func(*sip.Disposition) error
 
 	mu  sync.Mutex
@@ -130,14 +130,14 @@ func (r *Recipients) Notify(_ context.Context, _ sip.Caller, d *sip.Disposition)
 	return nil
 }
 
-// Of returns what they were told of a record, by its source-identifier.
+// Of returns the notifications about a record, by its source-identifier.
 func (r *Recipients) Of(identifier string) []*sip.Disposition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.got[identifier]
 }
 
-// AssignedTo is the identifier that Accepts assigns to a record.
+// AssignedTo returns the identifier that Accepts assigns to a record.
 func AssignedTo(record string) string { return "assigned:" + strings.TrimPrefix(record, "urn:uuid:") }
 
 // Accepts accepts every record.
@@ -155,16 +155,16 @@ func Defers(r *sip.Request) (*sip.Disposition, error) {
 	return &sip.Disposition{Source: r.Source, Outcome: sip.ProvisionallyAccepted}, nil
 }
 
-// BreaksOff hangs up.
+// BreaksOff closes the connection without a response.
 func BreaksOff(*sip.Request) (*sip.Disposition, error) { panic(http.ErrAbortHandler) }
 
-// Faults answers a fault that is the caller's.
+// Faults responds with a fault of the caller.
 func Faults(*sip.Request) (*sip.Disposition, error) {
 	return nil, &sip.Fault{Code: sip.Client, Text: "not like this"}
 }
 
-// GatedListener cuts every connection while it is shut, as the address of a server
-// does that is being started.
+// GatedListener cuts every connection while it is shut, like the address of a server that
+// is starting.
 type GatedListener struct {
 	net.Listener
 	shut    atomic.Bool
@@ -178,15 +178,15 @@ func (l *GatedListener) Accept() (net.Conn, error) {
 		if err != nil || !l.shut.Load() {
 			return c, err
 		}
-		l.refused.Add(1) // before the other side can notice
+		l.refused.Add(1) // before the client can notice
 		_ = c.Close()
 	}
 }
 
-// Shut has connections cut until Open.
+// Shut cuts connections until Open.
 func (l *GatedListener) Shut() { l.shut.Store(true) }
 
-// Open takes connections again.
+// Open accepts connections again.
 func (l *GatedListener) Open() { l.shut.Store(false) }
 
 // Refused returns how many connections were cut.

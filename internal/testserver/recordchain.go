@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// RecordChain serves the records of an OAI-PMH repository of any size in oai_dc, made
-// on the fly and always the same, at a cost that hides behind every reader. Their
-// datestamps have seconds and rise: a thousand records a second, from 2020-01-01 on.
+// RecordChain serves the records of an OAI-PMH repository of any size in oai_dc, generated
+// at each request and always the same. It costs much less than any reader. The datestamps
+// have seconds and rise: a thousand records a second, from 2020-01-01 on.
 //
-// It knows Identify, ListRecords, ListIdentifiers and GetRecord; tokens are the number
-// of a page, and from and until may be what lies before or behind all records. Set the
+// It handles Identify, ListRecords, ListIdentifiers and GetRecord; tokens are the number of
+// a page. from and until select all records, or none if they exclude them all. Set the
 // fields before the first request.
 type RecordChain struct {
-	// Pages of the list, at least 1.
+	// Pages is the number of pages of the list, at least 1.
 	Pages int
-	// Records of each page; at most 100 million in all.
+	// Records is the number of records of each page; at most 100 million in all.
 	Records int
-	// Size of each record in bytes, its header included; at least 700.
+	// Size is the length of each record in bytes, its header included; at least 700.
 	Size int
 }
 
@@ -29,8 +29,8 @@ const (
 	recordOpen  = `<metadata><oai_dc:dc xmlns:oai_dc="http://www.openarchives.org/OAI/2.0/oai_dc/" xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:schemaLocation="http://www.openarchives.org/OAI/2.0/oai_dc/ http://www.openarchives.org/OAI/2.0/oai_dc.xsd">` + "\n<dc:title>Observation series "
 	recordClose = "</dc:description>\n</oai_dc:dc></metadata></record>\n"
 	recordsFoot = "</OAI-PMH>\n"
-	// words, 64 of eight bytes each, fill descriptions: such a text is about as easy to
-	// compress as those of real records.
+	// words, 64 of eight bytes each, fill descriptions: such a text compresses about as
+	// well as those of real records.
 	words = "reading station harbour monthly between weather against fathoms written surveys margins brought pencils letters samples numbers " +
 		"twelfth measure columns another evening morning inverse several figures ledgers inkwell missing entries ordered private borough " +
 		"current drawing printed village returns ancient keeping without towards ebbtide signals voyages captain cordage rainfed boatmen " +
@@ -72,7 +72,7 @@ func (c *RecordChain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(append(b, recordsFoot...))
 }
 
-// writePage writes the page that args ask for behind b.
+// writePage appends the page that args request to b, and writes it.
 func (c *RecordChain) writePage(w http.ResponseWriter, b []byte, verb string, args url.Values) {
 	page := 0
 	if token := args.Get("resumptionToken"); token != "" {
@@ -90,7 +90,7 @@ func (c *RecordChain) writePage(w http.ResponseWriter, b []byte, verb string, ar
 	for i := page * c.Records; i < (page+1)*c.Records; i++ {
 		if len(b)+c.Size > cap(b) {
 			if _, err := w.Write(b); err != nil {
-				return // the reader has gone
+				return // the client has disconnected
 			}
 			b = b[:0]
 		}
@@ -136,7 +136,7 @@ func (c *RecordChain) appendRecord(b []byte, i int, whole bool) []byte {
 	}
 }
 
-// recordStamp is the datestamp of a record.
+// recordStamp returns the datestamp of a record.
 func recordStamp(i int) time.Time {
 	return time.Date(2020, 1, 1, 0, 0, i/1000, 0, time.UTC)
 }

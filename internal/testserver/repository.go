@@ -15,44 +15,45 @@ import (
 	"time"
 )
 
-// Repository is an OAI-PMH 2.0 repository that does what a test tells it: honest as
-// NewRepository returns it, with lies and failures where a test switches them on. It
-// answers at every path; its base URL is the URL without the query.
+// Repository is an OAI-PMH 2.0 repository under the control of a test: as NewRepository
+// returns it, it obeys the protocol; a test switches lies and failures on. It responds at
+// every path; its base URL is the URL without the query.
 //
-// Set the fields before the first request. The methods may be called at any time,
-// and from OnPage.
+// Set the fields before the first request. The methods may be called at any time, and from
+// OnPage.
 type Repository struct {
-	// Days: the granularity is a day; else a second.
+	// Days sets the granularity to a day; otherwise it is a second.
 	Days bool
-	// Deleted is deletedRecord: persistent (the default), transient or no. With no
-	// Delete forgets.
+	// Deleted is deletedRecord: persistent (the default), transient or no. With no, Delete
+	// is Forget.
 	Deleted string
 	// Earliest is earliestDatestamp; zero is 2020-01-01.
 	Earliest time.Time
 	// Formats are the metadata formats; NewRepository sets oai_dc.
 	Formats []ItemFormat
-	// Sets are the sets; none is no set hierarchy.
+	// Sets are the sets; none means no set hierarchy.
 	Sets []ItemSet
-	// PageSize is how many records, headers or sets a page has; 0 is 100.
+	// PageSize is the number of records, headers or sets of a page; 0 is 100.
 	PageSize int
-	// Stateless: a token says where to go on in the list as it is then. Else it names
-	// a list that was pinned at its first request, and dies with Restart.
+	// Stateless: a token has the place at which to continue in the list as it is then.
+	// Otherwise it names a list that was pinned at its first request, and becomes invalid
+	// with Restart.
 	Stateless bool
-	// TokenLife is how long a token is good; 0 is for ever. It is announced in
+	// TokenLife is how long a token is valid; 0 means without end. It is announced in
 	// expirationDate.
 	TokenLife time.Duration
-	// Scattered: lists are in no order that means anything; else by datestamp.
+	// Scattered: lists are in an arbitrary order; otherwise by datestamp.
 	Scattered bool
-	// Gzip: an answer is compressed where the request accepts it.
+	// Gzip: a response is compressed if the request accepts that.
 	Gzip bool
-	// RetryAfter is what 503 and 429 ask for, in seconds; 0 is "0".
+	// RetryAfter is the Retry-After of 503 and 429, in seconds.
 	RetryAfter int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// OnPage is called before an answer is made, without any lock; page is 1 for the
-	// first page of a list and for what is no list.
+	// OnPage is called before a response is made, without any lock; page is 1 for the first
+	// page of a list and for responses that are no list.
 	OnPage func(verb string, page int)
-	// Rewrite returns what is sent for an answer, if it is not nil.
+	// Rewrite, if not nil, returns the body to send in place of body.
 	Rewrite func(verb string, page int, body []byte) []byte
 
 	mu       sync.Mutex
@@ -60,15 +61,15 @@ type Repository struct {
 	puts     int
 	lies     map[Lie]bool
 	failures []*Failure
-	tokens   map[string]*place // of lists that are pinned
+	tokens   map[string]*place // of pinned lists
 	used     map[string]bool
 	calls    []Call
 }
 
-// Item is what a repository has of one record in all formats.
+// Item has the data of one record in all formats.
 type Item struct {
 	Identifier string
-	// Datestamp is when it changed; zero is when it is put.
+	// Datestamp is when it changed; zero means the time of Put.
 	Datestamp time.Time
 	Sets      []string
 	// Metadata is an XML element for each format, by prefix.
@@ -87,33 +88,33 @@ type ItemFormat struct{ Prefix, Schema, Namespace string }
 // ItemSet is a set of a Repository.
 type ItemSet struct{ Spec, Name string }
 
-// Call is a request that a Repository got.
+// Call is a request to a Repository.
 type Call struct {
 	Method, Path string
 	// Args are the arguments of the query or of the form.
 	Args   url.Values
 	Header http.Header
-	// Page is 1 for the first page of a list and for what is no list; 0 where the
-	// token is not known.
+	// Page is 1 for the first page of a list and for requests of no list; 0 for an unknown
+	// token.
 	Page int
 }
 
-// Verb returns the verb that was asked for.
+// Verb returns the requested verb.
 func (c *Call) Verb() string { return c.Args.Get("verb") }
 
-// place is a place in a list, and the list, where it is pinned.
+// place is a place in a list, and the list itself if it is pinned.
 type place struct {
 	Verb, Prefix, Set, From, Until string
-	Page                           int    // of the page to come
-	After                          string // sort key of the last record that was told
-	Offset                         int    // how many were told
+	Page                           int    // the next page
+	After                          string // sort key of the last record that was sent
+	Offset                         int    // number of records that were sent
 	Expires                        int64  // Unix seconds; 0 never
 	First                          string // the token of the second page
 	pinned                         []*Item
 }
 
-// NewRepository returns a repository without records that keeps to the protocol, and
-// whose format is oai_dc.
+// NewRepository returns a repository without records that obeys the protocol, and whose
+// format is oai_dc.
 func NewRepository() *Repository {
 	return &Repository{
 		Formats: []ItemFormat{{"oai_dc", "http://www.openarchives.org/OAI/2.0/oai_dc.xsd", "http://www.openarchives.org/OAI/2.0/oai_dc/"}},
@@ -133,8 +134,8 @@ func DublinCore(title string, identifiers ...string) string {
 	return b.String()
 }
 
-// Fill puts n records oai:repository.example:1 and up, in oai_dc. Their datestamps
-// are a second apart and begin at 2021-03-01T00:00:00Z.
+// Fill adds n records oai:repository.example:1 and up, in oai_dc. Their datestamps are a
+// second apart and begin at 2021-03-01T00:00:00Z.
 func (r *Repository) Fill(n int) {
 	for i := 1; i <= n; i++ {
 		r.Put(Item{Identifier: fmt.Sprintf("oai:repository.example:%d", i), Datestamp: time.Date(2021, 3, 1, 0, 0, i-1, 0, time.UTC),
@@ -142,7 +143,7 @@ func (r *Repository) Fill(n int) {
 	}
 }
 
-// Put creates the item, or takes the place of the one with its identifier.
+// Put creates the item, or replaces the one with its identifier.
 func (r *Repository) Put(it Item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +156,7 @@ func (r *Repository) Put(it Item) {
 	r.items[it.Identifier] = &it
 }
 
-// Delete marks an item as deleted now; it forgets it where Deleted is no.
+// Delete marks an item as deleted now; if Deleted is no, it removes it.
 func (r *Repository) Delete(identifier string) {
 	r.mu.Lock()
 	old := r.items[identifier]
@@ -172,7 +173,7 @@ func (r *Repository) Delete(identifier string) {
 	}
 }
 
-// Forget drops an item without a trace.
+// Forget removes an item without a trace.
 func (r *Repository) Forget(identifier string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +201,7 @@ func (r *Repository) Lie(lies ...Lie) {
 	}
 }
 
-// Honest switches all lies and failures off, but for those of items.
+// Honest switches off all lies and failures, except those of items.
 func (r *Repository) Honest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,21 +209,21 @@ func (r *Repository) Honest() {
 	r.failures = nil
 }
 
-// Fail lets answers fail.
+// Fail makes responses fail.
 func (r *Repository) Fail(f Failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failures = append(r.failures, &f)
 }
 
-// Restart forgets all lists that are pinned: their tokens are a badResumptionToken.
+// Restart drops all pinned lists: their tokens are then a badResumptionToken.
 func (r *Repository) Restart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.tokens)
 }
 
-// Calls returns the requests so far, and forgets them.
+// Calls returns the requests so far, and drops them.
 func (r *Repository) Calls() []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,7 +246,7 @@ func (r *Repository) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		http.Error(w, "GET or POST", http.StatusMethodNotAllowed)
 		return
 	}
-	_ = q.ParseForm() // what it could not read is not there, which is a badVerb or a badArgument
+	_ = q.ParseForm() // the rest of an invalid form leads to badVerb or badArgument
 	args := q.Form
 	c := Call{Method: q.Method, Path: q.URL.Path, Args: args, Header: q.Header.Clone(), Page: 1}
 	r.mu.Lock()
@@ -293,7 +294,7 @@ func (r *Repository) failure(c *Call) How {
 	return ""
 }
 
-// send sends a body, or what stands in for it.
+// send sends a body, or the failure that replaces it.
 func (r *Repository) send(w http.ResponseWriter, q *http.Request, how How, body []byte) {
 	head := w.Header()
 	status := http.StatusOK
@@ -338,7 +339,7 @@ func (r *Repository) send(w http.ResponseWriter, q *http.Request, how How, body 
 		_ = z.Close()
 		return
 	}
-	_, _ = w.Write(body) // a reader that has gone is none of our business; a short body breaks the connection
+	_, _ = w.Write(body) // a client may disconnect; a short body cuts the connection
 }
 
 // place returns the place that a token names, or nil.
@@ -358,7 +359,7 @@ func (r *Repository) place(token string) *place {
 	return &p
 }
 
-// oddToken stands inside of every token when OddTokens is on.
+// oddToken is inside every token when OddTokens is on.
 const oddToken = ` a&b=c+d%20"e'  f;`
 
 // token returns the token of a place.

@@ -7,15 +7,14 @@ import (
 	"testing"
 )
 
-// checking is held by the test whose number of checks the flags have.
+// checking is locked by the test that has set the flags.
 var checking sync.Mutex
 
-// Checks makes rapid check n cases of a law instead of 100 until the test ends,
-// where each costs much; under the race detector a tenth is enough. They are the same
-// cases each time, so that what fails has changed; a soak, and whoever gives
-// -rapid.checks or -rapid.seed, gets others, and a soak many. It is for tests whose
-// package has rapid's flags, which are the process's: of parallel tests that ask for
-// checks, one runs at a time.
+// Checks makes rapid check n cases of a law instead of 100 until the test ends, for laws
+// whose cases are slow; under the race detector it is a tenth of n. The cases are the same
+// each time, so that a new failure means a change. A soak, and a run with -rapid.checks or
+// -rapid.seed, uses other cases, and a soak many. The package of the test must have rapid's
+// flags, which are global: parallel tests that call Checks run one at a time.
 func Checks(t testing.TB, n int) {
 	t.Helper()
 	checking.Lock()
@@ -36,7 +35,7 @@ func Checks(t testing.TB, n int) {
 	}
 }
 
-// set gives a flag a value until the test ends.
+// set sets a flag until the test ends.
 func set(t testing.TB, f *flag.Flag, value string) {
 	t.Helper()
 	before := f.Value.String()

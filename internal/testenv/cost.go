@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// What reading a document may cost: a fixed part, and so much for each byte that
-// arrived. Reading costs about a hundredth of it, so that a loaded machine and the
-// instrumentation of a fuzz run are no reason to fail, and work that grows faster
-// than its input is one.
+// The allowed cost of reading a document: a fixed part, and a part for each byte that
+// arrived. Reading takes about a hundredth of it, so that a loaded machine or the
+// instrumentation of a fuzz run causes no failure, and work that grows faster than its
+// input does.
 const (
 	fixedTime     = 500 * time.Millisecond
 	timePerByte   = 2 * time.Microsecond
@@ -18,10 +18,10 @@ const (
 	memoryPerByte = 512
 )
 
-// Affordable runs f, which reads n bytes that an unknown peer sent, in this goroutine,
-// and fails the test when it took more processor time, or allocated more, than
-// that many bytes may cost. Nothing else may run in the process meanwhile. It skips
-// under the race detector, which takes and allocates more of both.
+// Affordable runs f, which reads n bytes from an unknown peer, in this goroutine. It fails
+// the test when f takes more processor time, or allocates more, than is allowed for n
+// bytes. Nothing else may run in the process meanwhile. It skips under the race detector,
+// which makes both larger.
 func Affordable(t testing.TB, n int, f func()) {
 	t.Helper()
 	Heavy(t)
@@ -35,8 +35,8 @@ func Affordable(t testing.TB, n int, f func()) {
 	}
 }
 
-// AffordableAll is Affordable of each of some documents, by name; a byte may cost
-// so many times what Affordable allows.
+// AffordableAll is Affordable for each document of docs, by name; times multiplies the
+// allowed cost of a byte.
 func AffordableAll(t *testing.T, docs map[string][]byte, times int, read func([]byte)) {
 	t.Helper()
 	for name, doc := range docs {
@@ -46,7 +46,7 @@ func AffordableAll(t *testing.T, docs map[string][]byte, times int, read func([]
 	}
 }
 
-// FuzzAffordable is AffordableAll of any document; it begins with these.
+// FuzzAffordable is AffordableAll for any document; docs are the seeds.
 func FuzzAffordable(f *testing.F, docs map[string][]byte, times int, read func([]byte)) {
 	f.Helper()
 	for _, doc := range docs {
@@ -59,7 +59,7 @@ func FuzzAffordable(f *testing.F, docs map[string][]byte, times int, read func([
 
 // cost returns the processor time and the bytes of heap that f has used.
 func cost(f func()) (took time.Duration, allocated uint64) {
-	runtime.LockOSThread() // whose time is taken
+	runtime.LockOSThread() // the time of this thread is measured
 	defer runtime.UnlockOSThread()
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(sample)

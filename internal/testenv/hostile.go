@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Hostile returns XML elements that ask much of a reader for their length, which
-// is about n bytes each, by what they do. They stand where any element may.
+// Hostile returns XML elements that are expensive to read for their length, which is about
+// n bytes each, by the kind of expense. They may be used wherever any element may.
 func Hostile(n int) map[string]string {
 	fill := func(open, each, shut string) string {
 		return open + strings.Repeat(each, max(1, (n-len(open)-len(shut))/len(each))) + shut

@@ -12,20 +12,20 @@ import (
 
 const provenance = "http://www.openarchives.org/OAI/2.0/provenance"
 
-// OAISchema validates answers of OAI-PMH with xmllint and OAI-PMH.xsd, and the oai_dc
-// elements in them with oai_dc.xsd; elements of formats whose schema is not here are
-// taken as they are, where OAI-PMH.xsd asks for one.
+// OAISchema validates OAI-PMH responses with xmllint and OAI-PMH.xsd, and their oai_dc
+// elements with oai_dc.xsd. Where OAI-PMH.xsd requires an element of a format without a
+// schema here, any element is accepted.
 type OAISchema struct{ xmllint, file string }
 
-// NewOAISchema returns the schema. Without xmllint or ../shared the test is skipped, as
-// Need and Shared do it.
+// NewOAISchema returns the schema. Without xmllint or ../shared the test is skipped, as by
+// Need and Shared.
 func NewOAISchema(t testing.TB) *OAISchema {
 	t.Helper()
 	return newOAISchema(t, "lax")
 }
 
-// NewStrictOAISchema is NewOAISchema for answers with nothing but oai_dc and provenance in
-// them: it takes no other element.
+// NewStrictOAISchema is NewOAISchema for responses with only oai_dc and provenance: it
+// accepts no other element.
 func NewStrictOAISchema(t testing.TB) *OAISchema {
 	t.Helper()
 	return newOAISchema(t, "strict")
@@ -48,11 +48,11 @@ func newOAISchema(t testing.TB, foreign string) *OAISchema {
 		s.write(t, name, change.Replace(string(text)))
 	}
 	s.write(t, "xml.xsd", `<schema xmlns="http://www.w3.org/2001/XMLSchema" targetNamespace="http://www.w3.org/XML/1998/namespace"><attribute name="lang" type="language"/></schema>`)
-	known := "" // of what is elsewhere taken as it is
+	known := "" // of the elements that are accepted unchecked elsewhere
 	if foreign == "strict" {
 		known = `<import namespace="` + provenance + `" schemaLocation="provenance.xsd"/>`
 	}
-	// From the words of the guideline on provenance.
+	// Written after the text of the guideline on provenance.
 	s.write(t, "provenance.xsd", `<schema xmlns="http://www.w3.org/2001/XMLSchema" xmlns:p="`+provenance+`" targetNamespace="`+provenance+`" elementFormDefault="qualified">
 <element name="provenance"><complexType><sequence><element name="originDescription" type="p:origin"/></sequence></complexType></element>
 <complexType name="origin"><sequence><element name="baseURL" type="anyURI"/><element name="identifier" type="string"/><element name="datestamp" type="string"/>
@@ -66,7 +66,7 @@ func newOAISchema(t testing.TB, foreign string) *OAISchema {
 	return s
 }
 
-// CheckAll fails the test for each answer, by its name, that is not valid.
+// CheckAll fails the test for each response, by its name, that is not valid.
 func (s *OAISchema) CheckAll(t testing.TB, answers map[string][]byte) {
 	t.Helper()
 	for name, answer := range answers {
@@ -83,7 +83,7 @@ func (s *OAISchema) write(t testing.TB, name, text string) {
 	}
 }
 
-// Check returns what xmllint has against an answer; nil when it is valid.
+// Check returns the errors of xmllint about a response; nil when it is valid.
 func (s *OAISchema) Check(answer []byte) error {
 	cmd := exec.Command(s.xmllint, "--noout", "--nonet", "--schema", s.file, "-")
 	cmd.Stdin = bytes.NewReader(answer)

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Clock is a clock that a test moves on.
+// Clock is a clock that only the test advances.
 type Clock struct {
 	mu   sync.Mutex
 	wall time.Time
 	run  time.Duration
 }
 
-// NewClock returns one that stands still.
+// NewClock returns a Clock at a fixed time.
 func NewClock() *Clock { return &Clock{wall: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)} }
 
 // Now returns the time of day.
@@ -33,38 +33,38 @@ func (c *Clock) Both() (time.Time, time.Duration) {
 	return c.wall, c.run
 }
 
-// Advance moves it on.
+// Advance advances both.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wall, c.run = c.wall.Add(d), c.run+d
 }
 
-// ThisDecade lets the clock of a synctest bubble, which begins in the year 2000, go to
-// where a log believes it.
+// ThisDecade advances the clock of a synctest bubble, which begins in the year 2000, to a
+// time that a log accepts.
 func ThisDecade() {
 	if day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); time.Now().Before(day) {
 		time.Sleep(time.Until(day))
 	}
 }
 
-// ErrBroken is the failure of what is made to fail, ErrKilled that of a process that has
-// been killed.
+// ErrBroken is the error of a call that is made to fail, ErrKilled that of a process that
+// has been killed.
 var (
 	ErrBroken = errors.New("the disk is gone")
 	ErrKilled = errors.New("the process is dead")
 )
 
-// Faults lets calls fail.
+// Faults makes calls fail.
 type Faults struct {
-	// Before and After are how many are to fail yet: before they have done anything, and
-	// after everything.
+	// Before and After are how many further calls fail: before they do anything, and after
+	// they have done everything.
 	Before, After atomic.Int32
-	// Calls were made.
+	// Calls counts the calls.
 	Calls atomic.Int32
 }
 
-// Pass makes a call, or lets it fail.
+// Pass makes a call, or makes it fail.
 func (f *Faults) Pass(call func() error) error {
 	if fails(&f.Before) {
 		return ErrBroken
@@ -79,33 +79,34 @@ func (f *Faults) Pass(call func() error) error {
 
 func fails(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
 
-// Fate is what happens at a point where something leaves or reaches a process.
+// Fate is the outcome of a point at which something leaves or reaches a process.
 type Fate uint8
 
 // The fates.
 const (
 	GoesWell Fate = iota
-	// Fails: it does not happen. CutOff: it happens, and fails all the same.
+	// Fails: the action is not done. CutOff: it is done, and fails all the same.
 	Fails
 	CutOff
-	// Refused: a message certainly does not leave.
+	// Refused: a message is certainly not sent.
 	Refused
-	// Muted: a message arrives, and is answered 202 and nothing more. Elsewhere all
-	// goes well.
+	// Muted: a message arrives, and the response is 202 and nothing else. At other points
+	// all succeeds.
 	Muted
-	// Killed: the process ends before it, or right after it.
+	// KilledBefore and KilledAfter: the process ends before the action, or right after it.
 	KilledBefore
 	KilledAfter
 )
 
-// String names it.
+// String returns the name of the fate.
 func (f Fate) String() string {
 	return [...]string{"goes well", "fails", "cut off", "refused", "muted", "killed before", "killed after"}[f]
 }
 
-// Life is that of one process: a sequence of points, until it is killed.
+// Life is one run of a process: a sequence of points, until it is killed.
 type Life struct {
-	// Plan says what happens at each point, the first of which is 1; nil: all goes well.
+	// Plan returns the fate of each point, the first of which is 1; nil means that all
+	// succeed.
 	Plan func(n int, point string) Fate
 
 	mu     sync.Mutex
@@ -135,20 +136,20 @@ func (l *Life) leave(f Fate) (alive bool) {
 	return !l.dead
 }
 
-// Calm lets all go well from here on.
+// Calm makes all points succeed from here on.
 func (l *Life) Calm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.Plan = nil
 }
 
-// Kill ends it.
+// Kill ends the process.
 func (l *Life) Kill() { l.leave(KilledAfter) }
 
-// Killed reports whether it has ended.
+// Killed reports whether the process has ended.
 func (l *Life) Killed() bool { return !l.leave(GoesWell) }
 
-// Pass does something at a point, as fate has it.
+// Pass performs an action at a point, with the outcome of its fate.
 func (l *Life) Pass(point string, do func() error) error {
 	f := l.enter(point)
 	switch f {

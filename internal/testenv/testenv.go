@@ -1,6 +1,5 @@
-// Package testenv decides for tests what they can run with: independent programs
-// that may not be installed, documents that lie beside the repository, and how
-// much time there is. Only tests import it.
+// Package testenv finds what tests need and may lack: independent programs that may not be
+// installed, documents beside the repository, and time. Only tests import it.
 package testenv
 
 import (
@@ -45,7 +44,8 @@ func Module(t testing.TB, module, debianPackage string) (python string) {
 	return ""
 }
 
-// Missing skips the test, or fails it under BRIDGE_PEERS=required, for want of a peer.
+// Missing skips the test, or fails it under BRIDGE_PEERS=required, because a peer is
+// missing.
 func Missing(t testing.TB, name, debianPackage string) {
 	t.Helper()
 	if Required() {
@@ -54,9 +54,9 @@ func Missing(t testing.TB, name, debianPackage string) {
 	t.Skipf("peer %s is missing, so nothing is compared with it: install the Debian package %s (make deps does)", name, debianPackage)
 }
 
-// Shared returns the path of a file or folder of "shared", the folder beside the
-// repository with schemas and samples that are not part of it. Without it the
-// test is skipped, whatever BRIDGE_PEERS says: a clone does not have it.
+// Shared returns the path of a file or folder of "shared", a folder beside the repository
+// with schemas and samples that are not part of it. Without it the test is skipped,
+// whatever BRIDGE_PEERS is: a clone does not have it.
 func Shared(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(Root(t), "..", "shared", filepath.FromSlash(name))
@@ -92,11 +92,11 @@ func Heavy(t testing.TB) {
 	}
 }
 
-// Soaking reports whether long runs are wanted: BRIDGE_SOAK=1, set by make soak. A
-// test that has a short and a long form asks this for its number of rounds.
+// Soaking reports whether long runs are wanted: BRIDGE_SOAK=1, set by make soak. A test
+// with a short and a long form uses it to choose its number of rounds.
 func Soaking() bool { return os.Getenv("BRIDGE_SOAK") == "1" }
 
-// Rounds returns how many rounds a test goes: short in make test, a tenth of them under
+// Rounds returns the number of rounds of a test: short in make test, a tenth of that under
 // the race detector, long in a soak, and BRIDGE_ROUNDS where that is set.
 func Rounds(t testing.TB, short, long int) int {
 	t.Helper()

@@ -7,37 +7,36 @@ import (
 	"hash/crc32"
 )
 
-// ZipFile is a file of a ZIP file that Zip makes, and what is said of it that is not
-// true.
+// ZipFile is a file of a ZIP file that Zip makes, with the false statements about it.
 type ZipFile struct {
 	Name, Data string
 	Deflated   bool
-	Mode       uint32 // of Unix, with the kind of the file; 0 is not stated
+	Mode       uint32 // of Unix, with the kind of the file; 0 states none
 	Flags      uint16
-	Method     uint16 // in place of 0 and 8
+	Method     uint16 // stated instead of 0 and 8
 	// Length, CRC and Local are stated in place of the true length, CRC-32 and name in
 	// the local header; zero values are the true ones.
 	Length int64
 	CRC    uint32
 	Local  string
-	// Shared: it has no bytes of its own, but those of the file before it.
+	// Shared means that it has no bytes of its own, but those of the file before it.
 	Shared bool
-	// Zip64 has the lengths in a ZIP64 field.
+	// Zip64 writes the lengths in a ZIP64 field.
 	Zip64 bool
-	// Tail is written behind its bytes and counts among them.
+	// Tail is written after its bytes and counted with them.
 	Tail string
 }
 
-// ZipEnd changes what the end of a ZIP file says.
+// ZipEnd changes the end records of a ZIP file.
 type ZipEnd struct {
 	Files, Size, Offset int // added to the true numbers
 	Zip64               bool
 	Zip64Files          int // added in the ZIP64 end record only
 	Disk                uint16
-	Front, Comment      string // bytes before everything, and behind it
+	Front, Comment      string // bytes before everything, and after it
 }
 
-// Zip returns a ZIP file, byte by byte as it is told, whatever that means.
+// Zip returns a ZIP file exactly as described, even if it is invalid.
 func Zip(e ZipEnd, files ...ZipFile) []byte {
 	le := binary.LittleEndian
 	var b, directory bytes.Buffer

@@ -8,14 +8,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// State sums up how a Source fares.
+// State sums up the state of a Source.
 type State string
 
-// The states of Sources, in the order in which people want to see them.
+// The states of Sources, in the order in which lists show them.
 const (
 	Failing State = "failing" // the last harvest has failed
 	Waiting State = "waiting" // it has not been harvested to its end yet
-	Paused  State = "paused"  // by a person
+	Paused  State = "paused"  // by an operator
 	Former  State = "former"  // not configured any more
 	OK      State = "ok"
 )
@@ -43,15 +43,15 @@ type HarvestError struct {
 	Rule string `json:"rule,omitempty"`
 }
 
-// Unchanged counts harvests in a row that have found nothing new.
+// Unchanged is a number of harvests in a row that found nothing new.
 type Unchanged struct {
 	Count int64 `json:"count"`
 	First Time  `json:"first"`
 	Last  Time  `json:"last"`
 }
 
-// Fares fills in what follows from how the harvests of a Source have fared. What else
-// there is of it must be filled in.
+// Fares sets the fields that follow from the results of the Source's harvests. Its other
+// fields must be set before.
 func (s *Source) Fares(f *event.Schedule) {
 	s.Failures = f.Failures
 	s.Next, s.LastSuccess, s.FailingSince = at(f.Next), at(f.LastSuccess), at(f.FailingSince)
@@ -93,7 +93,7 @@ func (s *Source) state() State {
 	return OK
 }
 
-// Summary counts the Sources by their state, and what needs a person.
+// Summary counts the Sources by their state, and all that needs an operator.
 type Summary struct {
 	Sources int `json:"sources"`
 	OK      int `json:"ok"`
@@ -101,14 +101,14 @@ type Summary struct {
 	Waiting int `json:"waiting"`
 	Paused  int `json:"paused"`
 	Former  int `json:"former"`
-	// Servers counts the ingest servers that fail, and Dumps the sets whose newest dumps
+	// Servers counts the failing ingest servers, and Dumps the sets whose newest dumps
 	// could not be made.
 	Servers int `json:"failing_servers,omitempty"`
 	Dumps   int `json:"failing_dumps,omitempty"`
 
-	// What needs a person: deletions that are held, gaps, bad inputs, Sources that have
-	// moved, and submissions that are under review, in doubt or unresolved, or have
-	// contradicting dispositions.
+	// What needs an operator: held deletions, gaps, bad inputs, Sources that have moved,
+	// and submissions that are under review, in doubt or unresolved, or have contradicting
+	// dispositions.
 	Held        int   `json:"held,omitempty"`
 	Gaps        int   `json:"gaps,omitempty"`
 	Quarantined int   `json:"quarantined,omitempty"`
@@ -122,7 +122,7 @@ type Summary struct {
 // Fails reports whether something fails.
 func (s *Summary) Fails() bool { return s.Failing > 0 || s.Servers > 0 || s.Dumps > 0 }
 
-// Summarize counts what the sets have.
+// Summarize returns the Summary of sets.
 func Summarize(sets []Set) (out Summary) {
 	for i := range sets {
 		if d := sets[i].Dumps; d != nil && len(d.Faults) > 0 {
@@ -197,7 +197,7 @@ func (r *HarvestRow) Events() int64 { return r.Created + r.Updated + r.Deleted }
 // Took returns how long the harvest took.
 func (r *HarvestRow) Took() time.Duration { return r.Ended.Sub(r.Started.Time) }
 
-// RowOf returns a row of the history as it is reported.
+// RowOf returns a row of the history in the form of a status.
 func RowOf(h *event.Harvest) HarvestRow {
 	r := HarvestRow{Number: h.Number, Started: at(h.Started), Ended: at(h.Ended), Result: h.Result, Documents: h.Documents, Entries: h.Entries, Bytes: h.Bytes, Contents: h.Contents,
 		Created: h.Created, Updated: h.Updated, Deleted: h.Deleted, Pending: h.Pending, Held: h.Held, Quarantined: h.Quarantined, Problems: h.Problems}
@@ -210,7 +210,7 @@ func RowOf(h *event.Harvest) HarvestRow {
 	return r
 }
 
-// Day sums up the harvests of a day in UTC, of a Source or of all.
+// Day has the sums of the harvests of a day in UTC, of a Source or of all.
 type Day struct {
 	Date     string `json:"date"` // 2006-01-02
 	Harvests int64  `json:"harvests"`

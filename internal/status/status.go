@@ -1,7 +1,6 @@
-// Package status is the state of the sets, Sources and submissions at a
-// moment: the one form in which daemon reports it and commands, pages and API read
-// it. As JSON it is the object of bridge status --json; what that object does not
-// have is tagged so.
+// Package status is the state of the sets, Sources and submissions at a moment: the daemon
+// returns it in this one form, and commands, pages and API read it. As JSON it is the
+// object of bridge status --json; fields that are not in that object have the tag "-".
 package status
 
 import (
@@ -17,7 +16,7 @@ import (
 
 // Status is the state of a data folder.
 type Status struct {
-	// Warnings are sentences about what the log has lost and why nothing is logged.
+	// Warnings are sentences about events that the log has lost, and why nothing is logged.
 	Warnings []string `json:"warnings,omitempty"`
 	Summary  Summary  `json:"summary"`
 	Sets     []Set    `json:"sets"`
@@ -26,18 +25,18 @@ type Status struct {
 // Set is the state of a set.
 type Set struct {
 	Name    string    `json:"name"`
-	Records int64     `json:"records"` // that are alive
+	Records int64     `json:"records"` // live ones
 	Events  int64     `json:"events"`
 	LastSeq event.Seq `json:"last_seq"`
 	// SnapshotSeq is the Seq whose state the Resource List shows, 0 when there is no
 	// list yet.
 	SnapshotSeq event.Seq `json:"snapshot_seq"`
-	// Hubs are the WebSub hubs that are told of its changes.
+	// Hubs are the WebSub hubs that are notified of its changes.
 	Hubs []Hub `json:"hubs,omitempty"`
-	// Dumps are those of a set that has them, else nil.
+	// Dumps is the state of the set's dumps, nil when it has none.
 	Dumps *Dumps `json:"dumps,omitempty"`
-	// Partial: not all of its Sources were read to the end yet, and its complete lists
-	// answer 503.
+	// Partial reports that not all of its Sources were read to the end yet; its complete
+	// lists answer 503.
 	Partial     bool     `json:"partial,omitempty"`
 	Sources     []Source `json:"sources"`
 	Submissions []Peer   `json:"submissions,omitempty"`
@@ -49,12 +48,12 @@ type Set struct {
 	Problems []Problem `json:"-"`
 }
 
-// Hub is a WebSub hub that is told of the changes of a set.
+// Hub is a WebSub hub that is notified of the changes of a set.
 type Hub struct {
 	URL string `json:"url"`
-	// Told is when it was last told of one, zero never.
+	// Told is when it was last notified of one, zero never.
 	Told Time `json:"told,omitzero"`
-	// FailingSince is since when it cannot be told, zero when it can, and Error why.
+	// FailingSince is since when notifications fail, zero when they do not, and Error why.
 	FailingSince Time   `json:"failing_since,omitzero"`
 	Error        string `json:"error,omitempty"`
 }
@@ -62,9 +61,9 @@ type Hub struct {
 // The states of a Push.
 const (
 	PushAsked      = "asked"      // the hub has not confirmed it yet
-	PushSubscribed = "subscribed" // what the hub pushes starts a harvest
-	PushFailing    = "failing"    // the hub refuses, or does not answer or confirm
-	PushNone       = "none"       // the Source names no hub, or cannot be asked
+	PushSubscribed = "subscribed" // a push from the hub starts a harvest
+	PushFailing    = "failing"    // the hub refuses, or does not answer or does not confirm
+	PushNone       = "none"       // the Source names no hub, or cannot be read
 	PushEnding     = "ending"     // it is not wanted any more
 )
 
@@ -74,19 +73,19 @@ type Push struct {
 	Hub   string `json:"hub,omitempty"`
 	Topic string `json:"topic,omitempty"`
 	Until Time   `json:"until,omitzero"` // end of the lease
-	// Last is when a push last had the Source harvested, zero never.
+	// Last is when a push last started a harvest, zero never.
 	Last  Time   `json:"last,omitzero"`
 	Error string `json:"error,omitempty"`
 }
 
-// Dumps is what there is of the dumps of a set.
+// Dumps is the state of the dumps of a set.
 type Dumps struct {
 	// Seq is the Seq whose state the Resource Dump has, 0 when there is none yet.
 	Seq event.Seq `json:"seq"`
 	// Segments counts the closed segments, and Packed those that the Change Dump has.
 	Segments int `json:"segments"`
 	Packed   int `json:"packed"`
-	// Faults say why the newest dumps could not be made.
+	// Faults are the reasons why the newest dumps could not be made.
 	Faults []string `json:"faults,omitempty"`
 }
 
@@ -94,14 +93,14 @@ type Dumps struct {
 type Source struct {
 	Name   string `json:"name,omitempty"` // in the configuration, "" when it has none
 	Former bool   `json:"former,omitempty"`
-	// Kind is as in the configuration; "" is not known yet.
+	// Kind is that of the configuration; "" means not yet known.
 	Kind string `json:"kind"`
 	URL  string `json:"url"`
-	// Mark is how far the Source has been harvested, by its own clock.
+	// Mark is the time up to which the Source has been harvested, by its own clock.
 	Mark Mark `json:"mark,omitzero"`
 	// Last is the last harvest, nil when there was none.
 	Last *Harvest `json:"last,omitempty"`
-	// Pending, Held and Quarantined count what waits.
+	// Pending, Held and Quarantined count the waiting contents, deletions and bad inputs.
 	Pending     int `json:"pending"`
 	Held        int `json:"held"`
 	Quarantined int `json:"quarantined"`
@@ -109,26 +108,26 @@ type Source struct {
 	Dropped int `json:"dropped,omitempty"`
 	// Gap describes the missing document of an open gap, "" when there is none.
 	Gap string `json:"gap,omitempty"`
-	// Next is when the next harvest is planned, zero when none is; RetryAfter is until
-	// when the Source wants no request, zero when it has not said so.
+	// Next is when the next harvest is planned, zero when none is. RetryAfter is the time
+	// before which the Source wants no request, zero when it has given none.
 	Next       Time `json:"next,omitzero"`
 	RetryAfter Time `json:"retry_after,omitzero"`
-	// State sums up what follows.
+	// State sums up the fields below.
 	State State `json:"state"`
 	// LastSuccess is when the last harvest without an error ended, zero when none has.
 	LastSuccess Time `json:"last_success,omitzero"`
-	// FailingSince is when the first of the harvests in a row ended that failed, zero
-	// when the last one did not. Failures counts those that are the Source's fault.
+	// FailingSince is when the first of the failed harvests in a row ended, zero when the
+	// last one did not fail. Failures counts those that were the Source's fault.
 	FailingSince Time `json:"failing_since,omitzero"`
 	Failures     int  `json:"failures,omitempty"`
-	// LastError is the newest, which may be long ago; nil when there was none.
+	// LastError is the newest error, which may be long ago; nil when there was none.
 	LastError *HarvestError `json:"last_error,omitempty"`
-	// Unchanged counts the harvests since the last row of the history, which have found
-	// nothing new; nil when there are none.
+	// Unchanged counts the harvests since the last row of the history, which found nothing
+	// new; nil when there are none.
 	Unchanged *Unchanged `json:"unchanged,omitempty"`
-	// Moved is where the Source's URL has moved permanently, "" when it has not.
+	// Moved is the URL to which the Source has moved permanently, "" when it has not.
 	Moved string `json:"moved,omitempty"`
-	// Paused: an operator has paused it; nil is not.
+	// Paused is the pause by an operator; nil when there is none.
 	Paused *Pause `json:"paused,omitempty"`
 	// Push are the subscriptions at the WebSub hubs of the Source.
 	Push []Push `json:"push,omitempty"`
@@ -137,7 +136,7 @@ type Source struct {
 
 	ID  event.SourceID `json:"-"`
 	Set string         `json:"-"`
-	// Unfinished: a walk has begun, and the next harvest continues it.
+	// Unfinished means that a walk has begun, and the next harvest continues it.
 	Unfinished bool `json:"-"`
 	// PartialRecords counts the pending records that are published without some of
 	// their representations.
@@ -146,11 +145,11 @@ type Source struct {
 	Waits []string `json:"-"`
 }
 
-// Pause is why and until when a Source is left alone.
+// Pause is the reason and the end of a pause of a Source.
 type Pause struct {
 	Since  Time   `json:"since"`
 	Reason string `json:"reason,omitempty"`
-	Until  Time   `json:"until,omitzero"` // absent: until it is resumed
+	Until  Time   `json:"until,omitzero"` // absent means until it is resumed
 }
 
 // Mark is a Source's mark. As JSON it is the text of the stamp.
@@ -170,8 +169,8 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return t.UTC().AppendFormat(nil, `"`+time.RFC3339+`"`), nil
 }
 
-// Harvest is the report of a harvest. As JSON it is a summary of the report, whose
-// own form is how the log keeps it.
+// Harvest is the report of a harvest. As JSON it is a summary of the report; the log stores
+// the report in the report's own form.
 type Harvest struct{ harvest.Report }
 
 // MarshalJSON implements json.Marshaler.
@@ -202,7 +201,7 @@ func (u *Underway) MarshalJSON() ([]byte, error) {
 	return marshal(struct {
 		Started   Time   `json:"started"`
 		Doing     string `json:"doing,omitempty"`
-		Until     Time   `json:"until,omitzero"` // absent: it is not known
+		Until     Time   `json:"until,omitzero"` // absent when unknown
 		Documents int64  `json:"documents"`
 		Entries   int64  `json:"entries"`
 		Events    int64  `json:"events"`
@@ -211,7 +210,7 @@ func (u *Underway) MarshalJSON() ([]byte, error) {
 	}{Time{u.Started}, u.Doing, Time{u.Until}, u.Documents, u.Entries, u.Events, u.Fetched, u.Wanted})
 }
 
-// marshal leaves it to the encoder of the whole whether "&" in a URL is escaped.
+// marshal leaves "&" unescaped: the encoder of the whole object decides about that.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -232,7 +231,7 @@ type Peer struct {
 	Direction string `json:"direction"` // Received or Sent
 	// URL is that of the ingest server, or of our own service.
 	URL string `json:"url"`
-	// States counts all submissions, those included that were decided at once.
+	// States counts all submissions, including those that were decided at once.
 	States                Counts[submission.State]               `json:"states"`
 	UnderReview           int64                                  `json:"under_review,omitempty"`
 	NotificationsSent     Counts[submission.DeliveryState]       `json:"notifications_sent,omitzero"`     // notifications to submitters
@@ -242,9 +241,9 @@ type Peer struct {
 	Dropped int64 `json:"dropped,omitempty"`
 	// Through is the Seq up to which the set's events are in the outbox, if it is Sent.
 	Through event.Seq `json:"through,omitempty"`
-	// Former: the configuration does not name the ingest server any more.
+	// Former means that the configuration does not have the ingest server any more.
 	Former bool `json:"former,omitempty"`
-	// Failing says how the ingest server fails, nil while it answers.
+	// Failing describes how the ingest server fails, nil while it works.
 	Failing *Failure `json:"failing,omitempty"`
 
 	// Stored counts the submissions that have a row of their own: States without those
@@ -259,18 +258,18 @@ type Peer struct {
 type Failure struct {
 	Since  Time   `json:"since"`
 	Reason string `json:"reason"`
-	// Again is when it is asked again; zero is within an hour.
+	// Again is when it is tried again; zero means within an hour.
 	Again Time `json:"again,omitzero"`
 }
 
-// Counts has numbers by what was counted. As JSON it names what was counted, and
-// leaves out what was not found.
+// Counts has a number for each value of K. As JSON the values have their names, and numbers
+// of 0 are left out.
 type Counts[K interface {
 	comparable
 	fmt.Stringer
 }] map[K]int64
 
-// Words returns the counts that are not 0 by the names of what was counted.
+// Words returns the numbers that are not 0 by the names of the values.
 func (c Counts[K]) Words() map[string]int64 {
 	out := map[string]int64{}
 	for k, n := range c {
@@ -299,12 +298,12 @@ type Decider uint8
 
 // The deciders.
 const (
-	// DecidedThere: the ingest server that it was submitted or passed on to, or none
+	// DecidedThere is the ingest server that it was submitted or forwarded to, or nobody
 	// yet.
 	DecidedThere Decider = iota
-	// DecidedHere: our own service.
+	// DecidedHere is our own service.
 	DecidedHere
-	// DecidedElsewhere: an ingest server that another submitter has submitted to, and
+	// DecidedElsewhere is an ingest server to which another submitter has submitted, and
 	// that has notified us.
 	DecidedElsewhere
 )
@@ -312,18 +311,18 @@ const (
 // Problem is a submission that needs attention: rejected, unresolved, in doubt,
 // unsent, or with contradicting dispositions.
 type Problem struct {
-	// URL of the ingest server; "" is our own service.
+	// URL is that of the ingest server; "" means our own service.
 	URL string
-	// Identifier of the record, in the form that an operator knows best.
+	// Identifier is that of the record, in the form that an operator knows best.
 	Identifier string
 	// Title of the record, "" when it has none.
 	Title string
 	State submission.State
-	// By is who has rejected it. It means nothing in other states.
+	// By is who has rejected it. It has no meaning in other states.
 	By Decider
 	// Conflicts counts the dispositions that contradict the one in force.
 	Conflicts int
-	// Reason of the rejection, of the last failure, or of what is unsent.
+	// Reason is that of the rejection, of the last failure, or of what is unsent.
 	Reason string
 	// Since is when it came into its state; zero when that is not known.
 	Since time.Time

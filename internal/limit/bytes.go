@@ -1,7 +1,7 @@
-// Package limit bounds what clients can take of a server: the bytes of requests under
-// way (Bytes), connections (Listener), what they may have stored in a day (Quota),
-// failed logins (Attempts), the disk (Space), and the lines that they cause in the
-// server's log (LogThrottle). It knows no protocol. A client is an address, see Client.
+// Package limit bounds what clients can use of a server: the bytes of requests under way
+// (Bytes), connections (Listener), what they may store in a day (Quota), failed logins
+// (Attempts), the disk (Space), and the lines that they cause in the server's log
+// (LogThrottle). It is independent of protocols. A client is an address, see Client.
 package limit
 
 import (
@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// ErrFull: a request may hold no more bytes now. The request is not at fault: answer
-// 503 or 451, so that the client tries again.
+// ErrFull means that a request may use no more bytes now. The request itself is correct:
+// answer 503 or 451, so that the client tries again.
 var ErrFull = errors.New("too much is being received at a time")
 
 // Bytes is a budget for the bytes of requests under way, shared by all
@@ -37,7 +37,7 @@ func NewBytes(total, share int64) *Bytes {
 	return &Bytes{total: total, share: share, clients: map[netip.Addr]int64{}, receiving: list.New()}
 }
 
-// Hold is what one request holds of a budget. Release it.
+// Hold is the part of a budget that one request uses. The caller must call Release.
 type Hold struct {
 	b      *Bytes
 	client netip.Addr
@@ -47,9 +47,9 @@ type Hold struct {
 	failed bool
 }
 
-// Hold begins a request of a client. cut ends its receiving from another
-// goroutine, as by a read deadline in the past, and must return at once; with
-// nil it cannot be cut off.
+// Hold begins a request of a client. cut is called from another goroutine and must return
+// at once; it ends the receiving of the request, for example by a read deadline in the
+// past. A request with a nil cut cannot be cut off.
 func (b *Bytes) Hold(client netip.Addr, cut func()) *Hold {
 	h := &Hold{b: b, client: client, cut: cut}
 	if cut != nil {
@@ -60,8 +60,8 @@ func (b *Bytes) Hold(client netip.Addr, cut func()) *Hold {
 	return h
 }
 
-// Add counts n more bytes of the request. The error is ErrFull: they are not
-// counted, and the request is to be refused.
+// Add counts n more bytes of the request. If the error is ErrFull, they are not counted,
+// and the caller refuses the request.
 func (h *Hold) Add(n int64) error {
 	b := h.b
 	b.mu.Lock()
@@ -71,8 +71,8 @@ func (h *Hold) Add(n int64) error {
 	}
 	if ofClient := b.clients[h.client]+n > b.share; ofClient || b.held+n > b.total {
 		h.fail()
-		// Cut off the request that has been received for the longest time. Its memory
-		// comes back when it ends, too late for this one.
+		// Cut off the request that has been received for the longest time. Its memory is
+		// free only when it ends, too late for this one.
 		for e := b.receiving.Front(); e != nil; e = e.Next() {
 			if o := e.Value.(*Hold); o.n > 0 && (!ofClient || o.client == h.client) {
 				o.fail()
@@ -115,7 +115,7 @@ func (h *Hold) Received() {
 	h.unlist()
 }
 
-// Release gives everything back. Only its first call counts.
+// Release returns all bytes to the budget. Only its first call counts.
 func (h *Hold) Release() {
 	b := h.b
 	b.mu.Lock()

@@ -9,23 +9,23 @@ import (
 	"sync"
 )
 
-// ConnLimits are how many connections a Listener has at a time.
+// ConnLimits are the numbers of connections that a Listener has at a time.
 type ConnLimits struct {
 	// All of them, and those of one client. Above a limit the connection that has
 	// been idle for the longest time is closed for the new one.
 	All, PerClient int
-	// Spare is the number of connections above the limits that are accepted when none
-	// is idle, to answer that the server is busy, and /healthz (see IsSpare). Above it
-	// the oldest idle one is closed for the next.
+	// Spare is the number of connections above the limits that are accepted when none is
+	// idle, to respond that the server is busy, and to /healthz (see IsSpare). Above that
+	// number the oldest idle one is closed for the next.
 	Spare int
-	// Exempt reports whether a client may have as many as there are in all, such as
-	// a proxy in front of us; a nil func exempts none.
+	// Exempt reports whether the limit PerClient does not apply to a client, such as a
+	// proxy in front of us; a nil func exempts none.
 	Exempt func(netip.Addr) bool
 }
 
-// Listener accepts connections within limits. The server reports by State which of
-// them are active; one that was never reported counts as idle, as does one whose first
-// request header has not arrived whole.
+// Listener accepts connections within limits. The server reports by State which of them are
+// active. A connection that was never reported counts as idle, also while its first request
+// header is incomplete.
 type Listener struct {
 	net.Listener
 	limits ConnLimits
@@ -49,12 +49,12 @@ type Conn struct {
 	client netip.Addr
 	spare  bool
 
-	// These are the Listener's.
+	// Protected by the mutex of the Listener.
 	place  *list.Element // in one of its lists, nil in none
 	closed bool
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection for which there is room.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -64,7 +64,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if admitted := l.admit(c); admitted != nil {
 			return admitted, nil
 		}
-		_ = c.Close() // there is nothing to lose in it
+		_ = c.Close() // nothing was read from it yet
 	}
 }
 
@@ -106,8 +106,8 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	return c
 }
 
-// evict stops counting the first connection of a list that fits, and returns it; the
-// caller closes it.
+// evict stops counting the first connection of a list for which fits is true, and returns
+// it; the caller closes it.
 func (l *Listener) evict(from *list.List, fits func(*Conn) bool) *Conn {
 	for e := from.Front(); e != nil; e = e.Next() {
 		if c := e.Value.(*Conn); fits == nil || fits(c) {
@@ -151,7 +151,7 @@ func (l *Listener) leave(c *Conn) {
 func (l *Listener) State(conn net.Conn, state http.ConnState) {
 	c, ok := conn.(*Conn)
 	if !ok || c.spare {
-		return // those are the next to go, whatever they do
+		return // these are closed next, whatever they do
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,8 +177,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// ReadFrom implements io.ReaderFrom: without it files would not go out by
-// sendfile.
+// ReadFrom implements io.ReaderFrom: without it files would not be sent by sendfile.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	if rf, ok := c.Conn.(io.ReaderFrom); ok {
 		return rf.ReadFrom(r)
@@ -186,8 +185,8 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c.Conn}, r)
 }
 
-// CloseWrite ends what we send; a connection that cannot do that is left as it
-// is.
+// CloseWrite closes the sending side; a connection that does not support that stays
+// unchanged.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Amount is how much is stored in a day; of a limit, zero is none.
+// Amount is how much is stored in a day; a limit of zero means no limit.
 type Amount struct {
 	Messages, Bytes int64
 }
 
-// Quota bounds what unauthenticated clients may have stored in a day, which begins at
-// midnight UTC. The counts are lost when the process ends. Its methods may be called
-// from any goroutine; its fields do not change.
+// Quota bounds what unauthenticated clients may store in a day, which begins at midnight
+// UTC. The counts are lost when the process ends. Its methods may be called from any
+// goroutine; its fields do not change.
 type Quota struct {
 	// PerClient is for one client (see Client), All for all of them together.
 	PerClient, All Amount
@@ -25,12 +25,12 @@ type Quota struct {
 	clients map[netip.Addr]Amount
 }
 
-// quotaClients is how many clients are counted separately in a day; all others count
-// as one.
+// quotaClients is how many clients are counted separately in a day; all others share one
+// count.
 const quotaClients = 100_000
 
-// Take counts a message of a client that has n bytes. The error is a *QuotaError:
-// the message is not counted, and is to be refused.
+// Take counts a message of a client that has n bytes. After a *QuotaError the message is
+// not counted, and the caller refuses it.
 func (q *Quota) Take(client netip.Addr, n int64, now time.Time) error {
 	client = Client(client)
 	day := now.UTC().Truncate(24 * time.Hour)
@@ -61,10 +61,10 @@ func (a Amount) exceeds(limit Amount) bool {
 	return limit.Messages > 0 && a.Messages > limit.Messages || limit.Bytes > 0 && a.Bytes > limit.Bytes
 }
 
-// QuotaError: the daily quota of a client, or of all of them, is used up.
+// QuotaError means that the daily quota of a client, or of all clients, is used up.
 type QuotaError struct {
 	Limit  Amount
-	Client bool // it is the client's own
+	Client bool // the quota of this client, not of all
 	Until  time.Time
 }
 
@@ -86,7 +86,7 @@ func (e *QuotaError) Error() string {
 const (
 	// attemptsFree is how many failed attempts a client has in a row.
 	attemptsFree = 10
-	// attemptEvery is how long it takes until one of them is forgotten.
+	// attemptEvery is the time after which one of them is forgotten.
 	attemptEvery = 6 * time.Second
 	// attemptClients is how many clients are remembered.
 	attemptClients = 10_000
@@ -124,7 +124,7 @@ func (a *Attempts) Failed(client netip.Addr, now time.Time) {
 				delete(a.failed, c)
 			}
 		}
-		if len(a.failed) >= attemptClients { // an attacker with so many addresses need not guess twice from one
+		if len(a.failed) >= attemptClients { // an attacker with so many addresses need not use one twice
 			clear(a.failed)
 		}
 	}
@@ -135,8 +135,8 @@ func (a *Attempts) Failed(client netip.Addr, now time.Time) {
 	a.failed[client] = until.Add(attemptEvery)
 }
 
-// Client returns the address that identifies a client: an IPv4 address, or the /64 of
-// an IPv6 address, since one client has all of that.
+// Client returns the address that identifies a client: an IPv4 address, or the /64 network
+// of an IPv6 address, since one client usually has the whole network.
 func Client(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
@@ -146,8 +146,8 @@ func Client(a netip.Addr) netip.Addr {
 	return a
 }
 
-// ClientOf is Client of an address with a port, as net/http and net.Conn return it. The
-// zero Addr stands for all clients without an address.
+// ClientOf is Client of an address with a port, as net/http and net.Conn return it. It
+// returns the zero Addr for all clients without an address.
 func ClientOf(remote string) netip.Addr {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -156,13 +156,12 @@ func ClientOf(remote string) netip.Addr {
 	return Client(ap.Addr())
 }
 
-// linesEvery is how long it is until the next line.
+// linesEvery is the time until the next line.
 const linesEvery = time.Minute
 
-// LogThrottle keeps events that any client can cause from filling the server's log:
-// the first one is logged at once, the following ones together, once a minute. Its
-// methods may be called from any goroutine. The zero LogThrottle is ready, and serves
-// one kind of line.
+// LogThrottle keeps events that any client can cause from filling the server's log: the
+// first one is logged at once, the following ones together, once a minute. Its methods may
+// be called from any goroutine. The zero LogThrottle is ready, and is for one kind of line.
 type LogThrottle struct {
 	mu   sync.Mutex
 	open bool // a minute has begun
@@ -170,9 +169,9 @@ type LogThrottle struct {
 	log  func(n int)
 }
 
-// Note counts an occurrence. log is called, now or within a minute, with how many
-// there were since the last line, this one being the last of them, unless another
-// one follows before that. It must not call Note.
+// Note counts an occurrence. It may call log, now or within a minute, with the number of
+// occurrences since the last line. If another Note comes before that, the log of the last
+// one is called. log must not call Note.
 func (l *LogThrottle) Note(log func(n int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,8 +182,8 @@ func (l *LogThrottle) Note(log func(n int)) {
 	}
 }
 
-// flush logs what there is, and again in a minute, until there is nothing. The
-// caller holds mu.
+// flush logs the count, and does so again after each minute, until there is nothing to log.
+// The caller holds mu.
 func (l *LogThrottle) flush() {
 	if l.open = l.n > 0; !l.open {
 		l.log = nil

@@ -9,10 +9,10 @@ import (
 // Space reserves a part of a disk for the log: submissions and the cache are refused
 // before the disk is full. Its methods may be called from any goroutine.
 type Space struct {
-	// Folder is on the disk.
+	// Folder is any folder on the disk.
 	Folder string
-	// Floor is how many bytes are kept free at least; and so is one Share-th of the
-	// disk, but no more than 50 GiB of it. 0 is no share.
+	// Floor is how many bytes are kept free at least. The Share-th part of the disk, up to
+	// 50 GiB, is also kept free; a Share of 0 means no share.
 	Floor, Share int64
 	// Changed, if not nil, is called with the reason when the disk becomes nearly full,
 	// and with nil when that ends.
@@ -23,7 +23,7 @@ type Space struct {
 	why   error
 }
 
-// LowError: less of a disk is free than is reserved.
+// LowError means that less of a disk is free than is reserved.
 type LowError struct {
 	Folder      string
 	Free, Floor int64
@@ -33,8 +33,7 @@ func (e *LowError) Error() string {
 	return fmt.Sprintf("the disk of %s is nearly full: %d MiB are free, and %d MiB are kept for what must be written", e.Folder, e.Free>>20, e.Floor>>20)
 }
 
-// Free returns the free share of the disk in percent, below 0 where the system does not
-// tell.
+// Free returns the free share of the disk in percent, below 0 where it is unknown.
 func (s *Space) Free() float64 {
 	free, total, err := disk(s.Folder)
 	if err != nil || total == 0 {
@@ -43,8 +42,8 @@ func (s *Space) Free() float64 {
 	return 100 * float64(free) / float64(total)
 }
 
-// Low returns a *LowError while the disk is nearly full, and nil otherwise, also where
-// the system does not tell. The result is up to a second old.
+// Low returns a *LowError while the disk is nearly full, and nil otherwise, also where the
+// free space is unknown. The result is up to a second old.
 func (s *Space) Low() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,8 @@ package limit
 
 import "syscall"
 
-// disk returns what is free for us and what there is in all of a folder's disk.
+// disk returns the free bytes (for this process) and the total bytes of the disk of a
+// folder.
 func disk(folder string) (free, total int64, err error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(folder, &st); err != nil {

@@ -19,14 +19,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 )
 
-// id is the name of a receiver in the file of what it was told. A webhook may be a
-// secret.
+// id returns the name of a receiver in Alerter.File. It does not reveal a webhook, which
+// may be a secret.
 func id(r *config.Alert) string {
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{r.Webhook.Reveal(), r.Mail}, r.Command...), "\x00")))
 	return hex.EncodeToString(sum[:16])
 }
 
-// name is what a receiver is called in messages.
+// name returns the name of a receiver in messages.
 func name(r *config.Alert) string {
 	switch {
 	case len(r.Command) > 0:
@@ -37,18 +37,18 @@ func name(r *config.Alert) string {
 	return "the webhook"
 }
 
-// Message is what a receiver is told.
+// Message is what is sent to a receiver.
 type Message struct {
-	// Bridge is the base URL of the bridge that speaks.
+	// Bridge is the base URL of the bridge.
 	Bridge string `json:"bridge"`
-	// At is when, in UTC.
+	// At is the time of the message, in UTC.
 	At time.Time `json:"at"`
 	// On are the alerts that have begun, Off those that have ended.
 	On  []Alert `json:"on"`
 	Off []Alert `json:"off"`
 }
 
-// Subject is a line for people.
+// Subject returns a line for people.
 func (m *Message) Subject() string {
 	var parts []string
 	if n := len(m.On); n > 0 {
@@ -69,7 +69,7 @@ func kinds(all []Alert) string {
 	return strings.Join(slices.Sorted(maps.Keys(seen)), ", ")
 }
 
-// Text is the message for people.
+// Text returns the message for people.
 func (m *Message) Text() string {
 	var b strings.Builder
 	for _, part := range []struct {
@@ -85,28 +85,29 @@ func (m *Message) Text() string {
 	return b.String()
 }
 
-// Alerter tells receivers of alerts. Its Round must not run twice at a time.
+// Alerter sends alerts to receivers. Its Round must not run twice at a time.
 type Alerter struct {
-	// Receivers returns whom to tell; a configuration that is read again has others.
+	// Receivers returns the configured receivers; they change when the configuration is
+	// read again.
 	Receivers func() []config.Alert
-	// File keeps what each receiver was told, so that a restart tells nobody twice.
+	// File stores what each receiver was sent, so that a restart repeats nothing.
 	File string
 	// Bridge returns the base URL.
 	Bridge func() string
-	// State returns what conditions are about.
+	// State returns the state that conditions are about.
 	State func(ctx context.Context) State
 	// Send delivers a message to a receiver.
 	Send   func(ctx context.Context, to *config.Alert, m *Message) error
 	Logger *slog.Logger
 
 	told    map[string]map[string]Alert // by receiver and key; nil: not read yet
-	unsaved bool                        // File has not got told as it is
+	unsaved bool                        // told has changes that File lacks
 }
 
 // every is the time between two rounds.
 const every = time.Minute
 
-// Run tells receivers of alerts until ctx ends.
+// Run sends alerts until ctx ends.
 func (a *Alerter) Run(ctx context.Context) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -122,9 +123,9 @@ func (a *Alerter) Run(ctx context.Context) {
 	}
 }
 
-// Round tells each receiver what has begun and what has ended since it was last told.
-// What could not be told is told in the next round, if it still holds. A receiver is told
-// again only if the process is killed between its answer and the note of it.
+// Round sends to each receiver what has begun and ended since its last message. What could
+// not be sent is sent in the next round, if it still holds. A message is repeated only if
+// the process is killed between the receiver's response and the write of File.
 func (a *Alerter) Round(ctx context.Context) error {
 	if a.told == nil {
 		told, err := readTold(a.File)
@@ -169,8 +170,9 @@ func (a *Alerter) Round(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// together returns each receiver once, with all that it is told of: one that is
-// configured twice would otherwise hear, in turn, that what only the other has is over.
+// together returns each receiver once, with all its conditions. If a receiver that is
+// configured twice were handled as two, each would report the alerts of the other as ended,
+// again and again.
 func together(all []config.Alert) (out []config.Alert) {
 	at := map[string]int{}
 	for i := range all {
@@ -185,13 +187,13 @@ func together(all []config.Alert) (out []config.Alert) {
 	return out
 }
 
-// holding returns the alerts that hold for a receiver, by key. One that it was told
-// stays as it was told.
+// holding returns the alerts that hold for a receiver, by key. One that was sent already
+// stays as it was sent.
 func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert {
 	now := map[string]Alert{}
 	for _, c := range r.On {
 		if _, on := told[(&Alert{Condition: c.Kind}).key()]; on && c.Kind == config.OnDisk {
-			c.Share *= 1.1 // what is at the border does not begin and end all the time
+			c.Share *= 1.1 // so that an alert near its threshold does not begin and end all the time
 		}
 		for _, a := range find(&c, s) {
 			if _, ok := now[a.key()]; !ok {
@@ -215,7 +217,7 @@ func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert 
 	return now
 }
 
-// beside returns the alerts of one map that are not in the other, sorted.
+// beside returns the alerts of one map that are not in the other, sorted by key.
 func beside(all, others map[string]Alert) []Alert {
 	out := []Alert{}
 	for _, key := range slices.Sorted(maps.Keys(all)) {

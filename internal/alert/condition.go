@@ -1,6 +1,6 @@
-// Package alert tells a person what needs him: it finds what a condition says of the
-// state of the sets (condition.go), and tells each receiver once when it begins and once
-// when it ends (alert.go).
+// Package alert notifies a person of problems that need attention. It finds the alerts of a
+// condition in the state of the sets (condition.go), and notifies each receiver once when
+// an alert begins and once when it ends (alert.go).
 package alert
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// State is what conditions are about.
+// State is the state that conditions are about.
 type State struct {
 	Status *status.Status // redacted; nil when it could not be read
-	// Unreadable says why there is no Status.
+	// Unreadable is the reason why there is no Status.
 	Unreadable string
 	// Free is the free share of the disk of the data folder in percent, below 0 when it
 	// is not known.
@@ -26,18 +26,18 @@ type State struct {
 
 // Alert is a condition that holds.
 type Alert struct {
-	// Condition is its kind.
+	// Condition is the kind of the condition.
 	Condition string `json:"condition"`
-	// Set and Source say where; "" when it is about the whole.
+	// Set and Source are the place; "" when the alert is about the whole bridge.
 	Set    string `json:"set,omitempty"`
 	Source string `json:"source,omitempty"`
-	// Since is when it began, or when it was first noticed; in UTC.
+	// Since is when it began, or was first noticed; in UTC.
 	Since time.Time `json:"since"`
 	// Text is a sentence for a person.
 	Text string `json:"text"`
 }
 
-// key tells alerts apart.
+// key identifies an alert.
 func (a *Alert) key() string { return strings.Join([]string{a.Condition, a.Set, a.Source}, "\x00") }
 
 // find returns the alerts of a condition, in the order of the status.

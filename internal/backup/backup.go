@@ -1,12 +1,12 @@
 //go:build unix
 
-// Package backup copies the state of a data folder into one file, beside the process that
-// writes the folder, and puts it back.
+// Package backup copies the state of a data folder into one file, while a process may
+// write to the folder, and restores it.
 //
 // The file is a tar archive, compressed with Zstandard, which keeps up with the disk where
 // gzip does not. It has these entries, in this order:
 //
-//   - backup.json: a [Manifest], of when the copy is.
+//   - backup.json: a [Manifest], with the time of the copy.
 //   - log.db: the event log, as it was at one moment.
 //   - content.db: the contents, as they were at a later moment. A content is committed
 //     before the event that names it and is never removed, so all that the log names are
@@ -14,8 +14,8 @@
 //   - SHA256SUMS: the hashes of these, as sha256sum writes and checks them. It is the last
 //     entry, so a file that was cut off has none.
 //
-// All else in a data folder is made again from these two databases, or is of the process
-// that runs. The file head is left out on purpose: see [Options].
+// Everything else in a data folder is made again from these two databases, or belongs to
+// the running process. The file head is left out on purpose: see [Options].
 package backup
 
 import (
@@ -50,16 +50,18 @@ const (
 
 const format = 1
 
-// Manifest says of when a backup is, and what it has.
+// Manifest describes the time and the contents of a backup.
 type Manifest struct {
 	Format int `json:"format"`
-	// Bridge is the version that made it.
+	// Bridge is the version that made the backup.
 	Bridge string `json:"bridge"`
-	// Made is when the copy of the log began: it has what was committed until then.
+	// Made is when the copy of the log began: the copy has what was committed until then.
 	Made time.Time `json:"made"`
-	// Writing: a process was writing the data folder, so the log went on since.
+	// Writing reports that a process was writing to the data folder, so the log has more
+	// events since.
 	Writing bool `json:"writing"`
-	// Lost: the log has lost events that may have been published, or nobody knows.
+	// Lost reports that the log has lost events that may have been published, or that this
+	// is unknown.
 	Lost bool `json:"lost,omitempty"`
 	// Last is the last event, LastObserved when it was observed; nil when there is none.
 	Last         int64      `json:"last"`
@@ -67,16 +69,16 @@ type Manifest struct {
 	Sets         []Set      `json:"sets"`
 }
 
-// Set is what a backup has of a set.
+// Set is the part of a backup that concerns a set.
 type Set struct {
 	Name    string `json:"name"`
 	Records int64  `json:"records"`
 	Events  int64  `json:"events"`
 }
 
-// WriteFile writes a backup of a data folder to a file, which is there when it is whole
-// and durable, not before: until then it is beside it, with .partial added to its name.
-// A backup of that name is replaced, anything else is not.
+// WriteFile writes a backup of a data folder to a file. The file has its name only when it
+// is complete and durable: until then .partial is added to the name. An existing backup of
+// that name is replaced; any other file is not.
 func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, size int64, err error) {
 	if err := replaceable(path); err != nil {
 		return m, 0, err
@@ -104,14 +106,14 @@ func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, s
 	return m, size, sqlite.Explain(path, errors.Join(err, f.Close()))
 }
 
-// claim opens a file to which nobody else writes, and empties it.
+// claim opens a file to which nobody else writes, and truncates it.
 func claim(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil { // the one before may have ended, and renamed it
+	if err == nil { // the previous process may have ended, and renamed it
 		var has, is os.FileInfo
 		if has, err = f.Stat(); err == nil {
 			if is, err = os.Stat(path); err == nil && !os.SameFile(has, is) {
@@ -124,7 +126,7 @@ func claim(path string) (*os.File, error) {
 		err = fmt.Errorf("%s: another backup to this file is under way", path)
 	case err == nil:
 		if err = f.Truncate(0); errors.Is(err, unix.EINVAL) {
-			err = nil // it is no regular file
+			err = nil // it is not a regular file
 		}
 	}
 	if err != nil {
@@ -133,10 +135,10 @@ func claim(path string) (*os.File, error) {
 	return f, nil
 }
 
-// magic is how a Zstandard frame begins.
+// magic is the start of a Zstandard frame.
 const magic = "\x28\xb5\x2f\xfd"
 
-// replaceable returns an error when a file is there that is no backup.
+// replaceable returns an error when a file exists that is not a backup.
 func replaceable(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +184,7 @@ func Write(ctx context.Context, folder string, to io.Writer, version string) (m 
 	return m, errors.Join(w.tar.Close(), z.Close())
 }
 
-// writer writes the entries, and keeps their hashes.
+// writer writes the entries, and stores their hashes.
 type writer struct {
 	tar  *tar.Writer
 	made time.Time
@@ -203,7 +205,7 @@ func (w *writer) all(ctx context.Context, folder string, m *Manifest, log *event
 	if err := w.entry(eventlog.FileName, log.Size(), func(to io.Writer) error { return log.WriteTo(ctx, to) }); err != nil {
 		return err
 	}
-	if err := log.Close(); err != nil { // so that its write-ahead log can be used anew
+	if err := log.Close(); err != nil { // so that its write-ahead log can be reused
 		return err
 	}
 	if err := w.contents(ctx, filepath.Join(folder, contentName)); err != nil {
@@ -215,7 +217,7 @@ func (w *writer) all(ctx context.Context, folder string, m *Manifest, log *event
 	})
 }
 
-// contents writes the content store. A folder may have none, if no set needed it.
+// contents writes the content store. A folder may have no store, if no set needed it.
 func (w *writer) contents(ctx context.Context, path string) (err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -22,37 +22,37 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Options are how a backup is put back.
+// Options are the options of a restore.
 //
-// What was published after the backup was made is known to Destinations and not to the
-// log, so the log goes on in a new epoch: new feed ids, and Change Lists that begin now.
+// Destinations know what was published after the backup was made, but the log does not. So
+// the log continues in a new epoch: new feed ids, and Change Lists that begin now.
 type Options struct {
-	// Moved: nothing was written or served since the backup was made. Destinations go on
-	// without noticing. Restore refuses it for a backup that was made while a process was
-	// writing.
+	// Moved means that nothing was written or served since the backup was made. Then
+	// Destinations continue as before. Restore refuses it for a backup that was made while
+	// a process was writing.
 	Moved bool
 	// AcceptClock confirms a clock that is far ahead of the backup.
 	AcceptClock bool
 }
 
-// ErrNotMoved: Options.Moved cannot be right.
+// ErrNotMoved means that Options.Moved cannot be right.
 var ErrNotMoved = errors.New("the backup was made while a process was writing the data folder, so it lacks what was published afterwards: restore it without --moved; to move a folder, stop bridge serve first, and then make the backup")
 
-// ErrLost: Options.Moved would hide that the log has lost something.
+// ErrLost means that Options.Moved would hide a loss of events.
 var ErrLost = errors.New("the log had lost its end, or its file head, when the backup was made, and what it lacks may have been published: restore it without --moved")
 
-// ErrInUse: the folder has something in it.
+// ErrInUse means that the folder is not empty.
 var ErrInUse = errors.New("not empty: give a new or an empty folder with --data")
 
-// restoring is what the names of files end in that are not whole yet.
+// restoring is the end of the names of incomplete files.
 const restoring = ".restoring"
 
 // mostManifest bounds the entries that are read into memory.
 const mostManifest = 64 << 20
 
-// Restore reads a backup, puts it into a new or empty folder, and begins a new epoch of
-// its log. The files have their names when all of them were read and have their hashes;
-// nothing is left of what failed but the lock, which it holds meanwhile: a bridge that
+// Restore reads a backup, writes its files to a new or empty folder, and begins a new epoch
+// of its log. The files get their names when all of them were read and their hashes are
+// right. A failure leaves only the lock, which Restore holds meanwhile: a bridge that
 // starts in the folder would begin a log of its own.
 func Restore(ctx context.Context, from io.Reader, folder string, o Options) (m Manifest, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -73,10 +73,10 @@ func Restore(ctx context.Context, from io.Reader, folder string, o Options) (m M
 	return m, log.Close()
 }
 
-// holder is what the lock of the folder says meanwhile.
+// holder is the command that the lock of the folder names meanwhile.
 const holder = "bridge restore"
 
-// putBack reads a backup, and puts its files into a folder that the caller has locked.
+// putBack reads a backup, and writes its files to a folder that the caller has locked.
 func putBack(ctx context.Context, from io.Reader, folder string, o Options) (m Manifest, err error) {
 	if err := prepare(folder); err != nil {
 		return m, err
@@ -84,11 +84,11 @@ func putBack(ctx context.Context, from io.Reader, folder string, o Options) (m M
 	r := &reader{ctx: ctx, folder: folder, o: o, sums: map[string]string{}}
 	if err := r.read(from); err != nil {
 		for _, name := range r.written {
-			_ = os.Remove(filepath.Join(folder, name+restoring)) // what matters is the other error
+			_ = os.Remove(filepath.Join(folder, name+restoring)) // the other error is reported
 		}
 		return r.manifest, fmt.Errorf("nothing was restored: %w", err)
 	}
-	// The log last: a folder with contents and no log is not taken for a new one.
+	// Rename the log last: a folder with contents and no log is not used as a new one.
 	slices.Reverse(r.written)
 	for _, name := range r.written {
 		if err := os.Rename(filepath.Join(folder, name+restoring), filepath.Join(folder, name)); err != nil {
@@ -98,8 +98,8 @@ func putBack(ctx context.Context, from io.Reader, folder string, o Options) (m M
 	return r.manifest, sqlite.SyncDir(folder)
 }
 
-// prepare makes sure that nothing is in the folder but its lock and what an interrupted
-// Restore has left.
+// prepare returns an error unless the folder has only its lock and the remains of an
+// interrupted Restore, which it removes.
 func prepare(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -127,7 +127,7 @@ type reader struct {
 	o        Options
 	manifest Manifest
 	sums     map[string]string // by name, of what was read
-	written  []string          // names of files
+	written  []string          // names of the written files
 }
 
 func (r *reader) read(from io.Reader) error {
@@ -141,7 +141,7 @@ func (r *reader) read(from io.Reader) error {
 		h, err := entries.Next()
 		switch {
 		case err == io.EOF && ended:
-			_, err := io.Copy(io.Discard, z) // its checksum comes at the end
+			_, err := io.Copy(io.Discard, z) // the checksum at the end is read too
 			return err
 		case err == io.EOF && !first:
 			return errors.New("the backup is cut off: it has no " + sumsName)
@@ -249,7 +249,7 @@ func (r *entryReader) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := r.from.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader returns it as it is
+	if err != nil && err != io.EOF { //nolint:errorlint // io.EOF is never wrapped
 		err = fmt.Errorf("the backup is damaged or cut off: %w", err)
 	}
 	return n, err

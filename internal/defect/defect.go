@@ -1,6 +1,6 @@
-// Package defect ends a job where a panic would end the process. Whatever a peer
-// sends may hit a defect of ours; the work for all others goes on. It belongs at
-// the border of a job: where a goroutine begins, and where one job of many is done.
+// Package defect ends a job where a panic would end the process. Input from a peer may
+// cause a panic in our code; the work for all others continues. Use it at the border of a
+// job: where a goroutine begins, and where one job of many is done.
 package defect
 
 import (
@@ -10,7 +10,7 @@ import (
 	"runtime/debug"
 )
 
-// Error is a panic that was made the error of the job in which it happened.
+// Error is a panic as the error of the job in which it happened.
 type Error struct {
 	Value any
 	Stack []byte
@@ -20,21 +20,21 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("defect in bridge, please report it: panic: %v", e.Value)
 }
 
-// Unwrap returns what the job panicked with, where that is an error.
+// Unwrap returns the value of the panic, if that is an error.
 func (e *Error) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// Recover makes a panic the error of the function that defers it; it must be
-// deferred itself.
+// Recover converts a panic to the error of the function that defers it; it must be deferred
+// itself.
 func Recover(err *error) {
 	if p := recover(); p != nil {
 		*err = &Error{Value: p, Stack: debug.Stack()}
 	}
 }
 
-// Log says where the defect is, if err is of one: its message does not.
+// Log logs the stack of the panic, if err is an Error: its message does not have it.
 func Log(log *slog.Logger, err error) {
 	var e *Error
 	if errors.As(err, &e) {
@@ -42,7 +42,7 @@ func Log(log *slog.Logger, err error) {
 	}
 }
 
-// Guard calls do and makes an error of its panic.
+// Guard calls do and converts a panic to an error.
 func Guard(do func() error) (err error) {
 	defer Recover(&err)
 	return do()

@@ -1,6 +1,6 @@
-// Package metrics counts what a bridge does, in the form that Prometheus reads. What
-// is counted as it happens is a counter or a histogram of Metrics; what the state of the
-// data folder says is read when Prometheus asks (state.go).
+// Package metrics has the metrics of a bridge for Prometheus. What happens in the process
+// is counted in the counters and histograms of Metrics; the state of the data folder is
+// read when Prometheus asks (state.go).
 package metrics
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// Options say where the state comes from.
+// Options are the sources of the state.
 type Options struct {
 	Version string
 	// Status returns the state of all sets, redacted.
@@ -33,7 +33,7 @@ type Options struct {
 // hostsCounted bounds the label of hosts: documents may name any number of them.
 const hostsCounted = 500
 
-// Metrics counts. Its methods may be called from any goroutine.
+// Metrics has the counters. Its methods may be called from any goroutine.
 type Metrics struct {
 	registry *prometheus.Registry
 	harvests *prometheus.CounterVec
@@ -46,10 +46,10 @@ type Metrics struct {
 	commits  prometheus.Histogram
 
 	mu    sync.Mutex
-	hosts map[string]bool // that have a label of their own
+	hosts map[string]bool // hosts with a label of their own
 }
 
-// New returns Metrics that have counted nothing.
+// New returns Metrics whose counters are zero.
 func New(o Options) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "bridge_" + name, Help: help}, labels)
@@ -90,7 +90,7 @@ func (m *Metrics) Harvested(set, source string, r *harvest.Report) {
 	}
 }
 
-// Asked counts a request that was sent to a host. Status 0 is no answer.
+// Asked counts a request that was sent to a host. Status 0 means no response.
 func (m *Metrics) Asked(host string, code int) {
 	host = valid(host)
 	m.mu.Lock()
@@ -105,10 +105,10 @@ func (m *Metrics) Asked(host string, code int) {
 	m.asked.WithLabelValues(host, strconv.Itoa(code)).Inc()
 }
 
-// Pushed counts a push of a hub, by what became of it.
+// Pushed counts a push of a hub, by its outcome.
 func (m *Metrics) Pushed(result string) { m.pushes.WithLabelValues(result).Inc() }
 
-// Pinged counts that a hub was told of a document, or could not be.
+// Pinged counts a notification of a hub about a document, successful or not.
 func (m *Metrics) Pinged(ok bool) {
 	result := "failed"
 	if ok {
@@ -117,8 +117,8 @@ func (m *Metrics) Pinged(ok bool) {
 	m.pings.WithLabelValues(result).Inc()
 }
 
-// valid returns a text as a label may have it: a document may name a host, or a command
-// line a Source, that is not UTF-8.
+// valid returns a text as a valid label: the name of a host in a document, or of a Source
+// on the command line, may not be UTF-8.
 func valid(label string) string { return strings.ToValidUTF8(label, "\uFFFD") }
 
 // Answered counts a request that the server has answered.
@@ -129,7 +129,7 @@ func (m *Metrics) Answered(route string, code int, took time.Duration) {
 // Committed counts a COMMIT of the log.
 func (m *Metrics) Committed(took time.Duration) { m.commits.Observe(took.Seconds()) }
 
-// Handler answers Prometheus.
+// Handler returns the handler of requests from Prometheus.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: time.Minute})
 }

@@ -19,7 +19,7 @@ type state struct {
 	descs map[string]*prometheus.Desc
 }
 
-// measures are the names of what state reports, each with its help and labels.
+// measures are the metrics of state, each with its name, help and labels.
 var measures = []struct {
 	name, help string
 	labels     []string
@@ -94,7 +94,7 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 			tell("set_last_event_timestamp_seconds", seconds(set.Newest), set.Name)
 		}
 		names := map[string]bool{}
-		unique := func(kind, name string) string { // without their secrets, two URLs may be the same
+		unique := func(kind, name string) string { // without their secrets, two URLs may be equal
 			for names[kind+name] {
 				name += "*"
 			}
@@ -103,7 +103,7 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		}
 		for j := range set.Sources {
 			src := &set.Sources[j]
-			if src.Former { // it is no longer harvested
+			if src.Former { // it is not harvested any more
 				continue
 			}
 			s.source(tell, set.Name, unique("", valid(Label(src.Name, src.URL))), src)
@@ -115,7 +115,7 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// source tells of a Source.
+// source reports the metrics of a Source.
 func (s *state) source(tell func(name string, value float64, labels ...string), set, name string, src *status.Source) {
 	tell("source_info", 1, set, name, src.Kind, src.URL)
 	tell("source_failing", truth(!src.FailingSince.IsZero()), set, name)
@@ -137,7 +137,7 @@ func (s *state) source(tell func(name string, value float64, labels ...string), 
 	}
 }
 
-// peer tells of the submissions with one peer.
+// peer reports the metrics of the submissions with one peer.
 func peer(tell func(name string, value float64, labels ...string), set, url string, p *status.Peer) {
 	for state, n := range p.States.Words() {
 		tell("submissions", float64(n), set, p.Direction, url, state)
@@ -149,8 +149,8 @@ func peer(tell func(name string, value float64, labels ...string), set, url stri
 	tell("ingest_server_failing", truth(p.Failing != nil), set, p.Direction, url)
 }
 
-// Label is the label of a Source with a name in the configuration, or none, and its
-// redacted URL.
+// Label returns the label of a Source: its name in the configuration, or its redacted URL
+// if it has none.
 func Label(name, url string) string { return cmp.Or(name, url) }
 
 func truth(b bool) float64 {

@@ -14,31 +14,31 @@ import (
 
 // Feed is an outline that names a feed.
 type Feed struct {
-	// URL is xmlUrl, as it stands.
+	// URL is xmlUrl, unchanged.
 	URL string
 	// Name is the outline's text, else its title; "" when it has neither.
 	Name string
-	// Type says what the feed is; readers write rss for all of them.
+	// Type is the kind of feed; readers write rss for all kinds.
 	Type string
 	// Folder are the names of the outlines around it, the outermost first.
 	Folder []string
 	// Title is the title of the innermost of them where that differs from its name, else "".
 	Title string
-	// Line is where the outline stands; Write ignores it.
+	// Line is the line of the outline; Write ignores it.
 	Line int
 }
 
-// MaxFeeds is how many feeds Read takes.
+// MaxFeeds is the most feeds that Read accepts.
 const MaxFeeds = 50_000
 
-// limits are far beyond the lists of people.
+// limits returns limits that no list of a person reaches.
 func limits() strictxml.Limits {
 	return strictxml.Limits{Document: 64 << 20, Depth: 64, Attributes: 64, Text: 64 << 10}
 }
 
-// Read returns the feeds of a document, in its order. It is read strictly, but for characters
-// that feed readers forget to escape; a document type with definitions, and what exceeds the
-// limits, is an error that says where. name is that of the file, for errors.
+// Read returns the feeds of a document, in its order. It is strict, except for characters
+// that feed readers forget to escape. A document type with definitions, or a document above
+// the limits, is an error with its place. name is that of the file, for errors.
 func Read(r io.Reader, name string) ([]Feed, error) {
 	s := strictxml.New(r, strictxml.Options{URL: name, Mend: true, UTF8: true, Limits: limits(), Want: "an OPML document"})
 	if err := s.Next(); err != nil {
@@ -63,7 +63,7 @@ func Read(r io.Reader, name string) ([]Feed, error) {
 	return all, nil
 }
 
-// outline reads an outline with those in it.
+// outline reads an outline with the outlines in it.
 func outline(s *strictxml.Scanner, folder []string, title string, all *[]Feed) error {
 	if s.Local != "outline" {
 		return s.Skip()
@@ -97,7 +97,7 @@ func Write(w io.Writer, title string, feeds []Feed) error {
 	var b strings.Builder
 	escape := func(s string) string {
 		var e strings.Builder
-		_ = xml.EscapeText(&e, []byte(s)) // a Builder takes all
+		_ = xml.EscapeText(&e, []byte(s)) // writing to a Builder cannot fail
 		return e.String()
 	}
 	fmt.Fprintf(&b, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<opml version=\"2.0\">\n  <head><title>%s</title></head>\n  <body>\n", escape(title))

@@ -2,10 +2,9 @@
 // whole new version (Z39.99 14.4): JSON Patch (RFC 6902) and XML Patch (RFC 5261, RFC
 // 7351).
 //
-// A result counts only if it has, byte for byte, the hash that its Source states. So
-// what matters is that the bytes around a change stay as they are, and a mistake costs
-// one request for the whole version, nothing else. What a description may cost is
-// bounded: it comes from outside.
+// A result counts only if it has, byte for byte, the hash that its Source states. So the
+// bytes around a change must stay unchanged, and a mistake only costs one request for the
+// whole version. The cost of applying a description is bounded: it comes from outside.
 package patch
 
 import (
@@ -20,27 +19,28 @@ import (
 )
 
 const (
-	// MaxBase is the length of the longest version that is patched, in bytes, and of
-	// what comes of it: a tree of it takes fifty times as much.
+	// MaxBase is the length of the longest version that is patched, in bytes, and of the
+	// longest result: a tree of it takes fifty times as much memory.
 	MaxBase = 2 << 20
-	// MaxDescription is the length of the longest description of changes.
+	// MaxDescription is the length of the longest description of changes, in bytes.
 	MaxDescription = 1 << 20
-	// maxWork bounds the operations, each counted as the bytes of the whole version. For
-	// each of an XML Patch these are parsed anew.
+	// maxWork bounds the work in bytes: each operation counts as the length of the whole
+	// version. Each operation of an XML Patch parses the version again.
 	maxWork    = 128 << 20
 	maxXMLWork = 32 << 20
-	// maxDepth of JSON and XML.
+	// maxDepth bounds the nesting of JSON and XML.
 	maxDepth = 1000
 )
 
-// ErrUnmatched: the description was applied, and the result is not what was wanted.
+// ErrUnmatched means that the description was applied, and the result does not have the
+// wanted hash.
 var ErrUnmatched = errors.New("the result does not have the stated hash")
 
-// errTooMuch: applying it would cost too much.
+// errTooMuch means that applying it would cost too much.
 var errTooMuch = errors.New("it is too large, or has too many operations, to be applied")
 
-// Known reports whether descriptions of a media type can be applied. Z39.99 names the
-// type of a draft for JSON Patch, and for XML Patch that of its errors.
+// Known reports whether descriptions of a media type can be applied. Z39.99 names the media
+// type of a draft for JSON Patch, and that of error documents for XML Patch.
 func Known(mediaType string) bool { return kindOf(mediaType) != none }
 
 type kind uint8
@@ -65,9 +65,9 @@ func kindOf(mediaType string) kind {
 	return none
 }
 
-// Apply applies a description of changes to the version before, and returns the version
-// for which wanted is true: it compares hashes. JSON has no one form, so several are
-// offered to it. The error says why there is none.
+// Apply applies a description of changes to the version base, and returns the version for
+// which wanted is true: wanted compares hashes. JSON has no single form, so several are
+// tried. The error is the reason why there is no such version.
 func Apply(mediaType string, base, description []byte, wanted func([]byte) bool) ([]byte, error) {
 	if len(base) > MaxBase || len(description) > MaxDescription {
 		return nil, errTooMuch
@@ -121,7 +121,7 @@ func applyJSON(base, description []byte, wanted func([]byte) bool) ([]byte, erro
 	return nil, ErrUnmatched
 }
 
-// indentOf returns what the second line of a JSON document begins with.
+// indentOf returns the indent of the second line of a JSON document.
 func indentOf(doc []byte) string {
 	_, rest, _ := strings.Cut(string(doc[:min(len(doc), 1000)]), "\n")
 	if indent := rest[:len(rest)-len(strings.TrimLeft(rest, " \t"))]; len(indent) <= 16 {

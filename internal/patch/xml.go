@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// maxNodes is how many elements, texts, comments and instructions a document may have.
+// maxNodes bounds the elements, texts, comments and instructions of a document.
 const maxNodes = 100_000
 
-// maxSelector bounds a selector: a step of it may look at the whole document.
+// maxSelector bounds the length of a selector in bytes: a step of it may search the whole
+// document.
 const maxSelector = 1000
 
 // node is a piece of an XML document, with its place in the bytes.
@@ -22,7 +23,7 @@ type node struct {
 	kind       nodeKind
 	name       xml.Name // of an element; Local of an instruction is its target
 	start, end int      // of the whole node
-	// Of an element: what lies between its tags. from is 0 in one that closes itself.
+	// For an element: the content between its tags. from is 0 if it closes itself.
 	from, to int
 	attrs    []attr
 	text     []byte // of a text, with its references resolved
@@ -49,8 +50,8 @@ type attr struct {
 	isDeclaration      bool
 }
 
-// parseXML reads a document into a tree. It takes UTF-8 only, and no entities but the
-// five of XML.
+// parseXML parses a document into a tree. It accepts only UTF-8, and only the five
+// predefined entities of XML.
 func parseXML(doc []byte) (*node, error) {
 	d := xml.NewDecoder(bytes.NewReader(doc))
 	top := &node{end: len(doc), to: len(doc)}
@@ -132,7 +133,7 @@ func attributes(doc []byte, start, end int, parsed []xml.Attr) ([]attr, error) {
 	return out, nil
 }
 
-// stringValue is that of XPath: all text in the node.
+// stringValue is the string-value of XPath: all text in the node.
 func (n *node) stringValue() string {
 	if n.kind == textNode {
 		return string(n.text)
@@ -158,9 +159,8 @@ func (n *node) attr(local string) string {
 	return ""
 }
 
-// applyXML applies the operations of an XML Patch one after the other, each to what came
-// of the one before (RFC 5261 4). It changes the bytes that an operation names and no
-// others.
+// applyXML applies the operations of an XML Patch one after the other, each to the result
+// of the one before (RFC 5261 4). It changes only the bytes that an operation names.
 func applyXML(base, description []byte) ([]byte, error) {
 	top, err := parseXML(description)
 	if err != nil {
@@ -205,7 +205,7 @@ type operation struct {
 	prefixes    map[string]string // in the scope of its sel
 }
 
-// content is what the operation holds, as it is written.
+// content returns the content of the operation, as it is written.
 func (o *operation) content() []byte { return o.description[o.from:o.to] }
 
 // apply returns the document after the operation.
@@ -285,12 +285,12 @@ func (o *operation) add(doc []byte, at *node, attribute *attr, splice func(from,
 	return splice(at.to, at.to, content)
 }
 
-// tagNameEnd is where the name in a start tag ends.
+// tagNameEnd returns where the name in a start tag ends.
 func tagNameEnd(doc []byte, n *node) int {
 	return n.start + bytes.IndexAny(doc[n.start:n.end], " \t\r\n/>")
 }
 
-// quoted is text as an attribute has it between these quotes.
+// quoted returns text as the value of an attribute between these quotes.
 func quoted(text []byte, quote byte) string {
 	if quote == '\'' {
 		return strings.ReplaceAll(string(text), "'", "&apos;")
@@ -298,8 +298,8 @@ func quoted(text []byte, quote byte) string {
 	return strings.ReplaceAll(string(text), `"`, "&quot;")
 }
 
-// space returns where the white space before or after a node begins or ends, which is
-// removed with it.
+// space returns where the white space before or after a node begins or ends. It is removed
+// with the node.
 func space(top, at *node, side int) (int, error) {
 	parent := parentOf(top, at)
 	for i, c := range parent.children {
@@ -389,7 +389,7 @@ func (o *operation) locate(top *node, sel string) (*node, *attr, error) {
 	return at[0], nil, nil
 }
 
-// splitSteps cuts a selector at its slashes, but for those in quotes.
+// splitSteps splits a selector at its slashes, except those in quotes.
 func splitSteps(sel string) []string {
 	var out []string
 	from, quote := 0, byte(0)
@@ -424,7 +424,7 @@ func (o *operation) expand(name string, element bool) (xml.Name, error) {
 	return xml.Name{Local: prefix}, nil
 }
 
-// step returns the children of a node that a step names.
+// step returns the children of a node that a step of a selector selects.
 func (o *operation) step(of *node, test, predicates string) ([]*node, error) {
 	var found []*node
 	wanted, name, err := o.test(test)
@@ -457,7 +457,7 @@ func (o *operation) step(of *node, test, predicates string) ([]*node, error) {
 	return found, nil
 }
 
-// test is what a step asks of a node.
+// test returns the kind and the name that the node test of a step requires.
 func (o *operation) test(test string) (nodeKind, xml.Name, error) {
 	switch word, argument, isCall := strings.Cut(test, "("); {
 	case test == "*":

@@ -1,9 +1,9 @@
 // Command release writes the bill of materials of a bridge that make release has built, as
-// CycloneDX 1.5 in JSON: which modules are in it, at which versions.
+// CycloneDX 1.5 in JSON: the modules in it, with their versions.
 //
 //	release BINARY VERSION TIME >FILE
 //
-// It is made of what Go has recorded in the binary, so it is of that very file.
+// It is made from what Go has recorded in the binary, so it describes that very file.
 package main
 
 import (
@@ -87,7 +87,7 @@ type (
 	}
 )
 
-// billOf returns the bill of a binary with a hash.
+// billOf returns the bill of materials of a binary with a hash.
 func billOf(info *debug.BuildInfo, sum [sha256.Size]byte, version, at string) *bill {
 	own := module(info.Main.Path, version)
 	own.Type, own.Name = "application", "bridge"
@@ -100,7 +100,7 @@ func billOf(info *debug.BuildInfo, sum [sha256.Size]byte, version, at string) *b
 			own.Properties = append(own.Properties, property{"go:" + s.Key, s.Value})
 		}
 	}
-	// A number that is the same whenever the same file is described.
+	// The serial number is the same for each bill of the same file.
 	id := sum
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80
 	b := &bill{BOMFormat: "CycloneDX", SpecVersion: "1.5", Version: 1, Metadata: metadata{at, own},

@@ -12,26 +12,26 @@ import (
 	"golang.org/x/net/html"
 )
 
-// Links are what a topic says of itself (section 4).
+// Links are the links of a topic to its hubs and to itself (section 4).
 type Links struct {
 	// Hubs are where to subscribe, at most MaxHubs.
 	Hubs []string
-	// Self is the URL of the topic, which may be another one than it was found at.
+	// Self is the URL of the topic, which may differ from the one where it was found.
 	Self string
 }
 
-// MaxHubs is how many hubs of a topic count.
+// MaxHubs is how many hubs of a topic are used.
 const MaxHubs = 3
 
 // maxURL caps the URL of a hub or topic, in bytes: it is stored, shown and sent.
 const maxURL = 8 << 10
 
-// readBytes is how much of a document is looked at: links stand at its beginning.
+// readBytes is how much of a document is read: links are at its beginning.
 const readBytes = 256 << 10
 
-// Discover asks a URL for its hubs: those of the Link header count, else those that the
-// document names, which may be XML or HTML. There may be none. A topic that does not name
-// itself is the URL.
+// Discover reads the hubs of a topic at a URL: those of the Link header or, if there are
+// none, those of the document, which may be XML or HTML. There may be none. Self is the URL
+// itself if the topic does not name itself.
 func Discover(ctx context.Context, client *http.Client, topic string) (Links, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, topic, nil)
 	if err != nil {
@@ -62,8 +62,8 @@ func Discover(ctx context.Context, client *http.Client, topic string) (Links, er
 	return found, nil
 }
 
-// Add takes in a link of a document at a URL, if it is one of rel hub or self that can be
-// asked: of http or https, without a login, and not too long.
+// Add adds a link of a document at a URL, if its rel is hub or self and a request can be
+// sent to it: http or https, without a login, and not too long.
 func (l *Links) Add(rel, href string, at *url.URL) {
 	u, err := at.Parse(strings.TrimSpace(href))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
@@ -83,7 +83,7 @@ func (l *Links) Add(rel, href string, at *url.URL) {
 	}
 }
 
-// fromHeader reads the Link header (RFC 8288 3).
+// fromHeader returns the links of the Link header (RFC 8288 3).
 func fromHeader(h http.Header, at *url.URL) (found Links) {
 	for _, rest := range h.Values("Link") {
 		for {
@@ -100,7 +100,8 @@ func fromHeader(h http.Header, at *url.URL) (found Links) {
 	return found
 }
 
-// linkRel reads the parameters of a link: the first rel, and what follows the link.
+// linkRel returns the rel of a link from its parameters, the first one if there are
+// several, and the text after the link.
 func linkRel(s string) (rel, rest string) {
 	found := false
 	for {
@@ -133,11 +134,11 @@ func linkRel(s string) (rel, rest string) {
 	}
 }
 
-// fromDocument reads the links of the head of a feed, a ResourceSync document or a page: of
-// link elements of any namespace, and rs:ln. It is lenient, since only what the hub says
-// later counts.
+// fromDocument returns the links in the head of a feed, a ResourceSync document or a page:
+// link elements of any namespace, and rs:ln. It is lenient, since the hub later confirms
+// the topic.
 func fromDocument(r io.Reader, at *url.URL) (found Links) {
-	list := false // of ResourceSync, in which url is no child of an image
+	list := false // of ResourceSync, where a url is an entry; in RSS it is in an image
 	for z := html.NewTokenizer(r); ; {
 		switch z.Next() {
 		case html.ErrorToken:
@@ -155,7 +156,7 @@ func fromDocument(r io.Reader, at *url.URL) (found Links) {
 					return found
 				}
 			case "title":
-				z.NextIsNotRawText() // an empty one of XML would take in all that follows
+				z.NextIsNotRawText() // an empty one in XML would swallow all that follows
 			case "link", "ln":
 				var rel, href string
 				for more {

@@ -2,13 +2,13 @@
 // subscribers:
 //
 //   - [Discover] finds the hubs of a topic (section 4).
-//   - [Publish] tells a hub that a topic has changed. How is left to hub and publisher
-//     (section 6): it is the ping that hubs share, hub.mode=publish.
-//   - [Ask] subscribes or unsubscribes at a hub (5.1), and [ReadVerification] reads what the
-//     hub then asks the subscriber (5.2, 5.3).
-//   - [CheckSignature] tells whether a push came from the hub (7.1).
+//   - [Publish] notifies a hub that a topic has changed. Section 6 leaves the form to hub and
+//     publisher: here it is the ping that hubs share, hub.mode=publish.
+//   - [Ask] subscribes or unsubscribes at a hub (5.1), and [ReadVerification] parses the
+//     request that the hub then sends to the subscriber (5.2, 5.3).
+//   - [CheckSignature] reports whether a push came from the hub (7.1).
 //
-// It keeps nothing, and knows neither what topics are nor where subscriptions are stored.
+// It has no state: callers define topics and store subscriptions.
 package websub
 
 import (
@@ -45,24 +45,24 @@ type Request struct {
 	Topic    string
 	Callback string
 	Secret   string        // at most MaxSecret bytes
-	Lease    time.Duration // that is wished for
+	Lease    time.Duration // that is requested
 }
 
-// StatusError is the answer of a hub that refuses.
+// StatusError is the response of a hub that refuses a request.
 type StatusError struct {
 	Hub        string
 	Status     int
-	Reason     string        // the beginning of what it says, in which our own secrets may be
-	RetryAfter time.Duration // 0: it does not say
+	Reason     string        // the beginning of the body, which may contain our own secrets
+	RetryAfter time.Duration // 0 means not stated
 }
 
-// Error says what the hub answers.
+// Error describes the response of the hub.
 func (e *StatusError) Error() string {
 	return strings.TrimSuffix(fmt.Sprintf("the hub %s answers %d: %s", e.Hub, e.Status, e.Reason), ": ")
 }
 
-// Ask sends a request to a hub. A nil error says that the hub has taken it, and will verify it
-// at the callback, or has already.
+// Ask sends a request to a hub. A nil error means that the hub has accepted it, and will
+// verify it at the callback, or has already.
 func Ask(ctx context.Context, client *http.Client, hub string, r *Request) error {
 	form := url.Values{"hub.mode": {r.Mode}, "hub.topic": {r.Topic}, "hub.callback": {r.Callback}}
 	if r.Mode == Subscribe {
@@ -72,13 +72,13 @@ func Ask(ctx context.Context, client *http.Client, hub string, r *Request) error
 	return post(ctx, client, hub, form)
 }
 
-// Publish tells a hub that a topic has changed. Hubs read the topic's URL in hub.url, and
-// some in hub.topic.
+// Publish notifies a hub that a topic has changed. Hubs read the topic's URL in hub.url,
+// and some in hub.topic.
 func Publish(ctx context.Context, client *http.Client, hub, topic string) error {
 	return post(ctx, client, hub, url.Values{"hub.mode": {"publish"}, "hub.url": {topic}, "hub.topic": {topic}})
 }
 
-// reasonBytes is how much of a refusal is read.
+// reasonBytes is how much of the body of a refusal is read.
 const reasonBytes = 4 << 10
 
 func post(ctx context.Context, client *http.Client, hub string, form url.Values) error {
@@ -88,8 +88,8 @@ func post(ctx context.Context, client *http.Client, hub string, form url.Values)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	own := *client
-	// A redirect that keeps the method keeps the form (5.1 names 307 and 308), which has a
-	// secret: it does not leave https. Others ask for something else.
+	// A redirect that keeps the method keeps the form (5.1 names 307 and 308). The form has
+	// a secret, so the redirect must not leave https. Other redirects send another request.
 	own.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		last := via[len(via)-1]
 		if next.Method != http.MethodPost || len(via) > 3 || last.URL.Scheme == "https" && next.URL.Scheme != "https" {
@@ -119,22 +119,22 @@ func post(ctx context.Context, client *http.Client, hub string, form url.Values)
 	return refused
 }
 
-// Verification is what a hub asks at a callback (5.2, 5.3).
+// Verification is a request of a hub to a callback (5.2, 5.3).
 type Verification struct {
 	Mode      string // Subscribe, Unsubscribe or Denied
 	Topic     string
 	Challenge string        // to be echoed
-	Lease     time.Duration // 0: it does not say
+	Lease     time.Duration // 0 means not stated
 	Reason    string        // of a denial, "" none
 }
 
 // challengeBytes bounds a challenge.
 const challengeBytes = 4 << 10
 
-// ErrVerification: a request at a callback is none of a hub.
+// ErrVerification means that a request to a callback is not from a hub.
 var ErrVerification = errors.New("websub: this is no verification")
 
-// ReadVerification reads the query of a request at a callback.
+// ReadVerification parses the query of a request to a callback.
 func ReadVerification(query url.Values) (*Verification, error) {
 	v := &Verification{Mode: query.Get("hub.mode"), Topic: query.Get("hub.topic"), Challenge: query.Get("hub.challenge"), Reason: query.Get("hub.reason")}
 	switch v.Mode {
@@ -147,7 +147,7 @@ func ReadVerification(query url.Values) (*Verification, error) {
 	if v.Challenge == "" || len(v.Challenge) > challengeBytes || v.Topic == "" {
 		return nil, ErrVerification
 	}
-	// In an unsubscription it may be there, and is to be ignored.
+	// In an unsubscription the lease may be present, and is ignored.
 	if lease := query.Get("hub.lease_seconds"); lease != "" && v.Mode == Subscribe {
 		seconds, err := strconv.ParseInt(lease, 10, 64)
 		if err != nil || seconds < 1 {
@@ -158,18 +158,18 @@ func ReadVerification(query url.Values) (*Verification, error) {
 	return v, nil
 }
 
-// maxLease is the longest lease in seconds that is believed: a year.
+// maxLease is the longest lease in seconds that is accepted: a year.
 const maxLease = 366 * 24 * 3600
 
-// CheckSignature reads a body to its end, keeping nothing of it, and reports whether header,
-// its X-Hub-Signature, is made with secret (7.1). The error is one of reading.
+// CheckSignature reads a body to its end, without storing it, and reports whether header,
+// its X-Hub-Signature, was made with secret (7.1). The error is one of reading.
 func CheckSignature(body io.Reader, header, secret string) (bool, error) {
 	method, text, _ := strings.Cut(header, "=")
 	want, err := hex.DecodeString(strings.TrimSpace(text))
 	made := map[string]func() hash.Hash{"sha1": sha1.New, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New}[strings.ToLower(strings.TrimSpace(method))]
 	known := made != nil && err == nil && len(want) > 0
 	if made == nil {
-		made = sha256.New // the time that it takes tells nobody anything
+		made = sha256.New // so that the time taken reveals nothing
 	}
 	mac := hmac.New(made, []byte(secret))
 	if _, err := io.Copy(mac, body); err != nil {

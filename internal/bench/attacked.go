@@ -18,9 +18,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 )
 
-// attacked is a running bridge serve that is under attack: a process of its own,
-// so that its processor time and memory are its own. While it runs /healthz is
-// asked for ten times a second, each time on a new connection.
+// attacked is a bridge serve under attack, in a process of its own, so that its processor
+// time and memory can be measured. While it runs, /healthz is requested ten times a second,
+// each time on a new connection.
 type attacked struct {
 	url, mail string // its base URL, and the address of its mail server
 	binary    string
@@ -31,16 +31,16 @@ type attacked struct {
 
 	probing  context.CancelFunc
 	probes   sync.WaitGroup
-	slowest  atomic.Int64 // nanoseconds of the slowest answer of /healthz
-	failed   atomic.Int64 // how often it did not answer 200
-	overgrew atomic.Bool  // it was ended because it took more than tooMuch
+	slowest  atomic.Int64 // nanoseconds until the slowest response of /healthz
+	failed   atomic.Int64 // number of responses of /healthz other than 200
+	overgrew atomic.Bool  // it was killed because it used more than tooMuch
 }
 
-// tooMuch is the memory at which a victim is ended: the machine is needed for
-// the rest of the table.
+// tooMuch is the memory in bytes at which a victim is killed: the rest of the table still
+// needs the machine.
 const tooMuch = 3 << 30
 
-// service is the SIP service that every victim has, open to everybody.
+// service is the SIP service of every victim, open to all clients.
 const service = `
 [[set]]
 name = "library"
@@ -56,8 +56,8 @@ smtp_listen = %q
 mailbox = "library@bridge.example.org"
 `
 
-// startAttacked starts bridge serve with a set "main" that has the given Source, ""
-// for none, as the attack wants it.
+// startAttacked starts bridge serve for an attack, with a set "main" that has the given
+// Source, "" for none.
 func (b *bench) startAttacked(binary string, a *attack, url string) (*attacked, error) {
 	folder, err := os.MkdirTemp(b.folder, "victim-")
 	if err != nil {
@@ -72,7 +72,7 @@ func (b *bench) startAttacked(binary string, a *attack, url string) (*attacked, 
 	if url != "" {
 		content := config.Mirror
 		if a.document != nil {
-			content = config.Reference // its contents are nowhere
+			content = config.Reference // its contents do not exist
 		}
 		text += fmt.Sprintf("[[set]]\nname = \"main\"\ncontent = %q\n[[set.source]]\nkind = %q\nurl = %q\n", content, a.source, url)
 	}
@@ -101,7 +101,7 @@ func (b *bench) startAttacked(binary string, a *attack, url string) (*attacked, 
 	return v, nil
 }
 
-// probe asks for /healthz, and watches the memory, until ctx ends.
+// probe requests /healthz, and watches the memory, until ctx ends.
 func (v *attacked) probe(ctx context.Context) {
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -140,7 +140,7 @@ func (v *attacked) kill() {
 	_ = v.cmd.Wait()
 }
 
-// end ends the victim and removes its folder.
+// end stops the victim and removes its folder.
 func (v *attacked) end() error {
 	v.probing()
 	v.probes.Wait()
@@ -148,18 +148,18 @@ func (v *attacked) end() error {
 	return os.RemoveAll(v.folder)
 }
 
-// memory is a line of the victim's status, in bytes; 0 when it has ended.
+// memory returns a line of the victim's status, in bytes; 0 when it has ended.
 func (v *attacked) memory(name string) int64 {
 	return memory(strconv.Itoa(v.pid), name)
 }
 
-// processorTime is what the victim has used, in user and system mode.
+// processorTime returns the processor time of the victim so far, in user and system mode.
 func (v *attacked) processorTime() time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.pid))
 	if err != nil {
 		return 0
 	}
-	_, rest, _ := strings.Cut(string(data), ") ") // the name may hold spaces
+	_, rest, _ := strings.Cut(string(data), ") ") // the name may contain spaces
 	f := strings.Fields(rest)
 	if len(f) < 13 {
 		return 0
@@ -170,8 +170,8 @@ func (v *attacked) processorTime() time.Duration {
 	return time.Duration(user+system) * time.Second / ticks
 }
 
-// quiet waits until the victim has done nothing to speak of for two seconds, at
-// most for patience. The probes cost it next to nothing.
+// quiet waits until the victim has been almost idle for two seconds, at most for patience.
+// The probes use almost no processor time.
 func (v *attacked) quiet(ctx context.Context) (ended bool) {
 	end := time.Now().Add(patience)
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -195,7 +195,7 @@ func (v *attacked) quiet(ctx context.Context) (ended bool) {
 	return false
 }
 
-// output keeps what a victim prints, and looks for the line that tells where it
+// output collects the output of a victim, and finds the line with the URL at which it
 // serves.
 type output struct {
 	mu      sync.Mutex
@@ -227,7 +227,7 @@ func (o *output) text() string {
 	return o.all.String()
 }
 
-// freeAddress is a loopback address where nobody listens.
+// freeAddress returns a loopback address on which no process listens.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

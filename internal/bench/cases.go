@@ -12,11 +12,11 @@ const (
 	fewRecords = 100 // of a small append
 	manyAtOnce = 2000
 	dumped     = 200_000 // records of a Resource Dump
-	share      = 20      // what part of its work a slow rival is given
+	share      = 20      // a slow rival is given 1/share of the work
 )
 
-// cases are all there is to measure, in the order in which it is done and printed.
-// The bars are those of docs/performance.md.
+// cases are all measurements, in the order in which they are done and printed. The bars are
+// those of docs/performance.md.
 func (b *bench) cases() []measurement {
 	entries, records, long, posts := b.scaled(10_000), b.scaled(million), b.scaled(3*million), b.scaled(60_000)
 	const reference, mirror = config.Reference, config.Mirror
@@ -42,22 +42,22 @@ func (b *bench) cases() []measurement {
 	small, large, mirrored := b.scaled(20_000), b.scaled(1100), []job{{Name: "harvest", Content: mirror}}
 
 	return []measurement{
-		// New records, with bare INSERTs of the same rows beside them, the same ones
-		// again, and again read whole; then twice as many, for the memory.
+		// New records, with bare INSERTs of the same rows as the rival, the same records
+		// again, and again with a full harvest; then twice as many, for the memory.
 		{name: "harvest", server: chain, jobs: first, rows: harvestRows(100 * entries)},
 		{name: "harvest", server: chainOf(200, entries, 0), jobs: first[:1], once: true, rows: twiceRow("harvest of %s entries (once)", "entries", 200*entries)},
 		{name: "baseline", server: source, jobs: first, rows: baselineRows(records)},
 		{name: "baseline", server: sourceOf(2*records, 0, 0, 0), jobs: first[:1], once: true, rows: twiceRow("baseline of %s resources (once)", "resources", 2*records)},
 
-		// Contents too, beside a rival that fetches as many and throws them away.
+		// Contents too; the rival fetches as many and discards them.
 		{name: "mirror", server: chainOf(2, entries, mirrorBody), rows: mirrorRow(2 * entries),
 			jobs: []job{{Name: "harvest", Content: mirror}, {Name: "fetch", Path: "/records/%08d.xml", Number: 2 * entries, Repeat: connections}}},
-		// A Source that takes its time for each resource. The rival asks for one after
-		// the other; it is given a part and its time multiplied, as its answers cost it
-		// the same each.
+		// A Source that is slow for each resource. The rival requests one after the other;
+		// it is given a part of them and its time is multiplied, since each response takes
+		// the same time.
 		{name: "follow", server: sourceOf(b.scaled(2000), 0, mirrorBody, 20*time.Millisecond), rows: followRow(b.scaled(2000)),
 			jobs: []job{{Name: "harvest", Content: mirror}, {Name: "fetch", Path: "/res/%08d.xml", Number: b.scaled(2000) / share, Repeat: 1}}},
-		// Many small records in a package, and the same ones asked for one by one at a
+		// Many small records in a package, and the same ones requested one by one from a
 		// Source that takes 5 ms for each. Then more of them, and a package of over 4 GiB,
 		// for the memory.
 		{name: "packages", server: dumpOf(small, smallBody), jobs: mirrored},
@@ -69,11 +69,11 @@ func (b *bench) cases() []measurement {
 		{name: "oaiharvest", server: recordsOf(records), once: true, rows: oaiRows(records),
 			jobs: []job{{Name: "harvest", Content: mirror}, {Name: "harvest", Content: mirror}, {Name: "savepages"}}},
 		{name: "oaiharvest", server: recordsOf(2 * records), jobs: mirrored, once: true, rows: oaiMemoryRow(2 * records)},
-		// The longest Change List that there is. Rivals read the same file: encoding/xml
-		// its tokens alone, and the way of the reference client.
+		// The longest allowed Change List. Rivals read the same file: the tokens of
+		// encoding/xml alone, and a client like the reference client.
 		{name: "readlist", server: sourceOf(0, segment, 0, 0), same: true, build: []job{{Name: "savelist"}}, rows: b.readListRow,
 			jobs: []job{{Name: "readlist", Repeat: 5}, {Name: "tokens", Repeat: 3}, {Name: "python"}}},
-		// Lists sixty times as long as one may be. What counts is the memory.
+		// Lists that are sixty times as long as allowed. The memory is measured.
 		longLists("resourcelist"),
 		longLists("changelist"),
 
@@ -94,13 +94,13 @@ func (b *bench) cases() []measurement {
 		{name: "get", own: b.gets},
 		{name: "oailist", own: b.oaiList},
 		{name: "growth", own: b.growth},
-		// What a poll of a Source costs that brings a few changes, and one that brings
-		// none, with a tenth of the records and with all.
+		// A poll of a Source that brings a few changes, and one that brings none, with a
+		// tenth of the records and with all.
 		{name: "poll", server: sourceOf(records/10, 1, 0, 0), same: true, build: harvestRecords, jobs: polls},
 		{name: "poll", server: sourceOf(records, 1, 0, 0), same: true, build: harvestRecords, jobs: polls, rows: pollRows(records/10, records)},
 
-		// One Source to compare with; few of one large document each, and many of a small
-		// one; and what opening so many costs.
+		// One Source for comparison; then a few with one large document each, and many with
+		// a small one; and the time to open so many.
 		atOnce(10, b.scaled(100_000), 1),
 		atOnce(1, b.scaled(100_000), 40),
 		atOnce(1, entries, 1000),
@@ -108,8 +108,8 @@ func (b *bench) cases() []measurement {
 
 		// Many submitters at once to a library, with records that are new to it, then as
 		// many of which half are known; and the ultimate dispositions of submissions that
-		// wait for one. The rival has the same handler, and keeps each message in a file
-		// that is on the disk before it answers.
+		// wait for one. The rival has the same handler, and writes each message durably to
+		// a file before it responds.
 		{name: "ingest", server: job{Name: "library", Number: posts + posts/2}, inside: true, jobs: []job{post(newRecords), post(halfRecords)}},
 		{name: "ingest", server: files, inside: true, jobs: []job{post(newRecords)}, rows: ingestRows(posts)},
 		{name: "notify", server: job{Name: "target", Number: posts}, inside: true, jobs: []job{post(dispositions)},
@@ -135,8 +135,8 @@ func newRow(name, unit string, r []result) row {
 		bars: []bar{atLeast("75,000/s", have, 75_000), under(200, r[0].Peak)}}
 }
 
-// againRows are two harvests of what is known: one that asks what has changed, and
-// one that reads all of it.
+// againRows are two harvests of known records: one that requests changes only, and a full
+// one.
 func againRows(unit, requests string, again, full result) []row {
 	return []row{
 		{name: "harvested again, unchanged", ours: fmt.Sprintf("%s, %d %s, %d events", short(again.Took), again.Requests, requests, again.Events),
@@ -165,7 +165,7 @@ func baselineRows(n int) rowsOf {
 	}
 }
 
-// twiceRow is a harvest of double the number of records, for its memory.
+// twiceRow is a harvest of twice the number of records, for its memory.
 func twiceRow(name, unit string, n int) rowsOf {
 	return func(all []results) ([]row, error) {
 		once, r := all[0].jobs[0], last(all).jobs[0]
@@ -216,7 +216,7 @@ func dumpedRow(n int) rowsOf {
 	}
 }
 
-// dumpMemoryRow is about the memory of a harvest of a dump.
+// dumpMemoryRow is the memory of a harvest of a dump.
 func dumpMemoryRow(what string, n, body int) rowsOf {
 	return func(all []results) ([]row, error) {
 		r := last(all).jobs[0]
@@ -315,7 +315,7 @@ func openRow(all []results) ([]row, error) {
 		bars: []bar{below("1 s", r.Took.Seconds(), 1)}}}, nil
 }
 
-// answers says how fast, and how soon.
+// answers describes the rate and the latency of responses.
 func answers(r result, unit string) string {
 	return fmt.Sprintf("%s; half within %s, 99 %% within %s", perSecond(rate(r.Count, r.Took), unit), short(r.Half), short(r.Tail))
 }

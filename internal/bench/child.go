@@ -15,51 +15,51 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
-// childArgument and a job make this program a child of itself.
+// childArgument, followed by a job, makes this program run as a child.
 const childArgument = "-child"
 
-// job is what a child is to do.
+// job is the work of a child.
 type job struct {
 	Name      string // of the task
 	Folder    string // data folder
 	Kind      string // of a provider, or of messages
 	URL       string // of a provider
-	Path      string // of a document that we publish, or a format for those of bodies
-	Set       string // that a log is built for, "" is main
+	Path      string // of a document that we publish, or a format for the paths of bodies
+	Set       string // for which a log is built, "" is main
 	Content   string // content mode of the set
-	Number    int    // how much of it
+	Number    int    // size of the work
 	Documents int    // of a chain, of Number entries each
 	Changes   int    // in the Change List of a Source
 	Dumps     bool   // a Source has its resources in a dump
-	LongList  string // capability of a list of Number entries, which is all that a provider has
+	LongList  string // capability of a list of Number entries, the only document of the provider
 	Body      int    // bytes of a resource
 	Latency   time.Duration
 	Segment   int // events of a segment
-	Repeat    int // how often, or how many at once
+	Repeat    int // how often, or how many at the same time
 	Full      bool
-	Profile   string // where profiles go, "" nowhere
+	Profile   string // folder for profiles, "" for none
 }
 
-// result is what a child has measured. A task that serves sends one when it is
-// ready, with its URL, and goes on until its input ends.
+// result is the measurement of a child. A task that serves sends one when it is ready, with
+// its URL, and continues until its input ends.
 type result struct {
 	URL      string
 	Took     time.Duration
-	Count    int64 // of what the case counts
+	Count    int64 // number of the items that the case counts
 	Bytes    int64 // written by an export
 	Events   int64 // logged by a harvest
-	Requests int64 // that a harvest sent
+	Requests int64 // sent by a harvest
 	Other    time.Duration
-	First    time.Duration // of many Sources: until one, and until half of them were harvested
-	Half     time.Duration // or within which half of the answers came
-	Tail     time.Duration // and 99 of a hundred
+	First    time.Duration // with many Sources: until one, and until half of them were harvested
+	Half     time.Duration // or the time within which half of the responses came
+	Tail     time.Duration // and 99 in a hundred
 	Peak     int64         // resident memory of the child, in bytes
 	CPU      time.Duration // processor time of the child, from its start
 	Tenths   []tenth       // of an outbox
 }
 
-// task does a job. ready, for tasks that serve, sends a result and returns when
-// the parent wants no more.
+// task does a job. A task that serves calls ready, which sends a result and returns when
+// the parent ends its input.
 type task func(ctx context.Context, j job, ready func(result)) (result, error)
 
 func tasks() map[string]task {
@@ -97,8 +97,8 @@ func tasks() map[string]task {
 	}
 }
 
-// child is the main function of a child: a job in JSON, its result on the
-// standard output. It returns the exit status.
+// child is the main function of a child: it does a job in JSON, and writes its result to
+// the standard output. It returns the exit status.
 func child(text string) int {
 	daemon.LimitMemory() // as the command does
 	err := func() error {
@@ -109,7 +109,7 @@ func child(text string) int {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		wanted := make(chan struct{})
-		go func() { // the parent's end closes our input, whatever ended it
+		go func() { // the end of the parent closes our input, even if it was killed
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			close(wanted)
 			cancel()
@@ -138,7 +138,7 @@ func child(text string) int {
 	return 0
 }
 
-// profiled starts the profiles that the job wants; done writes them.
+// profiled starts the profiles of the job, if it has any; done writes them.
 func profiled(j job) (done func() error, err error) {
 	if j.Profile == "" {
 		return func() error { return nil }, nil

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// parallel runs work so many times at once, until one fails. To each, next hands
-// some of the numbers below n, and false when there are no more.
+// parallel runs workers calls of work at once, until one fails. next returns the next
+// number below n, each number once, and false when there are no more.
 func parallel(ctx context.Context, workers, n int, work func(ctx context.Context, next func() (int, bool)) error) (time.Duration, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -34,7 +34,7 @@ func parallel(ctx context.Context, workers, n int, work func(ctx context.Context
 	return time.Since(start), context.Cause(ctx)
 }
 
-// reply is what a server has answered, read to the end.
+// reply is the response of a server, read to the end.
 type reply struct {
 	code   int
 	status string
@@ -42,7 +42,7 @@ type reply struct {
 	body   []byte
 }
 
-// send sends a request and reads its answer.
+// send sends a request and reads the response.
 func send(ctx context.Context, client *http.Client, method, url string, header http.Header, body []byte) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
@@ -60,7 +60,7 @@ func send(ctx context.Context, client *http.Client, method, url string, header h
 	return reply{resp.StatusCode, resp.Status, resp.Header, content}, err
 }
 
-// get returns what a server answers with 200 OK.
+// get returns the body of a response with 200 OK.
 func get(ctx context.Context, url string) ([]byte, error) {
 	a, err := send(ctx, http.DefaultClient, http.MethodGet, url, nil, nil)
 	if err == nil && a.code != http.StatusOK {

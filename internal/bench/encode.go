@@ -13,7 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// xmlURL is a Change List's entry for encoding/xml.
+// xmlURL is an entry of a Change List for encoding/xml.
 type xmlURL struct {
 	XMLName xml.Name  `xml:"url"`
 	Loc     string    `xml:"loc"`
@@ -41,7 +41,7 @@ type xmlLink struct {
 	Type     string `xml:"type,attr"`
 }
 
-// xmlEntry is an archive document's entry for encoding/xml.
+// xmlEntry is an entry of an archive document for encoding/xml.
 type xmlEntry struct {
 	XMLName xml.Name      `xml:"entry"`
 	ID      string        `xml:"id"`
@@ -66,8 +66,8 @@ type xmlSource struct {
 	Title string `xml:"title"`
 }
 
-// encodeChangeList is the rival of a Change List: the same entries from the same
-// log through encoding/xml's Encoder and compress/gzip, into nothing.
+// encodeChangeList is the rival of a Change List: it encodes the same entries from the same
+// log with encoding/xml's Encoder and compress/gzip, and discards the result.
 func encodeChangeList(ctx context.Context, j job, _ func(result)) (result, error) {
 	return encoded(ctx, j, func(e *event.Event, r *event.Representation) any {
 		return &xmlURL{Loc: translate.RecordURL(base, "main", e.Record), LastMod: e.Observed.Time().Format("2006-01-02T15:04:05Z"),
@@ -76,7 +76,7 @@ func encodeChangeList(ctx context.Context, j job, _ func(result)) (result, error
 	})
 }
 
-// encodeFeed is that of an archive document.
+// encodeFeed is the rival of an archive document, like encodeChangeList.
 func encodeFeed(ctx context.Context, j job, _ func(result)) (result, error) {
 	return encoded(ctx, j, func(e *event.Event, r *event.Representation) any {
 		return &xmlEntry{ID: e.Record, Title: e.Title, Updated: e.Observed.String(), Links: []xmlAtomLink{
@@ -86,8 +86,8 @@ func encodeFeed(ctx context.Context, j job, _ func(result)) (result, error) {
 	})
 }
 
-// encoded encodes the events of the first segment, each as what entry makes of it
-// and its preferred representation.
+// encoded encodes the events of the first segment. entry makes an entry from an event and
+// its preferred representation.
 func encoded(ctx context.Context, j job, entry func(*event.Event, *event.Representation) any) (best result, err error) {
 	l, err := eventlog.Open(ctx, j.Folder, eventlog.Options{ReadOnly: true})
 	if err != nil {

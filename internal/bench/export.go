@@ -11,8 +11,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/export"
 )
 
-// exportTree exports a log into a folder beside it, after Changes new records. Count is
-// how many files were written, and Bytes what they have together.
+// exportTree exports a log to a folder beside it, after Changes new records. Count is the
+// number of written files, and Bytes their total size.
 func exportTree(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	if j.Changes > 0 {
 		b, err := newBuilder(ctx, j)

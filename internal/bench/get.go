@@ -21,8 +21,8 @@ import (
 
 const connections = 32
 
-// the closed documents that are asked for: a usual one, and a small one, where
-// what counts is not the loopback but what a request costs.
+// The closed documents that are requested: a usual one, and a small one, for which the cost
+// of a request matters more than the loopback.
 const (
 	usualList = "/sets/main/changelist/1.xml"
 	smallList = "/sets/small/changelist/1.xml"
@@ -37,7 +37,7 @@ func serveBridge(ctx context.Context, j job, ready func(result)) (result, error)
 	return result{}, errors.Join(serveDaemon(ctx, ready, h.Publish), h.Close())
 }
 
-// serveDaemon lets a bridge serve on loopback until the parent wants no more.
+// serveDaemon runs a bridge on loopback until the parent ends its input.
 func serveDaemon(ctx context.Context, ready func(result), serve func(context.Context, net.Listener) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,8 +52,8 @@ func serveDaemon(ctx context.Context, ready func(result), serve func(context.Con
 	return <-ended
 }
 
-// serveMemory is the rival: net/http alone, with the same answers in memory,
-// bodies and headers.
+// serveMemory is the rival: net/http alone, with the same responses in memory, bodies and
+// headers.
 func serveMemory(ctx context.Context, j job, ready func(result)) (result, error) {
 	type key struct{ path, encoding string }
 	type document struct {
@@ -77,7 +77,7 @@ func serveMemory(ctx context.Context, j job, ready func(result)) (result, error)
 	}), ready)
 }
 
-// read returns what a server answers with an encoding, which may be "".
+// read returns the response to a request with an encoding, which may be "".
 func read(ctx context.Context, url, encoding string) (http.Header, []byte, error) {
 	header := http.Header{}
 	if encoding != "" {
@@ -90,12 +90,12 @@ func read(ctx context.Context, url, encoding string) (http.Header, []byte, error
 	if a.code != http.StatusOK || a.header.Get("Content-Encoding") != encoding {
 		return nil, nil, fmt.Errorf("%s: %s, Content-Encoding %q", url, a.status, a.header.Get("Content-Encoding"))
 	}
-	a.header.Del("Date") // the rival gives its own
+	a.header.Del("Date") // the rival sets its own
 	return a.header, a.body, nil
 }
 
-// gets: closed documents over keep-alive connections, against the rival, in
-// turns.
+// gets measures requests for closed documents over keep-alive connections, alternating with
+// the rival.
 func (b *bench) gets() error {
 	return b.in("get", b.getsIn)
 }
@@ -135,7 +135,7 @@ func (b *bench) getsIn(folder string) error {
 	return err
 }
 
-// compare asks ours and the rival in turns, and takes the best of each.
+// compare measures ours and the rival alternately, and takes the best of each.
 func (b *bench) compare(path, encoding, ours, rival string) (row, error) {
 	var best [2]float64
 	var size int64
@@ -158,8 +158,8 @@ func (b *bench) compare(path, encoding, ours, rival string) (row, error) {
 		bars: []bar{atLeast("ratio 0.9", ratio, 0.9)}}, nil
 }
 
-// loadTest asks for one URL on many connections for some time. It returns requests
-// a second and the length of one answer.
+// loadTest requests one URL on many connections for some time. It returns requests a second
+// and the length of one response.
 func loadTest(ctx context.Context, address, encoding string, wait time.Duration) (perSecond float64, size int64, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -183,8 +183,8 @@ func loadTest(ctx context.Context, address, encoding string, wait time.Duration)
 	return rate(answers.Load(), time.Since(start)), length.Load(), errors.Join(errs...)
 }
 
-// ask sends one request after the other on one connection. It reads answers with
-// as little of net/http as checks them, so that it costs less than a server.
+// ask sends one request after the other on one connection. It checks responses with as
+// little of net/http as possible, so that it costs less than a server.
 func ask(ctx context.Context, host, request, encoding string, answers, length *atomic.Int64) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", host)
@@ -207,7 +207,7 @@ func ask(ctx context.Context, host, request, encoding string, answers, length *a
 	return nil
 }
 
-// answer reads one answer and returns the length of its body.
+// answer reads one response and returns the length of its body.
 func answer(in *bufio.Reader, encoding string) (int64, error) {
 	h, err := readHead(in)
 	switch {
@@ -221,13 +221,13 @@ func answer(in *bufio.Reader, encoding string) (int64, error) {
 	return io.CopyN(io.Discard, in, h.length)
 }
 
-// head is what counts of the head of an answer.
+// head is the needed part of the header of a response.
 type head struct {
 	status, encoding string
 	length           int64 // of the body, -1 when it is not stated
 }
 
-// readHead reads the head of an answer, with as little of net/http as checks it.
+// readHead reads the header of a response, with as little of net/http as possible.
 func readHead(in *bufio.Reader) (h head, err error) {
 	h.length = -1
 	for {

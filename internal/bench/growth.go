@@ -12,18 +12,18 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// costs is what work on a log of one size costs.
+// costs are the costs of work on a log of one size.
 type costs struct {
 	events      int
 	ready       time.Duration
 	peak        int64 // of the process that started
 	few, many   time.Duration
 	source      time.Duration // a harvest that finds nothing new
-	destination time.Duration // a look at what the bridge publishes
+	destination time.Duration // a poll of what the bridge publishes
 }
 
-// growth: start, append and poll on a log of a million events, and on a long
-// one. Both are measured in the same log, as it grows.
+// growth measures start, append and poll on a log of a million events, and on a long one.
+// Both are the same log, as it grows.
 func (b *bench) growth() error {
 	return b.in("growth", func(folder string) error {
 		p, at, err := b.serve(chainOf(1, fewRecords, 512))
@@ -38,7 +38,7 @@ func (b *bench) growth() error {
 
 func (b *bench) growBeside(folder, url string) error {
 	j := job{Name: "harvest", Folder: folder, URL: url, Content: config.Mirror}
-	if _, err := b.do(j); err != nil { // so that there is a Source to be polled
+	if _, err := b.do(j); err != nil { // so that there is a Source to poll
 		return err
 	}
 	small, err := b.measureAt(j, b.scaled(million))
@@ -59,7 +59,7 @@ func (b *bench) growBeside(folder, url string) error {
 	return nil
 }
 
-// grow builds the log up to a number of events, or as far as patience allows.
+// grow appends to the log up to a number of events, or as many as the time allows.
 func (b *bench) grow(j job, events int) (int, error) {
 	start, have := time.Now(), b.scaled(million)
 	for have < events && time.Since(start) < b.patient {
@@ -74,7 +74,7 @@ func (b *bench) grow(j job, events int) (int, error) {
 	return have, nil
 }
 
-// measureAt lets the log grow to a size and measures there.
+// measureAt grows the log to a size and measures there.
 func (b *bench) measureAt(j job, events int) (c costs, err error) {
 	j.Name, j.Number = "build", events
 	if _, err = b.do(j); err != nil {
@@ -111,8 +111,7 @@ func shorter(best, d time.Duration) time.Duration {
 	return best
 }
 
-// readyAfter starts a bridge on the log, and waits until it says that it is
-// ready.
+// readyAfter starts a bridge on the log, and waits until it reports that it is ready.
 func (b *bench) readyAfter(folder string) (time.Duration, int64, error) {
 	start := time.Now()
 	p, at, err := b.serve(job{Name: "serve", Folder: folder})
@@ -139,8 +138,8 @@ func (b *bench) readyAfter(folder string) (time.Duration, int64, error) {
 	return took, r.Peak, err
 }
 
-// appendMore appends new records: Took is the mean cost of a few of them, Other
-// that of a whole transaction of a big harvest.
+// appendMore appends new records: Took is the mean time of a small append, Other that of a
+// whole transaction of a big harvest.
 func appendMore(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	b, err := newBuilder(ctx, j)
 	if err != nil {
@@ -160,9 +159,9 @@ func appendMore(ctx context.Context, j job, _ func(result)) (r result, err error
 	return r, errors.Join(err, b.log.Close())
 }
 
-// pollBridge asks a Source that has nothing new, and asks ourselves as a
-// Destination does: is the Change List, or the index, still what it was? Took and
-// Other are the mean of each.
+// pollBridge polls a Source that has nothing new, and polls ourselves as a Destination
+// does: whether the Change List, or its index, has changed. Took and Other are the mean
+// times.
 func pollBridge(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	h, err := open(ctx, &j, 0)
 	if err != nil {
@@ -190,13 +189,13 @@ func destinationPoll(ctx context.Context, h *daemon.Bridge) (time.Duration, erro
 	}
 	look := func() error {
 		for _, path := range []string{"/sets/main/changelist.xml", "/sets/main/changelist-index.xml"} {
-			if _, err := p.Document(ctx, path, true); err != nil { // has its ETag, so this is a 304
+			if _, err := p.Document(ctx, path, true); err != nil { // the request has its ETag, so the response is a 304
 				return err
 			}
 		}
 		return nil
 	}
-	if err := look(); err != nil { // the first has to get to know the segments
+	if err := look(); err != nil { // the first one reads the list of the segments
 		return 0, err
 	}
 	const tries = 100

@@ -53,8 +53,8 @@ func harvestOnce(ctx context.Context, j job, _ func(result)) (best result, err e
 	return best, nil
 }
 
-// pass harvests the one Source there is, and accepts no problem, except with a list
-// that is longer than it may be.
+// pass harvests the only Source. Every problem is an error, except for a list that is
+// longer than allowed.
 func pass(ctx context.Context, h *daemon.Bridge, j *job) (result, error) {
 	before, err := requests(ctx, j.URL)
 	if err != nil {
@@ -73,11 +73,11 @@ func pass(ctx context.Context, h *daemon.Bridge, j *job) (result, error) {
 	return result{Took: took, Count: r.Entries, Events: r.Events(), Requests: after - before}, err
 }
 
-// pollsEach is how often a job polls; the Change List grows all the while.
+// pollsEach is how many polls a job makes; the Change List grows before each.
 const pollsEach = 10
 
-// followLists polls a Source whose Change List gets so many changes more before each
-// poll. Took is the mean, Requests those of the last one.
+// followLists polls a Source whose Change List gets Changes more entries before each poll.
+// Took is the mean, Requests those of the last one.
 func followLists(ctx context.Context, j job, _ func(result)) (out result, err error) {
 	h, err := open(ctx, &j, 0)
 	if err != nil {
@@ -97,8 +97,8 @@ func followLists(ctx context.Context, j job, _ func(result)) (out result, err er
 	return out, errors.Join(err, h.Close())
 }
 
-// harvestSources makes one pass over many Sources at once, as bridge harvest does.
-// Count is the entries read, Events the Sources that were harvested whole.
+// harvestSources makes one pass over many Sources at once, as bridge harvest does. Count is
+// the entries read, Events the number of Sources that were harvested completely.
 func harvestSources(ctx context.Context, j job, _ func(result)) (out result, err error) {
 	h, err := open(ctx, &j, j.Number)
 	if err != nil {
@@ -152,9 +152,9 @@ func openSources(ctx context.Context, j job, _ func(result)) (r result, err erro
 
 const mirrorBody = 2048
 
-// fetchBodies is a mirror's rival: Number bodies, Repeat at once, read and thrown
-// away. The job's Path is a format for their numbers. A single worker opens a
-// connection for each, as clients do that know no better.
+// fetchBodies is a mirror's rival: it reads Number bodies, Repeat at once, and discards
+// them. The job's Path is a format for their numbers. A single worker opens a connection
+// for each, as simple clients do.
 func fetchBodies(ctx context.Context, j job, _ func(result)) (result, error) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: j.Repeat, DisableCompression: true, DisableKeepAlives: j.Repeat == 1}}
 	took, err := parallel(ctx, j.Repeat, j.Number, func(ctx context.Context, next func() (int, bool)) error {

@@ -26,25 +26,26 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// attack is what a hostile peer does to a running bridge.
+// attack is an attack by a hostile peer on a running bridge.
 type attack struct {
 	defects string
 	name    string
-	// document is what is hostile: it is the only one of a Source, or it is posted by a
-	// SIP client, so many times at once.
+	// document is the hostile document: it is the only one of a Source, or a SIP client
+	// posts it, times at once.
 	document func() []byte
-	gzip     bool // it goes packed over the wire
-	times    int  // 0: a Source's
-	// source is the Source, "" for none, and serve what it answers if not a document.
+	gzip     bool // it is sent compressed
+	times    int  // 0 means that it is of a Source
+	// source is the Source, "" for none, and serve its handler if it serves more than a
+	// document.
 	source      string
 	serve       func(w http.ResponseWriter, r *http.Request)
-	descriptors int                                          // open files that the victim may have, 0: as many as this process
-	prepare     func(ctx context.Context, v *attacked) error // what comes before, and is not measured
-	strike      strike                                       // if it is not a document
+	descriptors int                                          // limit of open files for the victim, 0 means that of this process
+	prepare     func(ctx context.Context, v *attacked) error // done before, and not measured
+	strike      strike                                       // set if document is not
 }
 
-// strike attacks. It returns how many bytes it has sent, after decoding, and what
-// else is worth saying.
+// strike attacks. It returns the number of bytes sent, after decoding, and a note about the
+// result.
 type strike = func(ctx context.Context, v *attacked) (received int64, note string, err error)
 
 const (
@@ -52,7 +53,7 @@ const (
 	listSource = config.ResourceSync
 )
 
-// attacks are those that the defects were seen with.
+// attacks are those with which defects were found.
 func attacks() []attack {
 	prefixes := func() []byte { return sipRequest(testenv.ManyPrefixes(200, 2<<20)) }
 	const (
@@ -91,7 +92,7 @@ func attacks() []attack {
 	}
 }
 
-// arm makes what serves or posts the document of an attack.
+// arm makes the handler or the strike for the document of an attack.
 func (a *attack) arm() {
 	if a.document == nil {
 		return
@@ -121,14 +122,14 @@ func (a *attack) arm() {
 	a.strike = harvested(size)
 }
 
-// errHarmed: others are no longer served as they should be.
+// errHarmed means that other clients are no longer served properly.
 var errHarmed = errors.New("others are no longer served")
 
-// patience is how long an attack may keep the victim busy before it is ended.
+// patience is how long an attack may keep the victim busy before the victim is stopped.
 const patience = 90 * time.Second
 
-// hostile measures what hostile peers cost: processor time for each MiB received
-// (at least one is counted), peak memory, and the slowest answer of /healthz.
+// hostile measures the cost of attacks: processor time for each MiB received (at least one
+// is counted), peak memory, and the slowest response of /healthz.
 func (b *bench) hostile() error {
 	binary := b.binary
 	if binary == "" {
@@ -149,7 +150,7 @@ func (b *bench) hostile() error {
 	return nil
 }
 
-// suffer runs one attack against a victim of its own.
+// suffer runs one attack against a new victim.
 func (b *bench) suffer(binary string, a attack) (err error) {
 	url := ""
 	if a.serve != nil {
@@ -165,7 +166,7 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 	ctx, cancel := context.WithTimeout(b.ctx, 2*patience)
 	defer cancel()
 	if a.serve == nil {
-		v.quiet(ctx) // what starting costs does not count
+		v.quiet(ctx) // the cost of starting is not measured
 	}
 	if a.prepare != nil {
 		if err := a.prepare(ctx, v); err != nil {
@@ -197,8 +198,8 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 	return nil
 }
 
-// harvested is the strike of a Source whose document is hostile by itself: it
-// waits until a harvest has ended, and says how many records came of it.
+// harvested is the strike for a Source whose document is hostile by itself: it waits until
+// a harvest has ended, and notes how many records it has found.
 func harvested(size int64) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		for {
@@ -211,7 +212,7 @@ func harvested(size int64) strike {
 	}
 }
 
-// harvest returns what bridge status shows of the set main, and whether a harvest of it
+// harvest returns the state of the set main in bridge status, and whether a harvest of it
 // has ended.
 func (v *attacked) harvest(ctx context.Context) (note string, ended bool) {
 	out, err := exec.CommandContext(ctx, v.binary, "status", "--json", "--data", filepath.Join(v.folder, "data")).Output()
@@ -233,10 +234,10 @@ func (v *attacked) harvest(ctx context.Context) (note string, ended bool) {
 	return "", false
 }
 
-// soapHeader is that of every message that is posted.
+// soapHeader returns the header of every posted message.
 func soapHeader() http.Header { return http.Header{"Content-Type": {"text/xml; charset=utf-8"}} }
 
-// posted is the strike of a peer that posts one body so many times at once.
+// posted is the strike of a peer that posts one body, times at once.
 func posted(path string, body []byte, times int) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		var mu sync.Mutex
@@ -255,7 +256,7 @@ func posted(path string, body []byte, times int) strike {
 	}
 }
 
-// counted writes what was answered how often.
+// counted writes how often each response came.
 func counted(answers map[string]int) string {
 	var parts []string
 	for answer, n := range answers {
@@ -276,7 +277,7 @@ func bigRecord(w http.ResponseWriter, r *http.Request) {
 		`<entry><id>urn:example:big</id><title>big</title><updated>2026-01-01T00:00:00Z</updated><link href="http://%s/big.txt" type="text/plain"/></entry></feed>`, r.Host)
 }
 
-// manyRanges asks for thousands of pieces of the one record.
+// manyRanges requests thousands of ranges of the one record.
 func manyRanges(ctx context.Context, v *attacked) (received int64, note string, err error) {
 	v.quiet(ctx)
 	list, err := v.get(ctx, "/sets/main/resourcelist.xml", nil)
@@ -301,7 +302,7 @@ func manyRanges(ctx context.Context, v *attacked) (received int64, note string, 
 	return received, note, nil
 }
 
-// get returns the body that the victim answers with, whatever the status.
+// get returns the body of the victim's response, whatever the status.
 func (v *attacked) get(ctx context.Context, path string, header http.Header) (string, error) {
 	a, err := send(ctx, http.DefaultClient, http.MethodGet, v.url+path, header, nil)
 	return string(a.body), err
@@ -316,8 +317,8 @@ func (v *attacked) post(ctx context.Context, path, body string) (string, error) 
 	return strconv.Itoa(a.code), nil
 }
 
-// idleConnections opens so many connections that say nothing, and asks for a
-// page 200 times beside them.
+// idleConnections opens n connections that send nothing, and requests a page 200 times
+// beside them.
 func idleConnections(n int) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		var open []net.Conn
@@ -353,8 +354,8 @@ func idleConnections(n int) strike {
 	}
 }
 
-// slowPosts sends the beginning of so many requests, then nothing more for ten
-// seconds. Half of them come from another address.
+// slowPosts sends the beginning of n requests, then nothing for ten seconds. Half of them
+// come from another address.
 func slowPosts(n, sent, announced int) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
@@ -408,7 +409,7 @@ func longTitles(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `</feed>`)
 }
 
-// readPages reads what shows titles.
+// readPages requests the pages that show titles.
 func readPages(ctx context.Context, v *attacked) (int64, string, error) {
 	v.quiet(ctx)
 	var group sync.WaitGroup
@@ -426,7 +427,7 @@ func readPages(ctx context.Context, v *attacked) (int64, string, error) {
 	return 40 << 20, fmt.Sprintf("the longest answer has %d KB", most.Load()>>10), nil
 }
 
-// rejections has so many records refused.
+// rejections submits n records that are rejected.
 func rejections(n int) func(context.Context, *attacked) error {
 	return func(ctx context.Context, v *attacked) error {
 		for i := range n {
@@ -440,7 +441,7 @@ func rejections(n int) func(context.Context, *attacked) error {
 	}
 }
 
-// readPage reads the page of everything so many times.
+// readPage requests the page that lists everything, times times.
 func readPage(times int) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		start := time.Now()
@@ -453,7 +454,7 @@ func readPage(times int) strike {
 	}
 }
 
-// unknownTokens sends notifications that belong to nothing, each another one.
+// unknownTokens sends n notifications that belong to no submission, each a different one.
 func unknownTokens(n, size int) strike {
 	return func(ctx context.Context, v *attacked) (received int64, note string, err error) {
 		before := v.disk()
@@ -472,7 +473,7 @@ func unknownTokens(n, size int) strike {
 	}
 }
 
-// disk is how many bytes the data folder holds.
+// disk returns the bytes of the data folder.
 func (v *attacked) disk() (n int64) {
 	_ = filepath.WalkDir(filepath.Join(v.folder, "data"), func(_ string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -485,8 +486,8 @@ func (v *attacked) disk() (n int64) {
 	return n
 }
 
-// silentMail holds so many connections of mail that say nothing, half of them from
-// another address, and looks how long a third one's greeting takes.
+// silentMail opens n mail connections that send nothing, half of them from another address,
+// and measures how long the greeting of a third one takes.
 func silentMail(n int) strike {
 	return func(ctx context.Context, v *attacked) (received int64, note string, err error) {
 		var open []net.Conn

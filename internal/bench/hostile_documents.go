@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// The documents cost their reader far more than their sender, or did once. Their links
-// lead nowhere: nothing need be fetched.
+// The documents cost their reader far more than their sender, or did in the past. Their
+// links lead nowhere, so that nothing is fetched.
 
 const xmlnsAtom = ` xmlns="http://www.w3.org/2005/Atom"`
 
-// nestedBases is a base of nearly 3 MiB, which each element inside of it inherits
-// with a copy of its own.
+// nestedBases returns a base of nearly 3 MiB, which each element inside inherits with a
+// copy of its own.
 func nestedBases() []byte {
 	const deep = 200
 	return sipRequest(`<r xml:base="http://h.example/` + strings.Repeat("b", 3<<20-deep*32) + `/">` +
 		strings.Repeat(`<a xml:base="x/">`, deep) + strings.Repeat("</a>", deep) + "</r>")
 }
 
-// manyBases is a base of half the request, and short references to it.
+// manyBases returns a base of half the request, and short references to it.
 func manyBases() []byte {
 	return sipRequest(`<r xml:base="http://h.example/` + strings.Repeat("b", 256<<10) + `/">` + strings.Repeat(`<a xml:base="references/12345"/>`, 8000) + "</r>")
 }
 
-// sitemapWithBase is a sitemap whose entries are short for a base of 800 KB.
+// sitemapWithBase returns a sitemap whose entries are short for a base of 800 KB.
 func sitemapWithBase() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xml:base="http://h.example/%s/">`, strings.Repeat("b", 800<<10))
@@ -36,13 +36,13 @@ func sitemapWithBase() []byte {
 	return b.Bytes()
 }
 
-// equalAlternates is a feed of one entry that names one representation 8,000 times.
+// equalAlternates returns a feed of one entry that names one representation 8,000 times.
 func equalAlternates() []byte {
 	return feedOf(xmlnsAtom, `<entry><id>urn:example:1</id><title>t</title><updated>2026-01-01T00:00:00Z</updated>`+
 		strings.Repeat(`<link type="text/xml" href="http://127.0.0.1/r"/>`, 8000)+"</entry>")
 }
 
-// longDeclarations are 250 namespaces of a kilobyte each.
+// longDeclarations returns 250 namespace declarations of a kilobyte each.
 func longDeclarations() string {
 	var b strings.Builder
 	b.WriteString(xmlnsAtom)
@@ -60,12 +60,12 @@ func badEntries(n int) string {
 	return b.String()
 }
 
-// feedOf is a feed with namespaces and content.
+// feedOf returns a feed with namespaces and content.
 func feedOf(namespaces, entries string) []byte {
 	return []byte("<feed" + namespaces + "><id>urn:example:feed</id><title>t</title><updated>2026-01-01T00:00:00Z</updated><author><name>n</name></author>" + entries + "</feed>")
 }
 
-// longFeed is a feed of short entries.
+// longFeed returns a feed of short entries.
 func longFeed(size int) []byte {
 	var b strings.Builder
 	for i := 0; b.Len() < size-1024; i++ {
@@ -74,7 +74,7 @@ func longFeed(size int) []byte {
 	return feedOf(xmlnsAtom, b.String())
 }
 
-// longList is a Resource List of short entries.
+// longList returns a Resource List of short entries.
 func longList(size int) []byte {
 	b := make([]byte, 0, size+1024)
 	b = append(b, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-01T00:00:00Z"/>`...)
@@ -84,7 +84,7 @@ func longList(size int) []byte {
 	return append(b, "</urlset>"...)
 }
 
-// sipRequest is a request to ingest a record.
+// sipRequest returns a request to ingest a record.
 func sipRequest(record string) []byte {
 	return []byte(`<soap:Envelope xmlns:soap="http://schemas.xmlsoap.org/soap/envelope/"><soap:Body><s:ingest-request xmlns:s="http://www.alexandria.ucsb.edu"><s:record>` +
 		record + `</s:record></s:ingest-request></soap:Body></soap:Envelope>`)

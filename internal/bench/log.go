@@ -15,11 +15,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// batchSize is how many events one transaction of a built log takes, as in a
-// harvest.
+// batchSize is the number of events in one transaction of a built log, as in a harvest.
 const batchSize = 50_000
 
-// builder appends made-up new records of one Source to a log.
+// builder appends invented new records of one Source to a log.
 type builder struct {
 	log     *eventlog.Log
 	source  event.SourceID
@@ -27,8 +26,8 @@ type builder struct {
 	next    int // number of the next record
 }
 
-// newBuilder opens the log of a job for writing; its set has segments of so many
-// events, 0 is the default.
+// newBuilder opens the log of a job for writing; its set has segments of Segment events, 0
+// is the default.
 func newBuilder(ctx context.Context, j job) (*builder, error) {
 	set := cmp.Or(j.Set, "main")
 	mode, err := event.ParseContent(j.Content)
@@ -60,7 +59,7 @@ func newBuilder(ctx context.Context, j job) (*builder, error) {
 	return b, nil
 }
 
-// newRecordsFrom makes up n records.
+// newRecordsFrom invents n records.
 func newRecordsFrom(first, n int) []event.Item {
 	items := make([]event.Item, n)
 	for i := range items {
@@ -69,8 +68,8 @@ func newRecordsFrom(first, n int) []event.Item {
 	return items
 }
 
-// append appends new records in one transaction, and returns how long that took.
-// The walk that it is part of has ended when it returns.
+// append appends new records in one transaction, and returns how long that took. Their walk
+// has ended when it returns.
 func (b *builder) append(ctx context.Context, items []event.Item) (time.Duration, error) {
 	batch := event.Batch{Source: b.source, Cursor: b.version, Start: true, Items: items,
 		Documents: []event.Document{{URL: "https://repository.example/feed.atom", FeedID: "urn:example:feed", FeedTitle: "Catalogue"}}}
@@ -88,8 +87,8 @@ func (b *builder) append(ctx context.Context, items []event.Item) (time.Duration
 	return took, err
 }
 
-// observation is a fetched record of a believable size. Its identifier is
-// scattered, as identifiers in the wild are.
+// observation returns a fetched record of a realistic size. Its identifier is random, like
+// most real ones.
 func observation(n int) event.Observation {
 	sum := sha256.Sum256(fmt.Appendf(nil, "record %d", n))
 	return event.Observation{
@@ -102,8 +101,8 @@ func observation(n int) event.Observation {
 	}
 }
 
-// buildLog lets a set grow to Number events, with their contents if those have a size
-// (Body). Took is the time that all of it took, Count what was appended.
+// buildLog grows a set to Number events, with their contents if Body is their size. Took is
+// the total time, Count the number of appended events.
 func buildLog(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	b, err := newBuilder(ctx, j)
 	if err != nil {
@@ -137,7 +136,7 @@ func buildLog(ctx context.Context, j job, _ func(result)) (r result, err error) 
 	return r, nil
 }
 
-// putContents stores what records from the first one on represent.
+// putContents stores the contents of items, the records from number first on.
 func putContents(ctx context.Context, store *content.Store, first int, items []event.Item) error {
 	drafts := make([]*content.Draft, len(items))
 	for i := range items {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// machine says what all figures depend on: processor, cores, memory, system and
-// Go. Where the system does not tell, it is left out.
+// machine describes what all figures depend on: processor, cores, memory, system and Go. It
+// leaves out what the system does not report.
 func machine() string {
 	cpu := field("/proc/cpuinfo", "model name")
 	if cpu == "" {
@@ -25,7 +25,8 @@ func machine() string {
 	return strings.Join(append(parts, runtime.GOOS, runtime.Version()), ", ")
 }
 
-// load is the system's load of the last minute, "unknown" where it does not tell.
+// load returns the system's load of the last minute, "unknown" if the system does not
+// report it.
 func load() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -35,9 +36,9 @@ func load() string {
 	return first
 }
 
-// memory is a line of a process's status, in bytes: VmHWM is the most that it has
-// had resident, VmRSS what it has now. It is 0 where the system does not tell. (What
-// getrusage says begins with the parent's.)
+// memory returns a line of a process's status, in bytes: VmHWM is the peak of its resident
+// memory, VmRSS its present one. It returns 0 if the system does not report it. (The peak
+// of getrusage includes that of the parent.)
 func memory(process, name string) int64 {
 	kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/"+process+"/status", name), " kB"), 10, 64)
 	if err != nil {
@@ -46,7 +47,7 @@ func memory(process, name string) int64 {
 	return kb << 10
 }
 
-// processorTime is what this process has used of all processors, in user and
+// processorTime returns the time that this process has used on all processors, in user and
 // system mode.
 func processorTime() time.Duration {
 	var u syscall.Rusage

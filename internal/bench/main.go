@@ -1,11 +1,10 @@
-// Command bench builds the big cases of the speed bars and prints each as a row
-// of a Markdown table: our figure, that of a rival run in the same minute, their
-// ratio, the bar, and the peak memory and processor time of the process that did
-// the work.
+// Command bench runs the big cases of the speed bars and prints each as a row of a Markdown
+// table: our figure, that of a rival run in the same minute, their ratio, the bar, and the
+// peak memory and processor time of the process that did the work.
 //
-// Every measured piece runs in a child process of its own, so that its peak
-// memory is its own, and a provider runs in another one. Nothing here is a test:
-// a figure below its bar is said, and the status is 0 all the same.
+// Every measured piece runs in a child process of its own, so that its peak memory is its
+// own, and a provider runs in another one. Nothing here is a test: a figure below its bar
+// is reported, and the exit status is still 0.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"time"
 )
 
-// settings are what the command line wants.
+// settings are the flags of the command line.
 type settings struct {
 	only    string
 	quick   bool
@@ -32,11 +31,11 @@ type settings struct {
 	folder  string
 	profile string
 	binary  string // bridge, of the hostile cases
-	attack  string // one defect of the hostile cases
+	attack  string // run only this one of the hostile cases
 }
 
 func main() {
-	// A child was started by this same program; see child.go.
+	// This same program has started a child; see child.go.
 	if len(os.Args) == 3 && os.Args[1] == childArgument {
 		os.Exit(child(os.Args[2]))
 	}
@@ -92,10 +91,10 @@ func run(ctx context.Context, s settings) (err error) {
 	return b.runCases()
 }
 
-// runCases does the cases that are wanted, and prints their rows.
+// runCases runs the selected cases, and prints their rows.
 func (b *bench) runCases() error {
 	var ran string
-	var all []results // of the case
+	var all []results // of the present case
 	start := time.Now()
 	cases := b.cases()
 	for i, m := range cases {
@@ -137,12 +136,12 @@ func (b *bench) runOne(m *measurement, all *[]results) error {
 	return err
 }
 
-// say reports progress to a person, apart from the table.
+// say prints progress for a person, apart from the table.
 func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 
-// scaled is n, or a tenth of it in a quick run.
+// scaled returns n, or a tenth of it in a quick run.
 func (b *bench) scaled(n int) int {
 	if b.quick {
 		return n / 10
@@ -150,7 +149,7 @@ func (b *bench) scaled(n int) int {
 	return n
 }
 
-// in measures in a new folder, which is removed afterwards.
+// in calls measure with a new folder, which is removed afterwards.
 func (b *bench) in(name string, measure func(folder string) error) error {
 	folder, err := os.MkdirTemp(b.folder, name+"-")
 	if err != nil {

@@ -21,14 +21,14 @@ const (
 	oaiPath   = "/oai"
 )
 
-// recordsOf is the job of an OAI-PMH repository with so many records.
+// recordsOf is the job of an OAI-PMH repository with n records.
 func recordsOf(n int) job {
 	return job{Name: "provider", Kind: config.OAIPMH, Documents: n / oaiPage, Number: oaiPage, Body: oaiRecord}
 }
 
-// savePages is the rival of a harvest of OAI-PMH: it walks the list as most harvesters
-// do, and stores each page compressed in a file that is on the disk before it asks for
-// the next one. It knows nothing of what is in a page but the token.
+// savePages is the rival of an OAI-PMH harvest: it walks the list as most harvesters do,
+// and stores each page compressed and durably in a file before it requests the next one. It
+// parses nothing of a page but the token.
 func savePages(ctx context.Context, j job, _ func(result)) (out result, err error) {
 	start := time.Now()
 	query := url.Values{"verb": {"ListRecords"}, "metadataPrefix": {"oai_dc"}}
@@ -54,7 +54,7 @@ func savePages(ctx context.Context, j job, _ func(result)) (out result, err erro
 	}
 }
 
-// tokenOf returns the resumptionToken of a page, which stands near its end.
+// tokenOf returns the resumptionToken of a page, which is near its end.
 func tokenOf(page []byte) (string, error) {
 	at := bytes.LastIndex(page, []byte("<resumptionToken"))
 	if at < 0 {
@@ -81,8 +81,7 @@ func saveCompressed(name string, page []byte) (err error) {
 	return f.Sync()
 }
 
-// oaiRows are a harvest of all records with its rival, and one of a repository that has
-// not changed.
+// oaiRows are a harvest of all records with its rival, and one of an unchanged repository.
 func oaiRows(n int) rowsOf {
 	return func(all []results) ([]row, error) {
 		r := last(all).jobs

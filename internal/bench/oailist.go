@@ -16,8 +16,8 @@ import (
 // listConnections is how many harvesters walk a list at once.
 const listConnections = 8
 
-// oaiList: a set that mirrors an OAI-PMH repository is listed by one harvester to its end,
-// which shows what the last pages cost, and then by several at once.
+// oaiList measures the OAI-PMH repository of a mirrored set: one harvester lists it to its
+// end, which shows the cost of the last pages, and then several at once.
 func (b *bench) oaiList() error {
 	return b.in("oailist", b.oaiListIn)
 }
@@ -40,8 +40,8 @@ func (b *bench) oaiListIn(folder string) error {
 		return err
 	}
 	base := at.URL + "/sets/main/oai"
-	// One harvester is the first: a server that has just started also makes the Resource
-	// List, which would slow down the eight.
+	// The single harvester runs first: a server that has just started also makes the
+	// Resource List, which would slow down the eight.
 	walk, err := walkOAIList(b.ctx, base, nil)
 	if err != nil {
 		return errors.Join(err, ours.cmd.Process.Kill())
@@ -70,8 +70,8 @@ func (b *bench) oaiListIn(folder string) error {
 	return nil
 }
 
-// walkLists walks the list on several connections for some time, and returns how many
-// records a second these had together.
+// walkLists walks the list on several connections for some time, and returns the total of
+// records a second.
 func (b *bench) walkLists(base string, wait time.Duration) (float64, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, wait)
 	defer cancel()
@@ -98,13 +98,13 @@ func (b *bench) walkLists(base string, wait time.Duration) (float64, error) {
 	}
 }
 
-// listWalk is a list that was walked.
+// listWalk is the result of a walk of a list.
 type listWalk struct {
 	records int64
 	pages   []time.Duration
 }
 
-// part returns how long a page took in the mean in a tenth of the list.
+// part returns the mean time of a page in a tenth of the list.
 func (w *listWalk) part(tenth int) time.Duration {
 	n := max(1, len(w.pages)/10)
 	var sum time.Duration

@@ -17,22 +17,21 @@ import (
 )
 
 const (
-	// requestsPath is where a provider answers how many requests it has had,
-	// changesPath where one of ResourceSync gets more changes into its Change List.
+	// requestsPath is where a provider returns the number of requests so far, changesPath
+	// where a ResourceSync provider adds changes to its Change List.
 	requestsPath = "/bench/requests"
 	changesPath  = "/bench/changes/"
-	// longListPath is where the one document of the provider of a long list is.
+	// longListPath is the path of the only document of a provider of a long list.
 	longListPath = "/list.xml"
 )
 
-// chainOf is the job of an Atom-PMH provider with bodies of so many bytes, 0 for
-// none.
+// chainOf is the job of an Atom-PMH provider with bodies of body bytes, 0 for none.
 func chainOf(documents, entries, body int) job {
 	return job{Name: "provider", Kind: config.AtomPMH, Documents: documents, Number: entries, Body: body}
 }
 
-// sourceOf is the job of a ResourceSync Source: so many resources in its Resource
-// List, and so many more in its Change List.
+// sourceOf is the job of a ResourceSync Source with some number of resources in its
+// Resource List, and of changes in its Change List.
 func sourceOf(resources, changes, body int, latency time.Duration) job {
 	return job{Name: "provider", Kind: config.ResourceSync, Number: resources, Changes: changes, Body: body, Latency: latency}
 }
@@ -44,7 +43,7 @@ func dumpOf(resources, body int) job {
 	return j
 }
 
-// source is the SOURCE that a user types to harvest the provider at a job's URL.
+// source returns the SOURCE argument to harvest the provider at a job's URL.
 func (j *job) source() string {
 	switch {
 	case j.Kind == config.OAIPMH:
@@ -57,7 +56,7 @@ func (j *job) source() string {
 	return config.ResourceSync + ":" + j.URL
 }
 
-// provide serves the records of a job, of its kind.
+// provide serves the records of a job, by its Kind.
 func provide(_ context.Context, j job, ready func(result)) (result, error) {
 	var answered, changes atomic.Int64
 	changes.Store(int64(j.Changes))
@@ -91,7 +90,7 @@ func provide(_ context.Context, j job, ready func(result)) (result, error) {
 	return result{}, serveUntil(mux, ready)
 }
 
-// endlessList is a list of a capability in one document, however long.
+// endlessList is a list with a capability in one document of any length.
 type endlessList struct {
 	capability string
 	entries    int
@@ -104,7 +103,7 @@ func (l *endlessList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/xml")
 	out := bufio.NewWriterSize(w, 64<<10)
-	defer func() { _ = out.Flush() }() // who does not read it to its end finds out
+	defer func() { _ = out.Flush() }() // a client that does not read to the end notices
 	stamp, change := `at="2026-01-01T00:00:00Z"`, ""
 	if l.capability == "changelist" {
 		stamp, change = `from="2026-01-01T00:00:00Z"`, `<rs:md change="created"/>`
@@ -116,7 +115,7 @@ func (l *endlessList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(out, "</urlset>")
 }
 
-// serveUntil serves on loopback until the parent wants no more.
+// serveUntil serves on loopback until the parent ends its input.
 func serveUntil(h http.Handler, ready func(result)) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -133,7 +132,7 @@ func serveUntil(h http.Handler, ready func(result)) error {
 	return err
 }
 
-// requests asks a provider how many requests it has answered.
+// requests returns the number of requests that a provider has answered.
 func requests(ctx context.Context, url string) (int64, error) {
 	text, err := get(ctx, url+requestsPath)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 const (
 	base    = "https://bridge.example"
-	segment = 50_000 // events of the longest Change List that there is
+	segment = 50_000 // events of the longest allowed Change List
 )
 
 // openServing opens a data folder as bridge serve does without Sources.
@@ -69,7 +69,7 @@ func renderCold(ctx context.Context, h *daemon.Bridge, path string) (result, err
 	return result{Took: took}, errors.Join(err, body.Close())
 }
 
-// makeSnapshot makes one where none is, and checks that it is shown.
+// makeSnapshot makes a snapshot where there is none, and checks that it is published.
 func makeSnapshot(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	h, err := openServing(ctx, j.Folder)
 	if err != nil {
@@ -79,7 +79,7 @@ func makeSnapshot(ctx context.Context, j job, _ func(result)) (r result, err err
 	return r, errors.Join(err, h.Close())
 }
 
-// makeDump makes a Resource Dump where none is, and checks that it is shown.
+// makeDump makes a Resource Dump where there is none, and checks that it is published.
 func makeDump(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	h, err := openServing(ctx, j.Folder)
 	if err != nil {

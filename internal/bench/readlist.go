@@ -21,7 +21,7 @@ import (
 // listFile is the list that is read, in the folder of a job.
 const listFile = "changelist.xml"
 
-// saveList fetches it from the provider of a job.
+// saveList fetches the list from the provider of a job.
 func saveList(ctx context.Context, j job, _ func(result)) (result, error) {
 	body, err := get(ctx, j.URL+fixtures.ChangeList)
 	if err != nil {
@@ -41,7 +41,7 @@ func readList(_ context.Context, j job, _ func(result)) (result, error) {
 	})
 }
 
-// readTokens is a rival: encoding/xml's tokens, and nothing made of them.
+// readTokens is a rival: it reads the tokens with encoding/xml, and does nothing with them.
 func readTokens(_ context.Context, j job, _ func(result)) (result, error) {
 	return readings(j, func(in io.Reader) (n int, err error) {
 		for d := xml.NewDecoder(bufio.NewReader(in)); ; {
@@ -56,7 +56,7 @@ func readTokens(_ context.Context, j job, _ func(result)) (result, error) {
 	})
 }
 
-// readings lets read count the urls of the list, several times.
+// readings calls read, which counts the urls of the list, several times.
 func readings(j job, read func(io.Reader) (int, error)) (best result, err error) {
 	for range j.Repeat {
 		f, err := os.Open(filepath.Join(j.Folder, listFile))
@@ -80,11 +80,11 @@ func readings(j job, read func(io.Reader) (int, error)) (best result, err error)
 	return best, nil
 }
 
-// pythonClient is a Destination that works as the most used one does.
+// pythonClient is a Destination that works like the most used one.
 const pythonClient = "testdata/resync_client.py"
 
-// pythonRead prints how many seconds that client takes for a list that it has
-// got, and how many entries it found.
+// pythonRead prints the seconds that the client takes for a downloaded list, and the number
+// of entries that it found.
 const pythonRead = `
 import importlib.util, sys, time
 spec = importlib.util.spec_from_file_location("client", sys.argv[1])
@@ -99,7 +99,7 @@ _, entries = client.document("changelist.xml", "changelist")
 print(time.perf_counter() - start, len(entries))
 `
 
-// pythonMissing returns why that client cannot run here, nil if it can.
+// pythonMissing returns the reason why the client cannot run here, nil if it can.
 func pythonMissing() error {
 	if _, err := os.Stat(pythonClient); err != nil {
 		return fmt.Errorf("%w: run this in the project's own folder", err)
@@ -108,7 +108,7 @@ func pythonMissing() error {
 	return err
 }
 
-// readWithPython is a rival: that client reads the list; Took is 0 where it cannot run.
+// readWithPython is a rival: the Python client reads the list; Took is 0 if it cannot run.
 func readWithPython(ctx context.Context, j job, _ func(result)) (result, error) {
 	if pythonMissing() != nil {
 		return result{}, nil

@@ -21,10 +21,10 @@ const (
 	rowsPerStatement   = 50
 )
 
-// insertRows is the harvest's rival: it writes the rows that a harvest of new
-// records has left into a database with the same tables, indexes and page size, in
-// the same transactions and order, with prepared multi-row INSERTs and nothing else. Only
-// BEGIN to COMMIT is timed. Count is the number of events.
+// insertRows is the harvest's rival: it writes the rows that a harvest of new records has
+// left to a database with the same tables, indexes and page size, in the same transactions
+// and order, with prepared multi-row INSERTs and nothing else. Only BEGIN to COMMIT is
+// timed. Count is the number of events.
 func insertRows(ctx context.Context, j job, _ func(result)) (result, error) {
 	from, err := openFile(filepath.Join(j.Folder, eventlog.FileName), "query_only(1)")
 	if err != nil {
@@ -48,8 +48,8 @@ func openFile(file string, pragmas ...string) (*sql.DB, error) {
 	return sql.Open("sqlite", u.String())
 }
 
-// table is one table to be written, and how the rows of a batch of records are found,
-// in the order in which the log writes them. $1 < record <= $2.
+// table is one table to be written, with the query for the rows of a batch of records, in
+// the order in which the log writes them. $1 < record <= $2.
 type table struct {
 	name, from, where string
 	columns           int
@@ -96,8 +96,8 @@ func copyRows(ctx context.Context, from, to *sql.DB) (r result, err error) {
 	return r, nil
 }
 
-// copySchema makes the tables and indexes of the log. Only then may the database get
-// its write-ahead log, which fixes the size of its pages.
+// copySchema makes the tables and indexes of the log. The write-ahead log may be switched
+// on only after that: it fixes the size of the pages.
 func copySchema(ctx context.Context, from *sql.DB, to *sql.Conn) error {
 	rows, err := from.QueryContext(ctx, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
 	if err != nil {
@@ -152,7 +152,7 @@ func (t *table) read(ctx context.Context, from *sql.DB, after, upto int64) (out 
 	return out, rows.Err()
 }
 
-// insert writes one transaction.
+// insert writes one transaction, and returns the time that it took.
 func insert(ctx context.Context, conn *sql.Conn, tables []*table, values [][]any) (time.Duration, error) {
 	start := time.Now()
 	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {

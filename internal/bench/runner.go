@@ -11,24 +11,23 @@ import (
 	"strings"
 )
 
-// measurement is one line of the table of cases. Its jobs are done in turn, and the
-// fastest result of each counts.
+// measurement is one line of the table of cases. Its jobs are done one after the other, and
+// the fastest result of each counts.
 type measurement struct {
-	name   string // of the case, which may have several in succession
-	server job    // what runs beside the jobs, if it has a name; its URL and kind become theirs
-	inside bool   // the server works in the folder, so it starts when all is built
+	name   string // of the case, which may have several measurements in succession
+	server job    // runs beside the jobs, if it has a name; they get its URL and Kind
+	inside bool   // the server uses the folder, so it starts when all is built
 	build  []job  // done before, and not measured
 	jobs   []job  // ours, its rival, and others
-	once   bool   // done once, however many runs are wanted
+	once   bool   // done once, whatever the number of runs
 	same   bool   // all runs are done in one folder, which is built once
-	// rows makes rows of the results of the case: those of this measurement are the
-	// last.
+	// rows makes rows from the results of the case so far; those of this measurement are
+	// the last.
 	rows func(all []results) ([]row, error)
-	own  func() error // measures and prints in another way, instead of all the above
+	own  func() error // measures and prints in its own way, instead of the above
 }
 
-// results are those of a measurement: of each of its jobs, and what its server said
-// in the end.
+// results are those of a measurement: of each of its jobs, and the last one of its server.
 type results struct {
 	jobs   []result
 	server result
@@ -123,7 +122,7 @@ func faster(best, r result) result {
 	return best
 }
 
-// process is a child that is running.
+// process is a running child.
 type process struct {
 	cmd    *exec.Cmd
 	in     io.Closer
@@ -156,7 +155,7 @@ func (b *bench) start(j job) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// read takes the next result.
+// read reads the next result.
 func (p *process) read() (r result, err error) {
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
@@ -165,8 +164,7 @@ func (p *process) read() (r result, err error) {
 	return r, json.Unmarshal(line, &r)
 }
 
-// failed says why a child that has ended did so: in its own words, if it had
-// any.
+// failed returns the reason why a child has failed: its own error output, if there is any.
 func (p *process) failed(err error) error {
 	if text := strings.TrimSpace(p.errors.String()); text != "" {
 		return fmt.Errorf("%s: %s", p.name, text)
@@ -174,7 +172,7 @@ func (p *process) failed(err error) error {
 	return fmt.Errorf("%s: %w", p.name, err)
 }
 
-// end asks a child that serves to end, and returns its last result.
+// end ends the input of a child that serves, and returns its last result.
 func (p *process) end() (r result, err error) {
 	if err = p.in.Close(); err != nil {
 		return r, err
@@ -200,8 +198,8 @@ func (b *bench) do(j job) (result, error) {
 	return r, nil
 }
 
-// serve starts a child and waits for its first result: that it serves, or all that
-// it had to do.
+// serve starts a child and waits for its first result: when it serves, or when its job is
+// done.
 func (b *bench) serve(j job) (*process, result, error) {
 	p, err := b.start(j)
 	if err != nil {

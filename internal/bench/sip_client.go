@@ -21,8 +21,8 @@ import (
 // The kinds of messages that are posted.
 const (
 	newRecords   = "new"    // requests, each of a record of its own
-	halfRecords  = "half"   // the same, but every other one is another version of a record of newRecords
-	dispositions = "notify" // to the recipients of made-up submissions; see buildSubmissions
+	halfRecords  = "half"   // the same, but every other one is a new version of a record of newRecords
+	dispositions = "notify" // to the recipients of invented submissions; see buildSubmissions
 )
 
 // message returns the path and the body of the n-th POST of a kind.
@@ -35,7 +35,7 @@ func message(kind string, n int, filling string) (path string, body []byte) {
 	case kind == halfRecords && n%2 == 0:
 		version = 2
 	case kind == halfRecords:
-		record += 1 << 24 // none of newRecords
+		record += 1 << 24 // not one of newRecords
 	}
 	q := &sip.Request{Source: sourceOfRecord(record), Record: sip.Record{XML: appendRecord(nil, record, version, filling)}}
 	return servicePath, sip.AppendMessage(nil, &sip.Message{Kind: sip.KindRequest, Request: q})
@@ -46,16 +46,15 @@ func sourceOfRecord(n int) *sip.Source {
 	return &sip.Source{Submitter: &sip.Submitter{Name: "Survey", EmailAddress: "survey@bench.example"}, Identifier: &id}
 }
 
-// token of a made-up submission, as scattered as real ones.
+// token returns the token of an invented submission, as random as real ones.
 func token(n int) string {
 	sum := sha256.Sum256([]byte(identifier(n)))
 	return fmt.Sprintf("%X", sum[:13])
 }
 
-// postAll posts Number messages of a kind on Repeat connections that are
-// kept. Took is from the first to the last answer; each has to be what the
-// protocol wants. Half and Tail are how long half of them, and 99 in a hundred,
-// took at most.
+// postAll posts Number messages of a kind on Repeat keep-alive connections. Took is from
+// the first to the last response; each response must be that of the protocol. Half and Tail
+// are the times within which half of them, and 99 in a hundred, came.
 func postAll(ctx context.Context, j job, _ func(result)) (result, error) {
 	u, err := url.Parse(j.URL)
 	if err != nil {
@@ -69,8 +68,7 @@ func postAll(ctx context.Context, j job, _ func(result)) (result, error) {
 	return result{Took: took, Count: int64(j.Number), Half: each[len(each)/2], Tail: each[len(each)*99/100]}, err
 }
 
-// postSome posts the messages whose turn it is on one connection, and writes down
-// how long each took.
+// postSome posts the next messages on one connection, and stores how long each took.
 func postSome(ctx context.Context, host, kind string, next func() (int, bool), each []time.Duration) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", host)
@@ -96,7 +94,7 @@ func postSome(ctx context.Context, host, kind string, next func() (int, bool), e
 	return nil
 }
 
-// acknowledged reads one answer: the disposition accepted, or 202 for a notification.
+// acknowledged reads one response: the disposition accepted, or 202 for a notification.
 func acknowledged(in *bufio.Reader, kind string) error {
 	want := "HTTP/1.1 200 OK"
 	if kind == dispositions {
@@ -119,9 +117,8 @@ func acknowledged(in *bufio.Reader, kind string) error {
 	return nil
 }
 
-// postBare is the rival of an outbox: the same records to the same server in the
-// same messages, Repeat at a time, with net/http's client, and nothing is kept
-// before or after.
+// postBare is the rival of an outbox: it sends the same records to the same server in the
+// same messages, Repeat at a time, with net/http's client, and stores nothing.
 func postBare(ctx context.Context, j job, _ func(result)) (result, error) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: j.Repeat, DisableCompression: true}}
 	header := http.Header{"Content-Type": {"text/xml; charset=utf-8"}}
@@ -143,22 +140,21 @@ func postBare(ctx context.Context, j job, _ func(result)) (result, error) {
 }
 
 const (
-	// outboxWorkers is how many requests an outbox has under way, as configured by
-	// default.
+	// outboxWorkers is how many requests an outbox has under way by default.
 	outboxWorkers = 4
-	// lookEvery is how often the way of an outbox is looked at.
+	// lookEvery is how often the progress of an outbox is read.
 	lookEvery = 50 * time.Millisecond
 	tenths    = 10
 )
 
-// tenth is how far an outbox has come when it has sent another tenth.
+// tenth is the state of an outbox when it has sent another tenth.
 type tenth struct {
 	At       time.Duration // since the start
 	Resident int64         // memory of the process, in bytes
 }
 
-// drainOutbox is bridge serve until all Number records have been submitted to the
-// server at the job's URL and accepted. Other is when the first one was there.
+// drainOutbox runs bridge serve until all Number records have been submitted to the server
+// at the job's URL and accepted. Other is the time until the first one arrived.
 func drainOutbox(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	before, err := requests(ctx, j.URL)
 	if err != nil {
@@ -185,8 +181,7 @@ func drainOutbox(ctx context.Context, j job, _ func(result)) (r result, err erro
 	return r, errors.Join(err, <-ended, h.Close())
 }
 
-// watch looks at the server until it has everything, then at the log until that
-// knows.
+// watch polls the server until it has everything, then the log until it has stored that.
 func (r *result) watch(ctx context.Context, j job, h *daemon.Bridge, start time.Time, before int64) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

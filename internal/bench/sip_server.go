@@ -22,33 +22,32 @@ import (
 )
 
 const (
-	// servicePath is where the set main is served.
+	// servicePath is the path of the service of the set main.
 	servicePath = "/sip/main"
-	// format is the root element and the schema of all records here.
+	// format is the root element and the schema of all records of these cases.
 	format = `{ "{urn:example:bench}map" = "https://bench.example/map.xsd" }`
-	// recordSize is about how long a record is.
+	// recordSize is the approximate length of a record in bytes.
 	recordSize = 2048
 	// unusedServer is the ingest server of a target that has nothing to send.
 	unusedServer = "http://127.0.0.1:9/sip"
 )
 
-// filling makes a record of recordSize bytes, together with what is around it.
+// filling returns the text that makes a record recordSize bytes long.
 func filling() string {
 	line := "<name>Sheet of the survey, printed in two colours</name>"
 	return strings.Repeat(line, (recordSize-90)/len(line))
 }
 
-// appendRecord appends record n as a document of its own. Another version is
-// other bytes.
+// appendRecord appends record n as a document of its own. Another version has other bytes.
 func appendRecord(to []byte, n, version int, filling string) []byte {
 	return fmt.Appendf(to, `<map xmlns="urn:example:bench"><number>%08d</number><version>%d</version>%s</map>`, n, version, filling)
 }
 
-// identifier is how the source of a record, or a log, names it.
+// identifier returns the identifier of a record, in its source element or in a log.
 func identifier(n int) string { return fmt.Sprintf("urn:example:map:%08d", n) }
 
-// openSIP opens a data folder whose set main takes part in the protocol as these
-// lines of a configuration say.
+// openSIP opens a data folder whose set main takes part in the protocol. lines are its
+// configuration.
 func openSIP(ctx context.Context, folder, lines string) (*daemon.Bridge, error) {
 	file := filepath.Join(folder, "bridge.toml")
 	text := fmt.Sprintf("data = %q\nlisten = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n%s", folder, lines)
@@ -62,8 +61,8 @@ func openSIP(ctx context.Context, folder, lines string) (*daemon.Bridge, error) 
 	return daemon.Open(ctx, c, daemon.Options{Command: "bench"})
 }
 
-// libraryLines make it an ingest server that knows who calls, so that there is no
-// quota; targetLines make it a submitter to a URL, which is notified of what became
+// libraryLines configure it as an ingest server with restricted access, so that there is no
+// quota; targetLines configure it as a submitter to a URL, which is notified of the outcome
 // of its submissions.
 func libraryLines() string {
 	return "[[set.source]]\nkind = \"sip\"\nmode = \"library\"\nformats = " + format + "\naccess = \"addresses\"\naccess_addresses = [\"127.0.0.1\"]\n"
@@ -73,8 +72,8 @@ func targetLines(url string) string {
 	return fmt.Sprintf("[[set.submit]]\nurl = %q\nformats = %s\n", url, format)
 }
 
-// serveLibrary is bridge serve as an ingest server. Count is how many records it
-// has in the end.
+// serveLibrary runs bridge serve as an ingest server. Count is the number of records at the
+// end.
 func serveLibrary(ctx context.Context, j job, ready func(result)) (result, error) {
 	return serveSIP(ctx, j, libraryLines(), ready, func(ctx context.Context, h *daemon.Bridge) (int64, error) {
 		s, err := h.Log.Set(ctx, "main")
@@ -82,15 +81,15 @@ func serveLibrary(ctx context.Context, j job, ready func(result)) (result, error
 	})
 }
 
-// serveTarget is bridge serve as a submitter that is owed dispositions. Count is
-// how many submissions are accepted in the end.
+// serveTarget runs bridge serve as a submitter that waits for dispositions. Count is the
+// number of accepted submissions at the end.
 func serveTarget(ctx context.Context, j job, ready func(result)) (result, error) {
 	return serveSIP(ctx, j, targetLines(unusedServer), ready, func(ctx context.Context, h *daemon.Bridge) (int64, error) {
 		return acceptedBy(ctx, h.SIP)
 	})
 }
 
-// serveSIP serves until the parent wants no more, then counts.
+// serveSIP serves until the parent ends its input, then counts.
 func serveSIP(ctx context.Context, j job, lines string, ready func(result), count func(context.Context, *daemon.Bridge) (int64, error)) (r result, err error) {
 	h, err := openSIP(ctx, j.Folder, lines)
 	if err != nil {
@@ -159,9 +158,9 @@ func buildSubmissions(ctx context.Context, j job, _ func(result)) (r result, err
 	return r, nil
 }
 
-// storingServer is an ingest server and notification recipient that takes everything.
+// storingServer is an ingest server and notification recipient that accepts everything.
 type storingServer struct {
-	folder string // where it keeps each record in a file, "" nowhere
+	folder string // each record is stored there in a file, "" stores none
 	taken  atomic.Int64
 }
 
@@ -182,8 +181,8 @@ func (s *storingServer) Notify(_ context.Context, _ sip.Caller, d *sip.Dispositi
 	return s.keep([]byte(d.AssignedIdentifier))
 }
 
-// keep writes a file of its own, in one of 256 folders, and has it on the disk
-// when it returns nil; its folder's entry it does not wait for.
+// keep writes a file of its own, in one of 256 folders. The file is durable when keep
+// returns nil; the entry in its folder may not be.
 func (s *storingServer) keep(b []byte) error {
 	n := s.taken.Add(1)
 	if s.folder == "" {
@@ -200,7 +199,7 @@ func (s *storingServer) keep(b []byte) error {
 	return f.Sync()
 }
 
-// serveSink serves one that keeps nothing, or files below the job's folder.
+// serveSink serves a storingServer that stores nothing, or files below the job's folder.
 func serveSink(_ context.Context, j job, ready func(result)) (result, error) {
 	s := &storingServer{folder: j.Folder}
 	for i := range 256 {

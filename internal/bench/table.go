@@ -14,8 +14,8 @@ type row struct {
 	rival string // with its name
 	ratio float64
 	bars  []bar
-	peak  int64         // bytes, 0 unknown
-	cpu   time.Duration // of the process, 0 where it did other things too
+	peak  int64         // bytes, 0 if unknown
+	cpu   time.Duration // of the process, 0 if it did other things too
 }
 
 // bar is one demand and whether it is met.
@@ -28,12 +28,12 @@ func atLeast(text string, have, want float64) bar { return bar{text, have >= wan
 func below(text string, have, want float64) bar   { return bar{text, have < want} }
 func exactly(text string, have, want int64) bar   { return bar{text, have == want} }
 
-// under demands that a process stays under so many megabytes.
+// under requires that the memory of a process stays below mb megabytes.
 func under(mb int, peak int64) bar {
 	return below(fmt.Sprintf("under %d MB", mb), float64(peak)/1e6, float64(mb))
 }
 
-// print writes the row: "pass", or the bars that it is below.
+// print writes the row, with "pass" or the bars that it misses.
 func (r row) print() {
 	ratio, peak, cpu, verdict := "", "", "", "pass"
 	if r.ratio > 0 {
@@ -63,7 +63,7 @@ func (r row) print() {
 
 func megabytes(n int64) string { return fmt.Sprintf("%.0f MB", float64(n)/1e6) }
 
-// rate is how many a second.
+// rate returns the number a second.
 func rate(n int64, d time.Duration) float64 {
 	if d <= 0 {
 		return math.NaN()

@@ -22,7 +22,7 @@ const (
 )
 
 // ErrTooMuch: a Source reports more about a record than the limits allow.
-var ErrTooMuch = errors.New("too much is said of the record")
+var ErrTooMuch = errors.New("the Source reports too much about the record")
 
 // cutMark ends a title that was cut.
 const cutMark = " …"
@@ -75,7 +75,7 @@ func (o *Observation) Bound() error {
 		err = o.Links[i].bound()
 	}
 	if n := o.size(); err == nil && n > MaxSaid {
-		err = fmt.Errorf("%w: what is said of it, without its content, has %d bytes; want at most %d", ErrTooMuch, n, MaxSaid)
+		err = fmt.Errorf("%w: its metadata, without its content, has %d bytes; want at most %d", ErrTooMuch, n, MaxSaid)
 	}
 	return err
 }

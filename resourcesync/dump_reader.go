@@ -252,7 +252,7 @@ func (d *DumpReader) findEnd(size int64) (zipEnd, error) {
 		}
 	}
 	if e.offset < 0 || e.size < 0 || e.files < 0 || e.size > border || e.offset != border-e.size {
-		return zipEnd{}, d.refuse("its central directory is said to have %d bytes at %d, and does not end where the end record begins, at %d", e.size, e.offset, border)
+		return zipEnd{}, d.refuse("its central directory has %d bytes at %d by the end record, and does not end where the end record begins, at %d", e.size, e.offset, border)
 	}
 	return e, nil
 }
@@ -325,7 +325,7 @@ func (d *DumpReader) readRecord(in *bufio.Reader, left int64) (f packedFile, n i
 		return f, 0, d.refuseFile(f.name, "it is a folder with bytes of its own")
 	}
 	if f.method == methodStored && f.packed != f.length {
-		return f, 0, d.refuseFile(f.name, "it is stored as it is, with %d bytes, and said to have %d", f.packed, f.length)
+		return f, 0, d.refuseFile(f.name, "it is stored as it is, with %d bytes, and its header states %d", f.packed, f.length)
 	}
 	return f, n, nil
 }

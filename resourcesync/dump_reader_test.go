@@ -134,7 +134,7 @@ func TestDumpReader(t *testing.T) {
 		{name: "names that differ in case", files: with(testenv.ZipFile{Name: "Resources/1", Data: "xxx"}), refused: "also that of the file"},
 		{name: "with and without a slash", files: with(testenv.ZipFile{Name: "/resources/1", Data: "xxx"}), refused: "absolute path"},
 		{name: "files that share bytes", files: with(testenv.ZipFile{Name: "3", Data: "two", Deflated: true, Shared: true}), refused: "shares bytes"},
-		{name: "stored with another length", files: change(func(f []testenv.ZipFile) { f[1].Length = 2 }), refused: "said to have 2"},
+		{name: "stored with another length", files: change(func(f []testenv.ZipFile) { f[1].Length = 2 }), refused: "its header states 2"},
 		{name: "more files than there are", files: goodFiles(), end: testenv.ZipEnd{Files: 1}, refused: "ends within a file"},
 		{name: "fewer files than there are", files: goodFiles(), end: testenv.ZipEnd{Files: -1}, refused: "more than its 2 files need"},
 		{name: "a directory elsewhere", files: goodFiles(), end: testenv.ZipEnd{Offset: 1}, refused: "does not end where the end record begins"},

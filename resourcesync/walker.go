@@ -480,7 +480,7 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) (err error) {
 		stream.Open, stream.Closed = nil, !s.Dump || l.Head().Index || !l.open()
 	}
 	if !whole {
-		k.noteLost("which Change Lists there are cannot be told, since an entry of " + l.URL + " cannot be read")
+		k.noteLost("some Change Lists may be unknown, because an entry of " + l.URL + " cannot be read")
 	}
 	for i := range sorted {
 		sorted[i].Validators = stream.before[sorted[i].URL]

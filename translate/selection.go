@@ -44,7 +44,7 @@ var (
 	// ErrUnselected: the configuration selects other records.
 	ErrUnselected = errors.New("not among the records that prefix and since select")
 	// ErrOwn: the original is a record of this set.
-	ErrOwn = errors.New("its original is a record of this set, which another bridge gives back")
+	ErrOwn = errors.New("its original is a record of this set: another bridge has harvested it from here")
 )
 
 // ErrLocal: an entry names only local files, of which none is published, where

@@ -141,7 +141,7 @@ func configuredSource(c *config.Config, args []string) (found foundSource, err e
 // lookAt looks at a Source, for at most patience.
 func lookAt(cmd *cobra.Command, c *config.Config, set, url string, patience time.Duration) (*harvest.Look, error) {
 	if patience <= 0 {
-		return nil, usage(errors.New("--timeout wants more than 0s"))
+		return nil, usage(errors.New("--timeout must be more than 0s"))
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), patience, fmt.Errorf("the Source has not answered all within %s (see --timeout)", patience))
 	defer cancel()

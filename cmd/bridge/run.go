@@ -203,7 +203,7 @@ func group(name string, commands ...*cobra.Command) *cobra.Command {
 			names = append(names, c.Name())
 		}
 		slices.Sort(names)
-		return usage(fmt.Errorf("bridge %s: say what: %s", name, strings.Join(names, ", ")))
+		return usage(fmt.Errorf("bridge %s: name one of: %s", name, strings.Join(names, ", ")))
 	}
 	return cmd
 }

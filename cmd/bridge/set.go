@@ -160,7 +160,7 @@ func setRemoveCommand() *cobra.Command {
 			return err
 		}
 		if !sure {
-			return usage(fmt.Errorf("set %s is not removed: say --yes to remove it", a.Set))
+			return usage(fmt.Errorf("set %s is not removed: add --yes to remove it", a.Set))
 		}
 		return in.decide(cmd, []daemon.Decision{{SetAction: &a}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
 			fmt.Fprintln(w, done.Said)

@@ -100,7 +100,7 @@ func resendCommand() *cobra.Command {
 		case s != submission.StateUnsent && s != submission.StateUnresolved:
 			return usage(fmt.Errorf("--state: %q cannot be sent again; write unsent or unresolved", d.Resend))
 		case len(args) == 0 && d.Set == "" || len(args) == 1 && d.Set != "":
-			return usage(errors.New("say what: the number of a submission, or all of a set with --set NAME"))
+			return usage(errors.New("give the number of a submission, or --set NAME for all of a set"))
 		}
 		if len(args) == 1 {
 			var err error
@@ -211,7 +211,7 @@ func applyOrSend(cmd *cobra.Command, c *config.Config, all []daemon.Decision, ap
 			return err
 		}
 		if time.Now().After(limit) {
-			return fmt.Errorf("%w; it takes no decisions, or not yet", locked)
+			return fmt.Errorf("%w; it accepts no commands yet", locked)
 		}
 		select {
 		case <-ctx.Done():

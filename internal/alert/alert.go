@@ -113,7 +113,7 @@ func (a *Alerter) Run(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		if err := a.Round(ctx); err != nil && ctx.Err() == nil {
-			a.Logger.Error("an alert was not told, and is told again in a minute", "error", err)
+			a.Logger.Error("an alert could not be sent; it is tried again in a minute", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -239,7 +239,7 @@ func readTold(file string) (map[string]map[string]Alert, error) {
 	}
 	var list map[string][]Alert
 	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("%s: %w: remove it, and the alerts that hold are told again", file, err)
+		return nil, fmt.Errorf("%s: %w: remove it, and the alerts that are on are sent again", file, err)
 	}
 	for id, all := range list {
 		told[id] = map[string]Alert{}

@@ -109,7 +109,7 @@ func (a *Auditor) Source(ctx context.Context, src *harvest.Source, progress func
 	}
 	dir, done, err := makeFolder(a.Folder)
 	if err != nil {
-		return s.report, fmt.Errorf("an audit needs disk space for what the Source says: %w", err)
+		return s.report, fmt.Errorf("an audit needs disk space for a copy of the Source's records: %w", err)
 	}
 	err = s.readSource(ctx, dir, progress)
 	if err == nil && s.read {

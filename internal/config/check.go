@@ -200,7 +200,7 @@ func (d *document) crossCheck(c *Config) {
 			s.in.report("mode", `%q keeps the records that it is sent; write content = "mirror" in the set`, s.it.Mode)
 		}
 		if s.it.Mode == Gateway && s.in.empty("recipient") && !plain {
-			s.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wantedOfGateway)
+			s.in.report("recipient", "is missing: the base URL is https, and SIP takes http or smtp; write %s", wantedOfGateway)
 		}
 		if isMailbox(s.it.Recipient) && s.it.Mailbox == "" {
 			s.in.report("recipient", "is a mailbox, and nothing takes its mail; write smtp_listen and mailbox")
@@ -225,7 +225,7 @@ func (d *document) crossCheck(c *Config) {
 			o.in.report("recipient", `is a mailbox, and nothing takes its mail; write a [[set.source]] with kind = "sip", smtp_listen and mailbox in set %q`, o.set)
 		}
 		if o.in.empty("recipient") && !plain {
-			o.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wanted)
+			o.in.report("recipient", "is missing: the base URL is https, and SIP takes http or smtp; write %s", wanted)
 		}
 	}
 	d.checkMembers(c, content)

@@ -126,7 +126,7 @@ func TestCircles(t *testing.T) {
 func TestRecipientOfGateway(t *testing.T) {
 	const gateway = "[[set]]\nname = \"a\"\n[[set.source]]\nkind = \"sip\"\nmode = \"gateway\"\nupstream = \"https://ingest.example\"\n"
 	for keys, want := range map[string]string{
-		"": "is missing: the base URL is https", "recipient = \"x\"\n": "is not a recipient", "recipient = \"https://bridge.example\"\n": "is https, and the draft wants http or smtp",
+		"": "is missing: the base URL is https", "recipient = \"x\"\n": "is not a recipient", "recipient = \"https://bridge.example\"\n": "is https, and SIP takes http or smtp",
 		"recipient = \"none\"\n": "must be one: a gateway receives dispositions later",
 	} {
 		_, err := load(t, "base_url = \"https://bridge.example\"\n"+gateway+keys)

@@ -166,7 +166,7 @@ func checkRecipient(typed, wanted string) (string, error) {
 	case u.Scheme == "http" && u.Hostname() != "":
 		return strings.TrimRight(typed, "/"), nil
 	case u.Scheme == "https":
-		return "", fmt.Errorf("%s is https, and the draft wants http or smtp; write %s", typed, wanted)
+		return "", fmt.Errorf("%s is https, and SIP takes http or smtp; write %s", typed, wanted)
 	case !isMailbox(typed) || u.Scheme == "mailto" && u.Opaque == "" || u.Opaque == "" && u.Hostname() == "" || u.Port() != "" && !isPort(u.Port()):
 		return "", fmt.Errorf("%q is not a recipient; write %s", typed, wanted)
 	}

@@ -74,7 +74,7 @@ func TestForms(t *testing.T) {
 				"http://h.example/?x":                    "has a query or a fragment",
 				"http://h.example/?":                     "has a query or a fragment",
 				"http://h.example/#x":                    "has a query or a fragment",
-				"https://h.example/":                     "the draft wants http or smtp",
+				"https://h.example/":                     "SIP takes http or smtp",
 				"ftp://h.example/":                       "is not a recipient",
 				"http://u:hunter2@h.example/":            "is not a recipient",
 				"smtp://box@h.example":                   "is not a recipient",

@@ -99,7 +99,7 @@ func (b *Bridge) takeDecisions(w http.ResponseWriter, r *http.Request) {
 }
 
 // ErrNotServing means that no process serves from the data folder.
-var ErrNotServing = errors.New("no process takes decisions")
+var ErrNotServing = errors.New("no bridge serve is running on this data folder")
 
 // SendDecisions asks the process that serves from a data folder to apply decisions in their
 // order, and calls told with the result of each. It returns ErrNotServing when there is no

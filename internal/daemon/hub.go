@@ -101,7 +101,7 @@ func (b *Bridge) hubbedSets() (names []string) {
 func (b *Bridge) tellHubs(ctx context.Context, p *publish.Publisher, base string) {
 	all, err := b.Log.HubTopics(ctx)
 	if err != nil && ctx.Err() == nil {
-		b.opt.Logger.Error("what hubs were told cannot be read; they are told again", "error", err)
+		b.opt.Logger.Error("the state of hubs cannot be read; they are notified again", "error", err)
 	}
 	t := &b.teller
 	t.mu.Lock()

@@ -135,7 +135,7 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 	err = b.Log.RenameSet(ctx, name, newName, yes)
 	var former *eventlog.FormerNameError
 	if errors.As(err, &former) {
-		err = &UndecidedError{fmt.Sprintf("set %q has been called %q since %v, and the addresses of %[1]q lead there: say --yes to end that, so that they are those of set %q", former.Name, former.Now, former.Since, name)}
+		err = &UndecidedError{fmt.Sprintf("set %q has been called %q since %v, and the addresses of %[1]q lead there: add --yes to end that, so that they are those of set %q", former.Name, former.Now, former.Since, name)}
 	}
 	if err != nil {
 		b.restart(last, ended)
@@ -213,7 +213,7 @@ func (b *Bridge) saveName(e *config.Edit, file *config.Config, name string) erro
 	_, err := e.Save()
 	var byHand *config.ByHandError
 	if errors.As(err, &byHand) {
-		return fmt.Errorf("%s keeps the name %s, which bridge takes for the new one: %w; %s", file.File, name, err, byHand.Do)
+		return fmt.Errorf("%s still has the name %s; bridge treats it as the new name: %w; %s", file.File, name, err, byHand.Do)
 	}
 	return err
 }
@@ -242,7 +242,7 @@ func (b *Bridge) FreeName(ctx context.Context, name string, yes bool) (string, e
 			continue
 		}
 		if !yes {
-			return "", &UndecidedError{fmt.Sprintf("the addresses of %q lead to set %q, which was called so until %v: say --yes to end that", f.Name, f.Now, f.Since)}
+			return "", &UndecidedError{fmt.Sprintf("the addresses of %q lead to set %q, which was called so until %v: add --yes to end that", f.Name, f.Now, f.Since)}
 		}
 		if err := b.Log.FreeName(ctx, name); err != nil {
 			return "", err

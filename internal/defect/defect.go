@@ -38,7 +38,7 @@ func Recover(err *error) {
 func Log(log *slog.Logger, err error) {
 	var e *Error
 	if errors.As(err, &e) {
-		log.Error("where the defect of bridge is: please report it", "panic", fmt.Sprint(e.Value), "stack", string(e.Stack))
+		log.Error("panic in bridge: please report it", "panic", fmt.Sprint(e.Value), "stack", string(e.Stack))
 	}
 }
 

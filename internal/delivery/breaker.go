@@ -114,7 +114,7 @@ type PausedError struct {
 }
 
 func (e *PausedError) Error() string {
-	return fmt.Sprintf("it wants to be left alone until %s: %s", e.until.UTC().Format(time.RFC3339), e.why)
+	return fmt.Sprintf("it asks for no requests until %s: %s", e.until.UTC().Format(time.RFC3339), e.why)
 }
 
 // Check returns nil when the server may be called, else a *PausedError.

@@ -332,7 +332,7 @@ func (q *queue[T]) isPaused(who key) bool {
 }
 
 // errTooSlow is the cause that ends a call that has kept others waiting for too long.
-var errTooSlow = errors.New("it does not answer, and neither do too many others")
+var errTooSlow = errors.New("it did not answer while other deliveries were waiting")
 
 // start begins as many calls as may be under way. When there are too many, in all or of
 // items that have failed before, it ends the one of these that has taken longest, if that

@@ -308,7 +308,7 @@ func TestLastEventBehind(t *testing.T) {
 		l.Exec(ctx, "UPDATE log SET (last_event, sum) = (SELECT last_event, sum FROM older)")); err != nil {
 		t.Fatal(err)
 	}
-	if err := add(l, src, 6, 1); err == nil || !strings.Contains(err.Error(), "the log has noted event 3 as the last, and has event 6") {
+	if err := add(l, src, 6, 1); err == nil || !strings.Contains(err.Error(), "the last event is recorded as 3, and the log has event 6") {
 		t.Errorf("appending: %v", err)
 	}
 	if err := l.Close(); err != nil {

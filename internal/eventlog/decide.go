@@ -327,7 +327,7 @@ func (a *decider) promote(r *record, d *decision) error {
 		return err
 	}
 	if v == nil {
-		return fmt.Errorf("record %q: what Source %d says of it is missing: run bridge verify", r.identifier, s.source)
+		return fmt.Errorf("record %q: its state at Source %d is missing: run bridge verify", r.identifier, s.source)
 	}
 	s.suppressed, s.unsaved = nil, nil
 	if err := r.setAuthority(first); err != nil {

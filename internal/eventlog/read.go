@@ -507,7 +507,7 @@ func presenceOf(ctx context.Context, q preparer, source event.SourceID, identifi
 			s, err := readSourceState(stored[0], stored[1], id)
 			switch {
 			case err != nil:
-				return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, identifier, err)
+				return fmt.Errorf("the state at Source %d of record %q: %w: run bridge verify", source, identifier, err)
 			case s.source != source:
 			case s.alive:
 				holds = event.Present

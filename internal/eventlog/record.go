@@ -48,7 +48,7 @@ func (s *sourceState) suppressedBody(r *record) (*body, error) {
 	}
 	v := new(body)
 	if err := readBody(s.suppressed, v); err != nil {
-		return nil, fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, s.source, err)
+		return nil, fmt.Errorf("record %q: its state at Source %d: %w: run bridge verify", r.identifier, s.source, err)
 	}
 	return v, nil
 }
@@ -425,7 +425,7 @@ func scanPresence(rows *sql.Rows, known map[int64]*record) error {
 	}
 	s, err := readSourceState(raw, suppressed, id)
 	if err != nil || s.source != event.SourceID(source) {
-		return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, known[id].identifier, errDamaged)
+		return fmt.Errorf("the state at Source %d of record %q: %w: run bridge verify", source, known[id].identifier, errDamaged)
 	}
 	s.stored = true
 	known[id].sources = append(known[id].sources, s)

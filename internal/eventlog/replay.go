@@ -171,7 +171,7 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 		v.found(place, "%v, but the record was %s before", kind, map[bool]string{true: "there", false: "not there"}[live])
 	}
 	if before := event.Seq(c.seq - b.back); b.back == 0 && r.lastSeq != 0 || b.back != 0 && before != r.lastSeq {
-		v.found(place, "it follows event %d of set %s by its own account; in the log it follows %d", before, r.set.Name, r.lastSeq)
+		v.found(place, "it names event %d of set %s as the one before it; in the log that is %d", before, r.set.Name, r.lastSeq)
 	}
 	v.inSegment(r, event.Seq(c.seq), kind, observed, b, place)
 	if r.last[o] == 0 {
@@ -183,7 +183,7 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 		r.listed.remove(o)
 	}
 	if (kind != event.Created || b.before != 0) && c.seq-b.before != r.last[o] {
-		v.found(place, "it follows event %d of its record by its own account; in the log it follows %d", c.seq-b.before, r.last[o])
+		v.found(place, "it names event %d of its record as the one before it; in the log that is %d", c.seq-b.before, r.last[o])
 	}
 	r.relate(o, kind, b.obs.Links)
 	r.last[o] = c.seq
@@ -279,7 +279,7 @@ func (v *verifier) endSegment(r *replay) {
 		want.Until = 0
 	}
 	if has != want {
-		v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, has.N), "it is stored as %s; its events come to %s", words(&has), words(&want))
+		v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, has.N), "it is stored as %s; its events add up to %s", words(&has), words(&want))
 	}
 	r.sum = segmentRow{}
 }

@@ -462,7 +462,7 @@ func (v *verifier) readPresence() error {
 			v.observed(place, suppressed)
 		}
 		if r := v.sets[record>>32]; err == nil && s.alive && (suppressed == nil || r != nil && !r.live.has(ordinal(record)-1)) {
-			v.found(place, "the Source has the record, and the record is not live or what the Source says of it is missing")
+			v.found(place, "the Source has the record, and the record is not live or its state at the Source is missing")
 		}
 		return nil
 	})
@@ -499,7 +499,7 @@ func (v *verifier) readSourceRecords() error {
 		for o := at.n * pageBits; o < (at.n+1)*pageBits; o++ {
 			there := p[o%pageBits/8]&(1<<(o%8)) != 0
 			if there != has.has(o) {
-				v.found(place, "it says %v of whether the Source has record %d", there, o)
+				v.found(place, "its bit for record %[2]d is %[1]v, and the stored states differ", there, o)
 			}
 			has.remove(o)
 		}
@@ -692,7 +692,7 @@ func (v *verifier) readHubTopics() error {
 		var h HubTopic
 		err := h.scan(rows)
 		if errors.Is(err, errDamaged) {
-			v.found("hub "+h.Hub, "what it was told of %s is not what was stored", h.Topic)
+			v.found("hub "+h.Hub, "its row for %s is damaged", h.Topic)
 			return nil
 		}
 		return err

@@ -22,7 +22,7 @@ var (
 	// ErrHost: the host is none of those that may be asked. See Reach.Only.
 	ErrHost = errors.New("not one of the hosts that contents may come from")
 	// ErrPort: the port is that of another service. See Reach.SafePorts.
-	ErrPort = errors.New("no notification goes to port")
+	ErrPort = errors.New("requests must not go to port")
 	// ErrUnresolved: the host's name could not be looked up, so it is not known
 	// whether its address is public. See Guard.Allowed.
 	ErrUnresolved = errors.New("the host's name has no address")

@@ -154,7 +154,7 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 		case now[i].Seq != x.Seq:
 			left[i] = "the record has changed since it was audited"
 		case !x.isSaid(&now[i].Observation):
-			left[i] = "the Source has spoken of the record since it was audited"
+			left[i] = "the Source has listed the record again since it was audited"
 		case whole, x.Absent && walked:
 			left[i] = "the Source was harvested since the audit has read it: audit it again"
 		case x.Observation.Place.Part > 0 && x.Observation.Place.Part >= r.memory.Lists.Numbers():
@@ -209,9 +209,9 @@ func (x *Repair) left(now *eventlog.Said) string {
 	case now.Pending != "":
 		return "pending: " + now.Pending
 	case x.NeedsEvent && now.Seq == x.Seq:
-		return "the Source has the same content: its operator has to be told"
+		return "the Source has the same content: tell its operator"
 	case gone == now.Alive:
-		return "another bridge gives it back, or its Source is asked again"
+		return "another bridge still lists it, or the answer of its URL is awaited"
 	}
 	return ""
 }

@@ -126,7 +126,7 @@ func TestGatewayLeavesTheServerAlone(t *testing.T) {
 		})
 		first, second := h.request("1"), h.request("2")
 		h.faulted(first, sip.Server, "HTTP 503 Service Unavailable: busy; wants to be asked again in")
-		until := "it wants to be left alone until " + h.clock.Now().Add(after.rests).Format(time.RFC3339) + ": HTTP 503 Service Unavailable: busy"
+		until := "it asks for no requests until " + h.clock.Now().Add(after.rests).Format(time.RFC3339) + ": HTTP 503 Service Unavailable: busy"
 		h.faulted(first, sip.Server, until)
 		h.faulted(second, sip.Server, until)
 		if s := h.state(second, submission.StateUnsent); s.Reason != until {

@@ -106,7 +106,7 @@ func (s *Server) placeOf(c echo.Context, after string) (p changesPlace, problem 
 	}
 	if lost {
 		return p, &Problem{Status: http.StatusGone, Restart: publish.ChangesURL(s.base, &p.set, 0, p.limit),
-			Detail: "This place is of a log that is not there any more: it has lost events that you may have seen, or was made anew. Begin at restart, and delete what you do not meet there."}, nil
+			Detail: "The log that this place belongs to was replaced, or has lost events that you may have seen. Start again at restart, and delete the records that are not listed there."}, nil
 	}
 	return p, nil, nil
 }

@@ -186,7 +186,7 @@ func TestOverview(t *testing.T) {
 	s.submit(1, "one")
 	all := elements(s.page("/").root, "table")
 	needs := text(all[0])
-	for _, want := range []string{"failing failing / archive", "404", "held instruments", "11 deletions are held back", "quarantine hostile", "1 bad input", "review deposits", "1 submission waits"} {
+	for _, want := range []string{"failing failing / archive", "status 404", "held instruments", "11 deletions are held back", "quarantine hostile", "1 bad input", "review deposits", "1 submission waits"} {
 		if !strings.Contains(needs, want) {
 			t.Errorf("what needs a person lacks %q: %s", want, needs)
 		}
@@ -234,7 +234,7 @@ func TestPublicPages(t *testing.T) {
 		if a.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s", path, a.Status)
 		}
-		for _, word := range []string{"404", "Held", "feed.atom: ", "bridge source"} {
+		for _, word := range []string{"status 404", "Held", "feed.atom: ", "bridge source"} {
 			if strings.Contains(text(a.root), word) {
 				t.Errorf("%s says %q to everybody: %s", path, word, text(a.root))
 			}

@@ -23,7 +23,7 @@ const (
 	// leastGrowth is how many bytes the heap grows at least between two collections.
 	// Otherwise the heap of a server with little in use would be collected about ten times
 	// a second under load, and each collection wakes all cores: with 32 submitters that
-	// took a third of their time.
+	// took a quarter of the processor time.
 	leastGrowth = 40 << 20
 	// The least and the most growth in percent, as in Go's GOGC.
 	leastPercent, mostPercent = 100, 1000

@@ -499,7 +499,7 @@ func (v *verifier) readSourceRecords() error {
 		for o := at.n * pageBits; o < (at.n+1)*pageBits; o++ {
 			there := p[o%pageBits/8]&(1<<(o%8)) != 0
 			if there != has.has(o) {
-				v.found(place, "its bit for record %[2]d is %[1]v, and the stored states differ", there, o)
+				v.found(place, "its bit for record %d is %v, and the stored states differ", o, there)
 			}
 			has.remove(o)
 		}

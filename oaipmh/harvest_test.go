@@ -17,10 +17,11 @@ import (
 // harvester keeps what walks over a repository tell, as a program does that stores
 // documents one by one.
 type harvester struct {
-	t    testing.TB
-	repo *testserver.Repository
-	walk Walk
-	now  time.Time
+	t      testing.TB
+	repo   *testserver.Repository
+	server *httptest.Server
+	walk   Walk
+	now    time.Time
 
 	has map[string]*Record
 	bad []*RecordError
@@ -41,10 +42,25 @@ func newHarvester(t testing.TB, n int) *harvester {
 	clock := func() time.Time { return h.now }
 	h.repo.Now, h.repo.PageSize = clock, 10
 	h.repo.Fill(n)
-	server := httptest.NewServer(h.repo)
-	t.Cleanup(server.Close)
-	h.walk = Walk{Client: server.Client(), URL: server.URL + "/oai", Now: clock}
+	h.walk.Now = clock
+	h.serve()
+	t.Cleanup(func() { h.server.Close() })
 	return h
+}
+
+// serve makes a server of the repository, and the walk go to it.
+func (h *harvester) serve() {
+	h.server = httptest.NewServer(h.repo)
+	h.walk.Client, h.walk.URL = h.server.Client(), h.server.URL+"/oai"
+}
+
+// restart ends the server, so that no request that a walk broken off has sent ahead can
+// still arrive, and makes another one, which knows no token of the first.
+func (h *harvester) restart() {
+	h.server.Close()
+	h.repo.Restart()
+	h.repo.Calls()
+	h.serve()
 }
 
 // run walks once, and leaves the State for the next time.

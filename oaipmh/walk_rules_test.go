@@ -245,8 +245,7 @@ func TestO3(t *testing.T) {
 		if r, err := h.run(); err != nil || r.Whole {
 			t.Fatal(r, err)
 		}
-		h.repo.Restart()
-		h.repo.Calls()
+		h.restart()
 		h.stop, h.walk.State = 0, h.saved
 		h.must()
 		if got, want := h.asked(), []string{"page 0", "all", "page 2", "page 3"}; !slices.Equal(got, want) {

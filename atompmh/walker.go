@@ -56,7 +56,7 @@ func newWalker(ctx context.Context, w *Walk) (*walker, error) {
 		k.cur.Heads = map[string]time.Time{}
 	}
 	var err error
-	k.client, err = follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Led: k.cur.Hosts, Accept: accept, Refused: ErrRefused, Now: w.Now})
+	k.client, err = follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Hosts: k.cur.Hosts, Accept: accept, Refused: ErrRefused, Now: w.Now})
 	if err != nil {
 		return nil, fmt.Errorf("subscription document: %w", err)
 	}
@@ -86,7 +86,7 @@ func (k *walker) first() (*Document, error) {
 	if err != nil || k.cur.Paged {
 		return doc, err
 	}
-	return k.arrive(doc)
+	return k.checkArchive(doc)
 }
 
 func (k *walker) subscription() (*Document, error) {
@@ -249,7 +249,7 @@ func (k *walker) next(doc *Document) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.arrive(prev)
+	return k.checkArchive(prev)
 }
 
 // linked asks for the document that a link of doc leads to.
@@ -296,9 +296,9 @@ func (k *walker) nextPage(doc *Document) (*Document, error) {
 	return page, err
 }
 
-// arrive checks an archive document by its head: nil when the walk ends before
+// checkArchive checks an archive document by its head: nil when the walk ends before
 // it.
-func (k *walker) arrive(doc *Document) (*Document, error) {
+func (k *walker) checkArchive(doc *Document) (*Document, error) {
 	if k.urls[follow.Key(doc.URL)] {
 		doc.close()
 		return nil, fmt.Errorf("%s leads to %s, which this walk has read: %w; tell the feed's operator", doc.Requested, doc.URL, ErrLoop)
@@ -415,7 +415,7 @@ func newest(now, before map[string]time.Time) map[string]time.Time {
 // until it is closed.
 func (k *walker) get(to string, v follow.Validators) (*Document, error) {
 	answer, err := k.client.Get(k.ctx, to, v)
-	k.cur.Hosts = k.client.Led()
+	k.cur.Hosts = k.client.Hosts()
 	var status *follow.StatusError
 	if errors.As(err, &status) {
 		return nil, (*StatusError)(status)

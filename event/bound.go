@@ -18,7 +18,7 @@ const (
 	MaxType            = 255     // of media types and relations
 	MaxRepresentations = 256     // of one record
 	MaxLinks           = 1024    // of one record, beside its representations
-	MaxSaid            = 400_000 // of all together: lists and feeds have room for so much
+	MaxMetadata        = 400_000 // of all together: lists and feeds have room for so much
 )
 
 // ErrTooMuch: a Source reports more about a record than the limits allow.
@@ -74,8 +74,8 @@ func (o *Observation) Bound() error {
 	for i := 0; i < len(o.Links) && err == nil; i++ {
 		err = o.Links[i].bound()
 	}
-	if n := o.size(); err == nil && n > MaxSaid {
-		err = fmt.Errorf("%w: its metadata, without its content, has %d bytes; want at most %d", ErrTooMuch, n, MaxSaid)
+	if n := o.size(); err == nil && n > MaxMetadata {
+		err = fmt.Errorf("%w: its metadata, without its content, has %d bytes; want at most %d", ErrTooMuch, n, MaxMetadata)
 	}
 	return err
 }

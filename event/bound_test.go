@@ -116,7 +116,7 @@ func TestNameCost(t *testing.T) {
 
 // D110: lists and feeds have room for what is said of one record in all.
 func TestBoundOfAll(t *testing.T) {
-	o := &event.Observation{Details: &event.Details{Authors: []event.Person{{Name: strings.Repeat("a", event.MaxSaid-1000)}}}}
+	o := &event.Observation{Details: &event.Details{Authors: []event.Person{{Name: strings.Repeat("a", event.MaxMetadata-1000)}}}}
 	if err := o.Bound(); err != nil {
 		t.Error(err)
 	}

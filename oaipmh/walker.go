@@ -77,7 +77,7 @@ func newWalker(ctx context.Context, w *Walk) (*walker, error) {
 // newClient returns the client that makes the requests to a repository.
 func newClient(client *http.Client, base string, allow func(string) bool, led []string, now func() time.Time) (*follow.Client, error) {
 	c, err := follow.New(follow.Options{
-		HTTP: client, Start: base, AllowHost: allow, Led: led, Accept: accept, Refused: ErrRefused, Now: now, Queries: true, Documents: mayExplain,
+		HTTP: client, Start: base, AllowHost: allow, Hosts: led, Accept: accept, Refused: ErrRefused, Now: now, Queries: true, Documents: mayExplain,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("base URL: %w", err)
@@ -146,7 +146,7 @@ func (k *walker) begin() error {
 	at := k.now()
 	r, _, err := answer(k.ctx, k.client, k.base, Request{Verb: Identify},
 		ReadOptions{Limits: k.w.Limits, Strict: k.w.Strict, Lenient: true, Report: k.report})
-	k.cur.Hosts = k.client.Led()
+	k.cur.Hosts = k.client.Hosts()
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func sameRepository(a, b string) bool {
 // next returns the next document; nil when the walk has ended.
 func (k *walker) next() (*Document, error) {
 	for {
-		if k.cur.Ended && !k.take() {
+		if k.cur.Ended && !k.nextSpan() {
 			return nil, k.end()
 		}
 		doc, err := k.get()
@@ -249,8 +249,8 @@ func mayBreakOff(status int) bool {
 	return mayExplain(status) || status >= 500 && status != http.StatusServiceUnavailable
 }
 
-// take begins the list of the next span; false when none is left.
-func (k *walker) take() bool {
+// nextSpan begins the list of the next span; false when none is left.
+func (k *walker) nextSpan() bool {
 	c := &k.cur
 	if len(c.Rest) == 0 {
 		return false
@@ -312,7 +312,7 @@ func (k *walker) get() (*Document, error) {
 	}
 	q := k.request()
 	answer, err := fetch(k.ctx, k.client, q.URL(k.base))
-	k.cur.Hosts = k.client.Led()
+	k.cur.Hosts = k.client.Hosts()
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func (d *discovery) run() error {
 		return &StatusError{URL: w.URL, Status: http.StatusGone}
 	}
 	if first.list != nil {
-		if err := d.take(first.list, "the address itself"); err != nil {
+		if err := d.addRoute(first.list, "the address itself"); err != nil {
 			return err
 		}
 		return d.verdict(first)
@@ -190,8 +190,8 @@ func (d *discovery) fail(place, at, answer string) {
 	d.tried = append(d.tried, Tried{place, at, answer})
 }
 
-// take adds what the first document of a route leads to.
-func (d *discovery) take(l *List, route string) error {
+// addRoute adds what the first document of a route leads to.
+func (d *discovery) addRoute(l *List, route string) error {
 	head := l.Head()
 	found := Found{URL: l.Requested, Route: route, Capability: head.Capability, Index: head.Index, Dialect: head.Dialect}
 	before := len(d.found.Sets)
@@ -215,7 +215,7 @@ func (d *discovery) try(place, at string) error {
 	if l == nil {
 		return err
 	}
-	return d.take(l, place)
+	return d.addRoute(l, place)
 }
 
 // lookAt looks at a place, unless it was looked at before or may not be; nil when it is

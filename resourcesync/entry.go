@@ -356,7 +356,7 @@ func (r *Reader) named(at place, a *xml.Attr) xml.Name {
 	case "", CarriedNamespace, strictxml.Namespace:
 		return name
 	}
-	if space := meant(name.Space); space == Namespace || space == BetaNamespace {
+	if space := knownNamespace(name.Space); space == Namespace || space == BetaNamespace {
 		r.problem(ruleAttribute, at.line, at.column, name.Local+" with the prefix of ResourceSync", "no prefix; it is read as that")
 		name.Space = ""
 	}

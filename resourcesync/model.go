@@ -301,10 +301,10 @@ func (d Dialect) namespace() string {
 // sitemapBefore begins the namespaces of sitemaps before search engines agreed on one.
 const sitemapBefore = "http://www.google.com/schemas/sitemap/0."
 
-// meant returns the namespace that was meant by one that is nearly right: the
+// knownNamespace returns the namespace that was meant by one that is nearly right: the
 // final slash too many or missing, other letter case, https, without www., or an
 // early one of sitemaps. For any other it returns space itself.
-func meant(space string) string {
+func knownNamespace(space string) string {
 	switch space {
 	case SitemapNamespace, Namespace, BetaNamespace, CarriedNamespace:
 		return space

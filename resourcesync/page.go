@@ -198,7 +198,7 @@ func (d *discovery) robots(at string) error {
 			plain = append(plain, to)
 			l.close()
 		default:
-			err = d.take(l, place)
+			err = d.addRoute(l, place)
 		}
 		if err != nil {
 			return err

@@ -186,7 +186,7 @@ func (r *Reader) start() error {
 		return err
 	}
 	name := strings.ToLower(s.Local)
-	if name != "urlset" && name != "sitemapindex" || s.Space != "" && meant(s.Space) != SitemapNamespace {
+	if name != "urlset" && name != "sitemapindex" || s.Space != "" && knownNamespace(s.Space) != SitemapNamespace {
 		return s.Fail("%s; want %s, with root {%s}urlset or sitemapindex", s.What(), wanted, SitemapNamespace)
 	}
 	if s.Space != SitemapNamespace || name != s.Local {
@@ -246,7 +246,7 @@ func (r *Reader) otherwise(space string) string {
 		return SitemapNamespace
 	}
 	if space != r.foreign {
-		r.foreign, r.taken = space, meant(space)
+		r.foreign, r.taken = space, knownNamespace(space)
 	}
 	if r.taken != space {
 		r.problem(ruleNamespace, r.scan.Line, r.scan.Column, strconv.Quote(strictxml.Clip(space)), r.taken+"; it is read as that")
@@ -418,7 +418,7 @@ func unpacked(a *follow.Answer) *bufio.Reader { return Unpack(a.URL, a.Body) }
 // often are, and no header field says so. One that unpacks to more than 100 times its
 // size is a *DocumentError of the Reader.
 func Unpack(url string, document io.Reader) *bufio.Reader {
-	raw := &tally{r: document}
+	raw := &countingReader{r: document}
 	in := bufio.NewReader(raw)
 	// A read error is returned again by the next read.
 	if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" {
@@ -427,14 +427,14 @@ func Unpack(url string, document io.Reader) *bufio.Reader {
 	return bufio.NewReader(&unpacker{url: url, in: in, raw: raw})
 }
 
-// tally counts the bytes that it has read, and keeps the error of its reader.
-type tally struct {
+// countingReader counts the bytes that it has read, and keeps the error of its reader.
+type countingReader struct {
 	r   io.Reader
 	n   int64
 	err error
 }
 
-func (t *tally) Read(p []byte) (int, error) {
+func (t *countingReader) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	t.n += int64(n)
 	if err != nil && err != io.EOF {
@@ -448,7 +448,7 @@ func (t *tally) Read(p []byte) (int, error) {
 type unpacker struct {
 	url string
 	in  *bufio.Reader
-	raw *tally
+	raw *countingReader
 	z   *gzip.Reader // nil before its header was read
 	out int64
 }

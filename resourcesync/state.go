@@ -203,8 +203,8 @@ type cursor struct {
 	Dialects []string `json:"dialects,omitempty"`
 }
 
-// take moves the cursor behind a list that was read to its end.
-func (c *cursor) take(l *List, overlap time.Duration) {
+// advance moves the cursor behind a list that was read to its end.
+func (c *cursor) advance(l *List, overlap time.Duration) {
 	c.Documents++
 	head := l.Head()
 	if d := string(head.Dialect); d != "" && !slices.Contains(c.Dialects, d) {
@@ -311,9 +311,9 @@ func (m *memory) validate(stream int, l *List) {
 	s.Validators[l.Requested] = v
 }
 
-// settle completes the memory of a walk that has ended whole. moved: another baseline is
+// complete completes the memory of a walk that has ended whole. moved: another baseline is
 // due.
-func (m *memory) settle(baseline, moved bool) {
+func (m *memory) complete(baseline, moved bool) {
 	if baseline {
 		if m.Moved++; !moved {
 			m.Moved = 0

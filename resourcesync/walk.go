@@ -352,7 +352,7 @@ func (l *List) readEntry() (*Entry, error) {
 		l.fatal = err
 		if err == io.EOF && l.live && !l.ended {
 			l.ended = true
-			l.walker.cur.take(l, l.walker.w.Overlap)
+			l.walker.cur.advance(l, l.walker.w.Overlap)
 		}
 	}
 	return e, err

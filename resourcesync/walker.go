@@ -85,7 +85,7 @@ func newWalker(ctx context.Context, w *Walk) (*walker, error) {
 		}
 	}
 	var err error
-	k.client, err = follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Led: k.cur.Memory.Hosts, Accept: accept, Refused: ErrRefused, Now: w.Now})
+	k.client, err = follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Hosts: k.cur.Memory.Hosts, Accept: accept, Refused: ErrRefused, Now: w.Now})
 	if err != nil {
 		return nil, fmt.Errorf("ResourceSync Source: %w", err)
 	}
@@ -95,7 +95,7 @@ func newWalker(ctx context.Context, w *Walk) (*walker, error) {
 // get asks for a document.
 func (k *walker) get(url string, v follow.Validators) (*follow.Answer, error) {
 	a, err := k.client.Get(k.ctx, url, v)
-	k.cur.Memory.Hosts = k.client.Led()
+	k.cur.Memory.Hosts = k.client.Hosts()
 	return a, statusError(err)
 }
 
@@ -153,15 +153,15 @@ func (k *walker) next() (*List, error) {
 		}
 		s := k.cur.Steps[0]
 		k.cur.Steps = k.cur.Steps[1:]
-		l, err := k.arrive(s)
+		l, err := k.openList(s)
 		if l != nil || err != nil {
 			return l, err
 		}
 	}
 }
 
-// arrive opens a list; nil when it is not to be read.
-func (k *walker) arrive(s step) (*List, error) {
+// openList opens a list; nil when it is not to be read.
+func (k *walker) openList(s step) (*List, error) {
 	switch {
 	case s.Sum != "":
 		return nil, k.compare(s)
@@ -362,7 +362,7 @@ func (k *walker) result(whole bool) Result {
 	if whole && c.Gap == nil {
 		r.NotModified = c.Documents == 0 && !c.Due && len(c.Lost) == 0
 		m := c.Memory.clone()
-		m.settle(r.Baseline, c.Moved || c.Mixed)
+		m.complete(r.Baseline, c.Moved || c.Mixed)
 		r.State, r.Mark = State{&m}, m.mark()
 	} else {
 		before := k.before

@@ -214,7 +214,7 @@ func sourceRemoveCommand() *cobra.Command {
 			return nil
 		}
 		return in.decide(cmd, []daemon.Decision{{Action: &daemon.SourceAction{Do: "forget", Set: found.set, Source: found.url, Keep: keep, Delete: remove}}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
-			fmt.Fprintln(w, done.Said)
+			fmt.Fprintln(w, done.Result)
 		})
 	}
 	return cmd
@@ -237,7 +237,7 @@ func (in *inputs) edit(cmd *cobra.Command, c *config.Config, change func(*config
 	}
 	w, places := cmd.OutOrStdout(), e.Places()
 	said, refused := "", ""
-	err = daemon.SendDecisions(cmd.Context(), c.Data, []daemon.Decision{{Reload: true}}, func(_ int, done daemon.DecisionResult) { said, refused = done.Said, done.Error })
+	err = daemon.SendDecisions(cmd.Context(), c.Data, []daemon.Decision{{Reload: true}}, func(_ int, done daemon.DecisionResult) { said, refused = done.Result, done.Error })
 	switch serving := !errors.Is(err, daemon.ErrNotServing); {
 	case refused != "":
 		return usage(errors.Join(fmt.Errorf("nothing has changed, since bridge serve refuses it: %s", refused), e.Undo()))

@@ -26,8 +26,8 @@ func notificationListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&state, "state", "", "only sent ones in this `state`: waiting, delivered, refused or expired")
 	cmd.Flags().StringVar(&verdict, "verdict", "", "only received ones with this `verdict`: matched, record, rejected, uncorrelated, conflict or settled")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		states, isState := wordOf(state, submission.DeliveryWaiting, submission.DeliveryExpired)
-		verdicts, isVerdict := wordOf(verdict, submission.NotificationMatched, submission.NotificationSettled)
+		states, isState := valueNamed(state, submission.DeliveryWaiting, submission.DeliveryExpired)
+		verdicts, isVerdict := valueNamed(verdict, submission.NotificationMatched, submission.NotificationSettled)
 		switch {
 		case sent == received:
 			return usage(errors.New("say which: --sent or --received"))
@@ -54,9 +54,9 @@ func notificationListCommand() *cobra.Command {
 	return cmd
 }
 
-// wordOf returns the value from first to last whose text is the word; the zero value for
+// valueNamed returns the value from first to last whose text is the word; the zero value for
 // "".
-func wordOf[T interface {
+func valueNamed[T interface {
 	~uint8
 	fmt.Stringer
 }](word string, first, last T) (value T, ok bool) {

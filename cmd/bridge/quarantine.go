@@ -138,9 +138,9 @@ func (in *inputs) decideQuarantined(cmd *cobra.Command, ids []int64) error {
 	if err := applyOrSend(cmd, c, all, func(i int, done daemon.DecisionResult) {
 		if done.Error != "" {
 			still++
-			done.Said = daemon.Redact(done.Error)
+			done.Result = daemon.Redact(done.Error)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d  %s\n", ids[i], done.Said)
+		fmt.Fprintf(cmd.OutOrStdout(), "%d  %s\n", ids[i], done.Result)
 	}); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func reloadCommand() *cobra.Command {
 		refused := ""
 		err = daemon.SendDecisions(cmd.Context(), c.Data, []daemon.Decision{{Reload: true}}, func(_ int, done daemon.DecisionResult) {
 			if refused = done.Error; refused == "" {
-				fmt.Fprintln(cmd.OutOrStdout(), done.Said)
+				fmt.Fprintln(cmd.OutOrStdout(), done.Result)
 			}
 		})
 		switch {

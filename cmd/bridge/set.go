@@ -116,7 +116,7 @@ func setAction(name string, arguments int) *cobra.Command {
 			a.To = args[1]
 		}
 		return in.decide(cmd, []daemon.Decision{{SetAction: &a}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
-			fmt.Fprintln(w, done.Said)
+			fmt.Fprintln(w, done.Result)
 		})
 	}
 	return cmd
@@ -163,7 +163,7 @@ func setRemoveCommand() *cobra.Command {
 			return usage(fmt.Errorf("set %s is not removed: add --yes to remove it", a.Set))
 		}
 		return in.decide(cmd, []daemon.Decision{{SetAction: &a}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
-			fmt.Fprintln(w, done.Said)
+			fmt.Fprintln(w, done.Result)
 		})
 	}
 	return cmd

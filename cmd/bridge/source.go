@@ -54,7 +54,7 @@ func (in *inputs) actOnSource(cmd *cobra.Command, args []string, a daemon.Source
 	a.Do = cmd.Name()
 	a.Set, a.Source = sourceNamed(args)
 	return in.decide(cmd, []daemon.Decision{{Action: &a}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
-		fmt.Fprintln(w, done.Said)
+		fmt.Fprintln(w, done.Result)
 	})
 }
 

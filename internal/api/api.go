@@ -457,7 +457,7 @@ func (a *API) do(r *http.Request, d daemon.Decision) (any, error) {
 	case err != nil:
 		return nil, &refusedError{http.StatusConflict, err.Error()}
 	}
-	return done{out.Said}, nil
+	return done{out.Result}, nil
 }
 
 func (a *API) reload(r *http.Request) (any, error) {

@@ -203,7 +203,7 @@ func (s *sourceAudit) quarantined(ctx context.Context, log *eventlog.Log, source
 
 // countHere counts the records that the log has of the Source.
 func (s *sourceAudit) countHere(ctx context.Context) error {
-	return s.eachHere(ctx, math.MaxInt64, true, func(all []eventlog.Said) error {
+	return s.eachHere(ctx, math.MaxInt64, true, func(all []eventlog.SourceRecord) error {
 		for i := range all {
 			s.end = all[i].Number
 			if all[i].Alive {
@@ -215,9 +215,9 @@ func (s *sourceAudit) countHere(ctx context.Context) error {
 }
 
 // eachHere calls do with the records of the set, up to a number, a page at a time.
-func (s *sourceAudit) eachHere(ctx context.Context, end int64, statesOnly bool, do func([]eventlog.Said) error) error {
+func (s *sourceAudit) eachHere(ctx context.Context, end int64, statesOnly bool, do func([]eventlog.SourceRecord) error) error {
 	for after := int64(0); ; {
-		all, err := s.Log.Said(ctx, s.src.ID, after, pageSize, statesOnly)
+		all, err := s.Log.SourceRecords(ctx, s.src.ID, after, pageSize, statesOnly)
 		if err != nil || len(all) == 0 {
 			return err
 		}
@@ -234,7 +234,7 @@ func (s *sourceAudit) eachHere(ctx context.Context, end int64, statesOnly bool, 
 // compareThere compares the records that the Source has stated with the log.
 func (s *sourceAudit) compareThere(ctx context.Context) error {
 	for after := int64(0); ; {
-		there, err := s.there.Said(ctx, s.id, after, pageSize, false)
+		there, err := s.there.SourceRecords(ctx, s.id, after, pageSize, false)
 		if err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func (s *sourceAudit) compareThere(ctx context.Context) error {
 		for i := range there {
 			ids[i] = there[i].Record
 		}
-		here, err := s.Log.SaidOf(ctx, s.src.ID, ids)
+		here, err := s.Log.SourceRecordsOf(ctx, s.src.ID, ids)
 		if err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ func (s *sourceAudit) compareThere(ctx context.Context) error {
 }
 
 // classify counts a record that the Source has stated, and returns how it differs.
-func (s *sourceAudit) classify(ctx context.Context, here, there *eventlog.Said) ([]Finding, error) {
+func (s *sourceAudit) classify(ctx context.Context, here, there *eventlog.SourceRecord) ([]Finding, error) {
 	r := s.report
 	changed := here.Seq > s.start
 	old := here.Alive && here.Number <= s.end // it was counted
@@ -344,7 +344,7 @@ func (s *sourceAudit) classify(ctx context.Context, here, there *eventlog.Said) 
 
 // at returns when the Source has stated the present state of a record, as a text, "" if it is
 // not known.
-func at(there *eventlog.Said) string {
+func at(there *eventlog.SourceRecord) string {
 	if o := there.Observation.Order; o.Known() {
 		return " " + o.String()
 	}
@@ -352,7 +352,7 @@ func at(there *eventlog.Said) string {
 }
 
 // modified returns when a record was modified, as a text, "" if its Source does not state it.
-func modified(there *eventlog.Said) string {
+func modified(there *eventlog.SourceRecord) string {
 	if m := there.Observation.Modified; m.Known() {
 		return ", modified " + m.String()
 	}
@@ -360,7 +360,7 @@ func modified(there *eventlog.Said) string {
 }
 
 // presence describes in a word what the log has of a record.
-func presence(here *eventlog.Said) string {
+func presence(here *eventlog.SourceRecord) string {
 	switch {
 	case here.Alive:
 		return "alive, as it was before"
@@ -371,7 +371,7 @@ func presence(here *eventlog.Said) string {
 }
 
 // repairOf returns the repair that makes the log agree with the Source on a record.
-func (s *sourceAudit) repairOf(here, there *eventlog.Said) *harvest.Repair {
+func (s *sourceAudit) repairOf(here, there *eventlog.SourceRecord) *harvest.Repair {
 	r := harvest.RepairOf(here)
 	r.Observation = there.Observation
 	if r.Observation.Deleted {
@@ -386,7 +386,7 @@ func (s *sourceAudit) compareHere(ctx context.Context) error {
 	if err := s.countAbsent(ctx); err != nil {
 		return err
 	}
-	return s.eachHere(ctx, s.end, false, func(all []eventlog.Said) error {
+	return s.eachHere(ctx, s.end, false, func(all []eventlog.SourceRecord) error {
 		for i := range all {
 			if here := &all[i]; here.Alive && s.read && !s.seen.has(here.Number) {
 				s.judgeAbsent(here)
@@ -401,7 +401,7 @@ func (s *sourceAudit) compareHere(ctx context.Context) error {
 
 // isJudged reports whether absence at the Source means anything for a record: the Source was
 // read whole, and has not changed the record after the moment that it enumerates.
-func (s *sourceAudit) isJudged(here *eventlog.Said) bool {
+func (s *sourceAudit) isJudged(here *eventlog.SourceRecord) bool {
 	order := here.Observation.Order
 	return s.survey.Whole && (!s.survey.At.Known() || !order.After(s.survey.At))
 }
@@ -413,7 +413,7 @@ func (s *sourceAudit) countAbsent(ctx context.Context) error {
 		return nil
 	}
 	s.page.Have, s.page.Active = s.report.Here, s.report.AtSource
-	return s.eachHere(ctx, s.end, true, func(all []eventlog.Said) error {
+	return s.eachHere(ctx, s.end, true, func(all []eventlog.SourceRecord) error {
 		for i := range all {
 			if here := &all[i]; here.Alive && here.Seq <= s.start && !s.seen.has(here.Number) && s.isJudged(here) {
 				s.page.Absent++
@@ -425,7 +425,7 @@ func (s *sourceAudit) countAbsent(ctx context.Context) error {
 
 // judgeAbsent counts a record that the Source has not stated, and adds it to the differences.
 // Only a complete enumeration deletes it (I6).
-func (s *sourceAudit) judgeAbsent(here *eventlog.Said) {
+func (s *sourceAudit) judgeAbsent(here *eventlog.SourceRecord) {
 	r := s.report
 	f := Finding{Record: here.Record, Kind: Extra, Found: "alive", Expected: "none: the Source does not name it"}
 	switch {

@@ -220,7 +220,7 @@ func (b *bridge) wantReport(n int, s *source, url string) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		said, err := b.log.SaidOf(b.t.Context(), b.sources[n].ID, []string{loc})
+		said, err := b.log.SourceRecordsOf(b.t.Context(), b.sources[n].ID, []string{loc})
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -73,7 +73,7 @@ const Done = "done"
 type compared struct {
 	kind        string // of the Source
 	content     event.Content
-	here, there *eventlog.Said
+	here, there *eventlog.SourceRecord
 	found       []Finding
 }
 

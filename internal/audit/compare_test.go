@@ -12,8 +12,8 @@ import (
 // What differs between two states of a record, and what does not count.
 func TestCompare(t *testing.T) {
 	const sum, other = "sha-256:00000000000000000000000000000000000000000000000000000000000000aa", "sha-256:00000000000000000000000000000000000000000000000000000000000000bb"
-	said := func(change func(*eventlog.Said)) *eventlog.Said {
-		s := &eventlog.Said{Record: "urn:r", Known: true, Alive: true, Live: true, Authority: true, Observation: event.Observation{
+	said := func(change func(*eventlog.SourceRecord)) *eventlog.SourceRecord {
+		s := &eventlog.SourceRecord{Record: "urn:r", Known: true, Alive: true, Live: true, Authority: true, Observation: event.Observation{
 			Record: "urn:r", Title: "A map", Modified: event.StampFromNanos(1e9), Claim: 1, Categories: []event.Category{{Term: "maps"}, {Term: "old"}},
 			Representations: []event.Representation{
 				{Href: "http://s.example/r", Type: "text/xml", Length: 7, Hash: sum},
@@ -24,14 +24,14 @@ func TestCompare(t *testing.T) {
 		}
 		return s
 	}
-	rep := func(change func(*event.Representation)) func(*eventlog.Said) {
-		return func(s *eventlog.Said) { change(&s.Observation.Representations[0]) }
+	rep := func(change func(*event.Representation)) func(*eventlog.SourceRecord) {
+		return func(s *eventlog.SourceRecord) { change(&s.Observation.Representations[0]) }
 	}
-	obs := func(change func(*event.Observation)) func(*eventlog.Said) {
-		return func(s *eventlog.Said) { change(&s.Observation) }
+	obs := func(change func(*event.Observation)) func(*eventlog.SourceRecord) {
+		return func(s *eventlog.SourceRecord) { change(&s.Observation) }
 	}
 	later := obs(func(o *event.Observation) { o.Modified, o.Claim, o.Title = event.StampFromNanos(2e9), 2, "A later map" })
-	describes := func(inSet bool) func(*eventlog.Said) {
+	describes := func(inSet bool) func(*eventlog.SourceRecord) {
 		return obs(func(o *event.Observation) {
 			o.Links = []event.Link{{Rel: event.RelDescribes, Href: "http://s.example/x", Record: "urn:x", InSet: inSet}}
 		})
@@ -40,7 +40,7 @@ func TestCompare(t *testing.T) {
 		name        string
 		kind        string
 		content     event.Content
-		here, there func(*eventlog.Said)
+		here, there func(*eventlog.SourceRecord)
 		want        string // kinds
 	}{
 		{name: "nothing"},

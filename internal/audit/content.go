@@ -63,12 +63,12 @@ func (s *sourceAudit) open(ctx context.Context, r *event.Representation) (*conte
 
 // checkContents checks the copies and the published entries of those records of a page that are
 // published from this Source.
-func (s *sourceAudit) checkContents(ctx context.Context, all []eventlog.Said) error {
+func (s *sourceAudit) checkContents(ctx context.Context, all []eventlog.SourceRecord) error {
 	list := translate.NewListEncoder("http://localhost", s.src.Set, s.src.Content)
 	var wrong []Difference
 	var ids []string
-	var originals []*eventlog.Said
-	note := func(here *eventlog.Said, found ...Finding) {
+	var originals []*eventlog.SourceRecord
+	note := func(here *eventlog.SourceRecord, found ...Finding) {
 		if len(found) == 0 {
 			return
 		}
@@ -106,10 +106,10 @@ func (s *sourceAudit) checkContents(ctx context.Context, all []eventlog.Said) er
 	if len(wrong) == 0 {
 		return ctx.Err()
 	}
-	there := make([]eventlog.Said, len(wrong))
+	there := make([]eventlog.SourceRecord, len(wrong))
 	if s.read {
 		var err error
-		if there, err = s.there.SaidOf(ctx, s.id, ids); err != nil {
+		if there, err = s.there.SourceRecordsOf(ctx, s.id, ids); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (s *sourceAudit) checkContents(ctx context.Context, all []eventlog.Said) er
 
 // checkPublished reads our copies of a record, and compares what its URLs answer with
 // its entry in our lists.
-func (s *sourceAudit) checkPublished(ctx context.Context, list *translate.ListEncoder, here *eventlog.Said) (found []Finding, err error) {
+func (s *sourceAudit) checkPublished(ctx context.Context, list *translate.ListEncoder, here *eventlog.SourceRecord) (found []Finding, err error) {
 	o := &here.Observation
 	ev := event.Event{Seq: here.Seq, Set: s.src.Set, Record: here.Record, Kind: event.Updated, Modified: o.Modified, Title: o.Title,
 		Representations: o.Representations, Preferred: o.Preferred, Via: event.Link{Href: o.ViaHref()}, Loc: o.Loc}
@@ -206,7 +206,7 @@ func (s *sourceAudit) checkCopy(ctx context.Context, r *event.Representation, le
 
 // leadsElsewhere reports whether the original of a record is on another server than
 // where its Source has it.
-func (s *sourceAudit) leadsElsewhere(here *eventlog.Said) bool {
+func (s *sourceAudit) leadsElsewhere(here *eventlog.SourceRecord) bool {
 	o := &here.Observation
 	if o.Via.Href == "" || !event.OnTheWeb(o.Via.Href) || o.Preferred >= len(o.Representations) {
 		return false
@@ -219,13 +219,13 @@ func (s *sourceAudit) leadsElsewhere(here *eventlog.Said) bool {
 // original is the result of a request for an original: the differences, or why it could not be
 // compared.
 type original struct {
-	here  *eventlog.Said
+	here  *eventlog.SourceRecord
 	found []Finding
 	why   string
 }
 
 // askOriginals asks for the originals of records, some at a time.
-func (s *sourceAudit) askOriginals(ctx context.Context, all []*eventlog.Said) []original {
+func (s *sourceAudit) askOriginals(ctx context.Context, all []*eventlog.SourceRecord) []original {
 	workers := s.Workers
 	if workers == 0 {
 		workers = 8
@@ -246,7 +246,7 @@ func (s *sourceAudit) askOriginals(ctx context.Context, all []*eventlog.Said) []
 
 // askOriginal compares the original of a record with what its via states, or where that
 // states no hash, with our copy.
-func (s *sourceAudit) askOriginal(ctx context.Context, here *eventlog.Said) original {
+func (s *sourceAudit) askOriginal(ctx context.Context, here *eventlog.SourceRecord) original {
 	o := &here.Observation
 	out := original{here: here}
 	fail := func(err error) original {

@@ -80,7 +80,7 @@ func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
 		c.back(w, r, "This did not work: "+err.Error(), true)
 		return nil
 	}
-	c.back(w, r, done.Said, false)
+	c.back(w, r, done.Result, false)
 	return nil
 }
 

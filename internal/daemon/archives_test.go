@@ -28,7 +28,7 @@ func newDecade(t *testing.T) *decade {
 	o.openFor(config.AtomPMH+":http://127.0.0.1:9/feed.atom", content(config.Reference), segments(1))
 	ctx := t.Context()
 	d := &decade{harness: newPublisher(o), id: o.source().ID}
-	if err := o.bridge.Log.Whole(ctx, "main"); err != nil {
+	if err := o.bridge.Log.MarkSetComplete(ctx, "main"); err != nil {
 		t.Fatal(err)
 	}
 	return d

@@ -56,7 +56,7 @@ func TestAuditKeepsNumbersOfSets(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	part := func() int {
-		said, err := b.bridge.Log.SaidOf(t.Context(), b.source().ID, []string{b.server.URL + "/res/b"})
+		said, err := b.bridge.Log.SourceRecordsOf(t.Context(), b.source().ID, []string{b.server.URL + "/res/b"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -232,7 +232,7 @@ func (a *auditHarness) write(name string, mode event.Mode, change func(*event.It
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	said, err := log.SaidOf(a.t.Context(), sources[0].ID, []string{a.server.URL + "/res/" + name})
+	said, err := log.SourceRecordsOf(a.t.Context(), sources[0].ID, []string{a.server.URL + "/res/" + name})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -520,7 +520,7 @@ func TestAuditOfFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := log.SaidOf(t.Context(), sources[0].ID, []string{p.Live()[0].ID})
+	said, err := log.SourceRecordsOf(t.Context(), sources[0].ID, []string{p.Live()[0].ID})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,8 +74,8 @@ type Bridge struct {
 	console         console
 	diskSpace       *limit.Space // what submissions and the cache leave free of the disk
 	metrics         *metrics.Metrics
-	teller          hubTeller // notifies our hubs
-	push            pushState // the subscriptions at hubs of Sources
+	hubs            hubNotifier // notifies our hubs
+	push            pushState   // the subscriptions at hubs of Sources
 }
 
 // Open opens the data folder of a configuration, and creates its sets and Sources. The
@@ -84,7 +84,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Bridge{newTemplates: make(chan struct{}, 1), teller: hubTeller{wake: make(chan struct{}, 1)}, push: pushState{wake: make(chan struct{}, 1)}, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
+	b := &Bridge{newTemplates: make(chan struct{}, 1), hubs: hubNotifier{wake: make(chan struct{}, 1)}, push: pushState{wake: make(chan struct{}, 1)}, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
 	b.generation.Store(newGeneration(c))
 	b.formerNames.Store(new([]eventlog.FormerName))
 	b.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {

@@ -76,8 +76,8 @@ type DecisionResult struct {
 	Packed bool `json:"packed,omitempty"`
 	// Left has for each record of a Repair the reason why it is not repaired, "" if it is.
 	Left []string `json:"left,omitempty"`
-	// Said describes in sentences what was done to a Source or what has changed.
-	Said string `json:"said,omitempty"`
+	// Result describes in sentences what was done to a Source or what has changed.
+	Result string `json:"result,omitempty"`
 	// Undecided means that the operator must give another option.
 	Undecided bool `json:"undecided,omitempty"`
 	// Error is the reason why the decision was refused; "" when it is committed.
@@ -92,18 +92,18 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 		if err == nil && len(said) == 0 {
 			said = []string{"nothing has changed"}
 		}
-		return DecisionResult{Said: strings.Join(said, "\n")}, err
+		return DecisionResult{Result: strings.Join(said, "\n")}, err
 	case d.SetAction != nil:
 		said, err := b.actOnSet(ctx, d.SetAction)
 		var undecided *UndecidedError
-		return DecisionResult{Said: said, Undecided: errors.As(err, &undecided)}, err
+		return DecisionResult{Result: said, Undecided: errors.As(err, &undecided)}, err
 	case d.Quarantine != "":
 		said, err := b.actOnInput(ctx, d.Quarantine, d.ID)
-		return DecisionResult{Said: said}, err
+		return DecisionResult{Result: said}, err
 	case d.Action != nil:
 		said, err := b.actOnSource(ctx, d.Action)
 		var undecided *UndecidedError
-		return DecisionResult{Said: said, Undecided: errors.As(err, &undecided)}, err
+		return DecisionResult{Result: said, Undecided: errors.As(err, &undecided)}, err
 	case d.Repair != nil:
 		left, err := b.repair(ctx, d.Repair)
 		return DecisionResult{Left: left}, err

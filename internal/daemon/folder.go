@@ -41,7 +41,7 @@ func (b *Bridge) watchFolder(ctx context.Context, stop context.CancelCauseFunc) 
 		case <-check.C:
 			err = b.Log.Check(ctx)
 		case <-beat.C:
-			err = b.Log.Beat()
+			err = b.Log.RecordAlive()
 		}
 		if errors.Is(err, eventlog.ErrStopped) {
 			b.opt.Logger.Error("the data folder cannot be used any more", "folder", b.Config().Data, "error", err)

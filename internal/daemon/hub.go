@@ -34,14 +34,14 @@ const (
 	hubMost  = time.Hour
 )
 
-// hubTeller notifies hubs.
-type hubTeller struct {
+// hubNotifier notifies hubs.
+type hubNotifier struct {
 	mu   sync.Mutex
 	hubs map[string]*hubState
 	// refused are the topics that a hub refuses while it accepts others, by hub and topic.
-	refused map[[2]string]hubState
-	told    map[[2]string]eventlog.HubTopic // by hub and topic
-	wake    chan struct{}                   // sent to when documents may have changed
+	refused  map[[2]string]hubState
+	notified map[[2]string]eventlog.HubTopic // by hub and topic
+	wake     chan struct{}                   // sent to when documents may have changed
 }
 
 // hubState is the state of one hub, or of one of its topics.
@@ -97,17 +97,17 @@ func (b *Bridge) hubbedSets() (names []string) {
 	return names
 }
 
-// tellHubs notifies hubs of changed documents until ctx ends.
-func (b *Bridge) tellHubs(ctx context.Context, p *publish.Publisher, base string) {
+// notifyHubs notifies hubs of changed documents until ctx ends.
+func (b *Bridge) notifyHubs(ctx context.Context, p *publish.Publisher, base string) {
 	all, err := b.Log.HubTopics(ctx)
 	if err != nil && ctx.Err() == nil {
 		b.opt.Logger.Error("the state of hubs cannot be read; they are notified again", "error", err)
 	}
-	t := &b.teller
+	t := &b.hubs
 	t.mu.Lock()
-	t.hubs, t.refused, t.told = map[string]*hubState{}, map[[2]string]hubState{}, map[[2]string]eventlog.HubTopic{}
+	t.hubs, t.refused, t.notified = map[string]*hubState{}, map[[2]string]hubState{}, map[[2]string]eventlog.HubTopic{}
 	for _, h := range all {
-		t.told[[2]string{h.Hub, h.Topic}] = h
+		t.notified[[2]string{h.Hub, h.Topic}] = h
 	}
 	t.mu.Unlock()
 	var group sync.WaitGroup
@@ -147,9 +147,9 @@ func (b *Bridge) tellRound(ctx context.Context, p *publish.Publisher, base strin
 			for _, topic := range topics {
 				key := [2]string{hub, topic.Path}
 				wanted[key] = true
-				b.teller.mu.Lock()
-				was, refused := b.teller.told[key], time.Until(b.teller.refused[key].until)
-				b.teller.mu.Unlock()
+				b.hubs.mu.Lock()
+				was, refused := b.hubs.notified[key], time.Until(b.hubs.refused[key].until)
+				b.hubs.mu.Unlock()
 				switch {
 				case was.Tag == topic.Tag:
 				case refused > 0:
@@ -192,15 +192,15 @@ func (b *Bridge) topicsOf(ctx context.Context, p *publish.Publisher, base, set s
 // dropTold removes from the log the hubs and topics that are not wanted any more.
 func (b *Bridge) dropTold(ctx context.Context, wanted map[[2]string]bool) {
 	var gone []eventlog.HubTopic
-	b.teller.mu.Lock()
-	for key, h := range b.teller.told {
+	b.hubs.mu.Lock()
+	for key, h := range b.hubs.notified {
 		if !wanted[key] {
 			gone = append(gone, h)
-			delete(b.teller.told, key)
-			delete(b.teller.refused, key)
+			delete(b.hubs.notified, key)
+			delete(b.hubs.refused, key)
 		}
 	}
-	b.teller.mu.Unlock()
+	b.hubs.mu.Unlock()
 	if len(gone) > 0 {
 		if err := b.Log.SaveHubTopics(ctx, nil, gone); err != nil && ctx.Err() == nil {
 			b.opt.Logger.Error("what hubs were told cannot be removed", "error", err)
@@ -211,7 +211,7 @@ func (b *Bridge) dropTold(ctx context.Context, wanted map[[2]string]bool) {
 // tellHub starts to notify a hub of documents, unless that is under way or the hub must
 // wait after a failure, and returns how long to wait for the next attempt.
 func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopic, group *sync.WaitGroup) time.Duration {
-	t := &b.teller
+	t := &b.hubs
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	state := t.hubs[hub]
@@ -236,7 +236,7 @@ func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopi
 		var told []eventlog.HubTopic
 		var refused map[string]error
 		err := defect.Guard(func() (err error) {
-			told, refused, err = b.tell(ctx, hub, due, bad)
+			told, refused, err = b.notifyHub(ctx, hub, due, bad)
 			return err
 		})
 		defect.Log(b.opt.Logger, err)
@@ -249,7 +249,7 @@ func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopi
 		}
 		for _, h := range told {
 			key := [2]string{h.Hub, h.Topic}
-			t.told[key] = h
+			t.notified[key] = h
 			if topic, no := t.refused[key], refused[h.Topic]; no != nil {
 				topic.failed(no)
 				t.refused[key] = topic
@@ -263,10 +263,10 @@ func (b *Bridge) tellHub(ctx context.Context, hub string, due []eventlog.HubTopi
 	return forever
 }
 
-// tell notifies a hub of documents, one after the other, up to the first failure that is
+// notifyHub notifies a hub of documents, one after the other, up to the first failure that is
 // not of that document alone. bad are those that the hub has refused before. It returns the
 // rows to store, and why documents were refused, by their topics.
-func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic, bad map[string]bool) (told []eventlog.HubTopic, refused map[string]error, failed error) {
+func (b *Bridge) notifyHub(ctx context.Context, hub string, due []eventlog.HubTopic, bad map[string]bool) (told []eventlog.HubTopic, refused map[string]error, failed error) {
 	guard := b.generation.Load().guard.With(b.typed(hub))
 	defer guard.Close()
 	client := guard.Client("")
@@ -286,7 +286,7 @@ func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic, 
 			told, takes = append(told, h), true
 			continue
 		}
-		told = append(told, b.notTold(&h, now, failed))
+		told = append(told, b.failedTopic(&h, now, failed))
 		if !refusesTopic(failed, takes || bad[h.Topic]) {
 			break
 		}
@@ -300,11 +300,11 @@ func (b *Bridge) tell(ctx context.Context, hub string, due []eventlog.HubTopic, 
 	return told, refused, failed
 }
 
-// notTold returns the row to store for a document of which a hub could not be notified.
-func (b *Bridge) notTold(h *eventlog.HubTopic, now event.Micros, failed error) eventlog.HubTopic {
-	b.teller.mu.Lock()
-	was := b.teller.told[[2]string{h.Hub, h.Topic}]
-	b.teller.mu.Unlock()
+// failedTopic returns the row to store for a document of which a hub could not be notified.
+func (b *Bridge) failedTopic(h *eventlog.HubTopic, now event.Micros, failed error) eventlog.HubTopic {
+	b.hubs.mu.Lock()
+	was := b.hubs.notified[[2]string{h.Hub, h.Topic}]
+	b.hubs.mu.Unlock()
 	was.Hub, was.Topic, was.Error = h.Hub, h.Topic, submission.Clip(Redact(failed.Error()))
 	if was.Since == 0 {
 		was.Since = now

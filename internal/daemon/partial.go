@@ -37,7 +37,7 @@ func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 		return nil
 	}
 	b.opt.Logger.Info("all Sources of the set were walked: its complete lists are published from now on", "set", set.Name)
-	if err := b.Log.Whole(ctx, set.Name); err != nil {
+	if err := b.Log.MarkSetComplete(ctx, set.Name); err != nil {
 		return err
 	}
 	b.wakeUsersOf(set.Name)

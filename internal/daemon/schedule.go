@@ -98,7 +98,7 @@ func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duratio
 	if err != nil {
 		return err
 	}
-	next, row, err := fared(was, r)
+	next, row, err := nextSchedule(was, r)
 	if err != nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duratio
 	return err
 }
 
-// fared returns the schedule of a Source after a harvest, and the row of that harvest in
+// nextSchedule returns the schedule of a Source after a harvest, and the row of that harvest in
 // the Source's history, nil when it is only counted.
-func fared(was event.Schedule, r *harvest.Report) (next event.Schedule, row *event.Harvest, err error) {
+func nextSchedule(was event.Schedule, r *harvest.Report) (next event.Schedule, row *event.Harvest, err error) {
 	next = was
 	if next.Report, err = json.Marshal(r); err != nil {
 		return next, nil, err

@@ -139,7 +139,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	}
 	group.Go(func() { b.restartOnPanic(ctx, "the making of snapshots", p.Run) })
 	group.Go(func() {
-		b.restartOnPanic(ctx, "telling hubs of changes", func(ctx context.Context) { b.tellHubs(ctx, p, base) })
+		b.restartOnPanic(ctx, "telling hubs of changes", func(ctx context.Context) { b.notifyHubs(ctx, p, base) })
 	})
 	err = s.Run(ctx, l)
 	cancel()

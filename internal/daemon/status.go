@@ -154,7 +154,7 @@ func (b *Bridge) sourceStatus(ctx context.Context, set string, pauses map[event.
 				return nil, fmt.Errorf("the report of the last harvest of %s: %w", src.URL, err)
 			}
 		}
-		out[i].Fares(&src.Schedule)
+		out[i].SetSchedule(&src.Schedule)
 		if src.Pending == 0 {
 			continue
 		}

@@ -146,7 +146,7 @@ func TestWithdrawnStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.want("events", h.told("main"), "created 1", "updated 1")
-	if err := h.bridge.Log.Whole(t.Context(), "main"); err != nil { // the other Source never answers
+	if err := h.bridge.Log.MarkSetComplete(t.Context(), "main"); err != nil { // the other Source never answers
 		t.Fatal(err)
 	}
 	if got := len(h.resources()); got != 1 {

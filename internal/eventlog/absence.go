@@ -293,7 +293,7 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 			continue
 		}
 		followed := len(a.parts) == 0 || slices.Contains(a.parts, p.number)
-		w := lastSaid{known: true, stamp: p.stamp, place: p.place, future: p.future}
+		w := lastReport{known: true, stamp: p.stamp, place: p.place, future: p.future}
 		w.comparableBy(a.ordering)
 		switch {
 		case followed && (a.walk.presentIn(p.number, record) || w.laterThan(a.at)):
@@ -317,7 +317,7 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 // enumeration, and returns the states of the parts for the others.
 func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
 	later, parts := map[int64]bool{}, map[int64][]part{}
-	note := func(record int64, w lastSaid) {
+	note := func(record int64, w lastReport) {
 		w.comparableBy(a.ordering)
 		if w.laterThan(a.at) {
 			later[record] = true
@@ -338,7 +338,7 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 		} else if s.source == a.source && s.alive && len(a.parts) > 0 && !s.place.IsZero() {
 			parts[record] = []part{s.asPart()}
 		} else if s.source == a.source && s.alive {
-			note(record, lastSaid{known: true, stamp: s.stamp, place: s.place, future: s.future})
+			note(record, lastReport{known: true, stamp: s.stamp, place: s.place, future: s.future})
 		}
 		return nil
 	}
@@ -359,7 +359,7 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 		if err := readBody(waits, &v); err != nil {
 			return fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
 		}
-		note(record, lastSaid{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
+		note(record, lastReport{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
 		return nil
 	})
 }
@@ -384,7 +384,7 @@ func changedLaterThan(ctx context.Context, q sqlite.Querier, source event.Source
 
 // laterThan reports whether the Source changed the record after at, the moment of an
 // enumeration; if at is unknown, whether a list of changes mentioned the record last.
-func (w *lastSaid) laterThan(at event.Stamp) bool {
+func (w *lastReport) laterThan(at event.Stamp) bool {
 	if !at.Known() {
 		return w.place.Position > 0
 	}

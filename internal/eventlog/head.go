@@ -254,9 +254,9 @@ func (l *Log) Loss() *Loss { return l.loss }
 // Seen returns when the log was last seen to be in use.
 func (l *Log) Seen() time.Time { return l.guard.seen }
 
-// Beat records that the process still runs, so that a later start or a status command can
+// RecordAlive records that the process still runs, so that a later start or a status command can
 // distinguish a pause from a clock that has jumped.
-func (l *Log) Beat() error {
+func (l *Log) RecordAlive() error {
 	if err := l.writable(); err != nil {
 		return err
 	}

@@ -56,9 +56,9 @@ const (
 	doubt      // nothing shows whether it or what is stored is newer: its URL has to be asked
 )
 
-// lastSaid is the last report of a Source about a record, as far as later items are
+// lastReport is the last report of a Source about a record, as far as later items are
 // compared with it.
-type lastSaid struct {
+type lastReport struct {
 	known  bool // it has reported something
 	alive  bool
 	stamp  event.Stamp
@@ -68,15 +68,15 @@ type lastSaid struct {
 	again  bool // the Source has reported exactly this, even if the record has been absent since
 }
 
-// lastSaid returns what the item is compared with. A pending observation is newer than
+// lastReport returns what the item is compared with. A pending observation is newer than
 // what is stored, published or not. An order of another kind is none.
-func (a *decider) lastSaid(r *record, it *event.Item) (w lastSaid) {
+func (a *decider) lastReport(r *record, it *event.Item) (w lastReport) {
 	if s := r.of(a.source); s != nil {
-		w = lastSaid{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted, again: s.claim == it.Claim}
+		w = lastReport{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted, again: s.claim == it.Claim}
 	}
 	if p := r.pending; p != nil && !p.partial && (!w.known || a.ordering == byPlace && !p.v.obs.Place.IsZero() || a.ordering != byPlace && !p.v.obs.Order.Before(w.stamp)) {
 		o := &p.v.obs
-		w = lastSaid{known: true, alive: !o.Deleted, stamp: o.Order, place: o.Place, future: p.v.late, same: o.Claim == it.Claim && o.Deleted == it.Deleted, again: o.Claim == it.Claim}
+		w = lastReport{known: true, alive: !o.Deleted, stamp: o.Order, place: o.Place, future: p.v.late, same: o.Claim == it.Claim && o.Deleted == it.Deleted, again: o.Claim == it.Claim}
 	}
 	w.comparableBy(a.ordering)
 	return w
@@ -84,15 +84,15 @@ func (a *decider) lastSaid(r *record, it *event.Item) (w lastSaid) {
 
 // comparableBy clears an order of another ordering. The Source has to report the record
 // again.
-func (w *lastSaid) comparableBy(o ordering) {
+func (w *lastReport) comparableBy(o ordering) {
 	if w.known && o != unordered && orderedBy(w.stamp, w.place) != o {
-		*w = lastSaid{known: true, alive: w.alive}
+		*w = lastReport{known: true, alive: w.alive}
 	}
 }
 
 // seenOrder is the stamp of what was seen of the record in this walk, and whether
 // it can be trusted. Where it is unknown nothing is later.
-func (r *record) seenOrder(w *lastSaid) (stamp event.Stamp, trusted bool) {
+func (r *record) seenOrder(w *lastReport) (stamp event.Stamp, trusted bool) {
 	switch {
 	case r.order != nil:
 		return r.order.stamp, true
@@ -130,7 +130,7 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 		}
 		return apply, false
 	}
-	w := a.lastSaid(r, it)
+	w := a.lastReport(r, it)
 	if a.ordering == byPlace {
 		return a.comparePlaces(r, it, &w)
 	}
@@ -167,7 +167,7 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 // Datetimes decide where both can be trusted. Otherwise the places in one list decide,
 // or which of two lists begins earlier. Otherwise the change applies when it agrees on
 // whether the record exists, or states a later modification; else it is in doubt.
-func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v comparison, broken bool) {
+func (a *decider) comparePlaces(r *record, it *event.Item, w *lastReport) (v comparison, broken bool) {
 	dated := it.Order.Known() && !it.Late
 	if a.mode == event.ModeWalk && r.seen {
 		seen, trusted := r.seenOrder(w)
@@ -222,8 +222,8 @@ type part struct {
 	claim         int64
 }
 
-func (p *part) lastSaid(it *event.Item) lastSaid {
-	return lastSaid{known: true, alive: p.alive, stamp: p.stamp, place: p.place, future: p.future, same: p.claim == it.Claim && p.alive == !it.Deleted, again: p.claim == it.Claim}
+func (p *part) lastReport(it *event.Item) lastReport {
+	return lastReport{known: true, alive: p.alive, stamp: p.stamp, place: p.place, future: p.future, same: p.claim == it.Claim && p.alive == !it.Deleted, again: p.claim == it.Claim}
 }
 
 const (
@@ -335,19 +335,19 @@ func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decisio
 
 // comparePart decides by the order of the item in its own part.
 func (a *decider) comparePart(r *record, it *event.Item, s *sourceState) comparison {
-	var w lastSaid
+	var w lastReport
 	if s != nil {
 		if p := s.part(it.Place.Part); p != nil {
-			w = p.lastSaid(it)
+			w = p.lastReport(it)
 		} else if len(s.parts) == 0 && s.place.Part == it.Place.Part {
 			p := s.asPart()
-			w = p.lastSaid(it)
+			w = p.lastReport(it)
 		}
 	}
 	if p := r.pending; p != nil && !p.partial && p.v.obs.Place.Part == it.Place.Part {
 		o := &p.v.obs
 		waits := part{alive: !o.Deleted, future: p.v.late, stamp: o.Order, place: o.Place, claim: o.Claim}
-		w = waits.lastSaid(it)
+		w = waits.lastReport(it)
 	}
 	w.comparableBy(a.ordering)
 	own := *r

@@ -223,8 +223,8 @@ func (s *setRow) scan(rows *sql.Rows) error {
 	return err
 }
 
-// Whole records that each Source of a set was walked completely.
-func (l *Log) Whole(ctx context.Context, set string) error {
+// MarkSetComplete records that each Source of a set was walked completely.
+func (l *Log) MarkSetComplete(ctx context.Context, set string) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		return tx.Exec(ctx, "UPDATE sets SET partial = 0 WHERE name = $1", set)
 	})

@@ -35,8 +35,8 @@ const (
 	// maxURL is how long the address of a document may be, in bytes: it is the base
 	// of all that the document names.
 	maxURL = 8 << 10
-	// maxLed is how many hosts Start may lead to by redirects.
-	maxLed = 10
+	// maxHosts is how many hosts Start may lead to by redirects.
+	maxHosts = 10
 )
 
 // ErrRefused: a link or redirect leads where the walk may not go.
@@ -61,8 +61,8 @@ type Options struct {
 	// Documents reports whether the answer of another status than 200 is a document all
 	// the same; nil: none is.
 	Documents func(status int) bool
-	// Led are hosts that Start has led to in an earlier walk: see Client.Led.
-	Led []string
+	// Hosts are those that Start was redirected to in an earlier walk: see Client.Hosts.
+	Hosts []string
 	// Accept is the header field of that name.
 	Accept string
 	// Refused is wrapped by the error for an address where the walk may not go; nil
@@ -80,8 +80,8 @@ type Client struct {
 	start *url.URL
 	ahead *ahead
 
-	mu  sync.Mutex // the request under way ahead may be redirected too
-	led []string
+	mu    sync.Mutex // the request under way ahead may be redirected too
+	hosts []string
 }
 
 // New returns a Client, or an error when no walk can start at Start.
@@ -102,7 +102,7 @@ func New(o Options) (*Client, error) {
 	if o.HTTP != nil {
 		client = *o.HTTP
 	}
-	c := &Client{o: o, http: &client, start: start, led: slices.Clone(o.Led)}
+	c := &Client{o: o, http: &client, start: start, hosts: slices.Clone(o.Hosts)}
 	inner := client.CheckRedirect
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		if err := c.redirected(via[0].URL, req.URL); err != nil {
@@ -129,11 +129,11 @@ func (c *Client) Allowed(to string) error {
 	return c.check(u)
 }
 
-// Led returns the hosts, besides its own, that Start was redirected to.
-func (c *Client) Led() []string {
+// Hosts returns the hosts, besides its own, that Start was redirected to.
+func (c *Client) Hosts() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.led)
+	return slices.Clone(c.hosts)
 }
 
 // redirected reports whether a request may be redirected to a URL.
@@ -151,10 +151,10 @@ func (c *Client) redirected(asked, to *url.URL) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.led) == maxLed {
-		return fmt.Errorf("%w; %s has led to %d others already", err, c.start.Redacted(), maxLed)
+	if len(c.hosts) == maxHosts {
+		return fmt.Errorf("%w; %s has led to %d others already", err, c.start.Redacted(), maxHosts)
 	}
-	c.led = append(c.led, strings.ToLower(to.Hostname()))
+	c.hosts = append(c.hosts, strings.ToLower(to.Hostname()))
 	return nil
 }
 
@@ -168,7 +168,7 @@ func (c *Client) check(u *url.URL) error {
 		if c.start.Scheme != "file" && strings.EqualFold(host, c.start.Hostname()) {
 			return nil
 		}
-		if c.o.AllowHost != nil && c.o.AllowHost(host) || slices.Contains(c.Led(), strings.ToLower(host)) {
+		if c.o.AllowHost != nil && c.o.AllowHost(host) || slices.Contains(c.Hosts(), strings.ToLower(host)) {
 			return nil
 		}
 		return fmt.Errorf("%s: %w: host %q is not that of %s; if it belongs to the Source, allow it (allow_hosts)", u.Redacted(), c.o.Refused, host, c.start.Redacted())

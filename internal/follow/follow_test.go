@@ -209,10 +209,10 @@ func TestRedirectsOfWhatWasTyped(t *testing.T) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
-	if got := c.Led(); len(got) != 2 || got[0] != "other.localhost" || got[1] != "third.localhost" {
+	if got := c.Hosts(); len(got) != 2 || got[0] != "other.localhost" || got[1] != "third.localhost" {
 		t.Errorf("led to %q", got)
 	}
-	again := newClient(t, Options{HTTP: local, Start: start, Led: c.Led()})
+	again := newClient(t, Options{HTTP: local, Start: start, Hosts: c.Hosts()})
 	if err := get(again, other+"/archive"); err != nil {
 		t.Errorf("where it has led to before: %v", err)
 	}
@@ -220,9 +220,9 @@ func TestRedirectsOfWhatWasTyped(t *testing.T) {
 	if err := get(files, s.URL+"/x?to=file:///data/in/x"); !errors.Is(err, ErrRefused) {
 		t.Errorf("a redirect to a file: %v", err)
 	}
-	for n := range maxLed + 1 {
+	for n := range maxHosts + 1 {
 		err := get(c, fmt.Sprintf("%s/robots.txt?to=http://n%d.localhost:%s/", s.URL, n, s.URL[strings.LastIndexByte(s.URL, ':')+1:]))
-		if wanted := n < maxLed-2; (err == nil) != wanted {
+		if wanted := n < maxHosts-2; (err == nil) != wanted {
 			t.Errorf("host %d: %v", n+3, err)
 		}
 	}

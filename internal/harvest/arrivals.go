@@ -65,7 +65,7 @@ func (p *pipeline) gatherArrivals(x docBatch) []docBatch {
 	group, items, size := []docBatch{x}, len(x.items), x.bytes()
 	late := time.NewTimer(batchTime)
 	defer late.Stop()
-	for more := true; more && !x.settle && items < p.r.batchSize() && size < putBytes; {
+	for more := true; more && !x.flush && items < p.r.batchSize() && size < putBytes; {
 		select {
 		case x, more = <-p.ch:
 			if more {

@@ -84,7 +84,7 @@ type Repair struct {
 
 // RepairOf returns a Repair of a record with what the log keeps of it; the caller adds
 // the rest.
-func RepairOf(here *eventlog.Said) *Repair {
+func RepairOf(here *eventlog.SourceRecord) *Repair {
 	o := &here.Observation
 	return &Repair{Seq: here.Seq, Order: o.Order, Place: o.Place, Claim: o.Claim}
 }
@@ -140,7 +140,7 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 	for i := range in.Records {
 		ids[i] = in.Records[i].Observation.Record
 	}
-	now, err := r.h.Log.SaidOf(ctx, r.src.ID, ids)
+	now, err := r.h.Log.SourceRecordsOf(ctx, r.src.ID, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 		switch {
 		case now[i].Seq != x.Seq:
 			left[i] = "the record has changed since it was audited"
-		case !x.isSaid(&now[i].Observation):
+		case !x.isUnchanged(&now[i].Observation):
 			left[i] = "the Source has listed the record again since it was audited"
 		case whole, x.Absent && walked:
 			left[i] = "the Source was harvested since the audit has read it: audit it again"
@@ -184,7 +184,7 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 			return nil, err
 		}
 	}
-	if now, err = r.h.Log.SaidOf(ctx, r.src.ID, ids); err != nil {
+	if now, err = r.h.Log.SourceRecordsOf(ctx, r.src.ID, ids); err != nil {
 		return nil, err
 	}
 	for i := range in.Records {
@@ -195,13 +195,13 @@ func (r *run) repair(ctx context.Context, in *Repairs) ([]string, error) {
 	return left, nil
 }
 
-// isSaid reports whether the log still keeps what it kept when the record was audited.
-func (x *Repair) isSaid(o *event.Observation) bool {
+// isUnchanged reports whether the log still keeps what it kept when the record was audited.
+func (x *Repair) isUnchanged(o *event.Observation) bool {
 	return o.Order == x.Order && o.Place == x.Place && o.Claim == x.Claim
 }
 
 // left returns why a record is not repaired, "" if it is.
-func (x *Repair) left(now *eventlog.Said) string {
+func (x *Repair) left(now *eventlog.SourceRecord) string {
 	gone := x.Absent || x.Observation.Deleted
 	switch {
 	case now.Held:

@@ -240,10 +240,10 @@ func personOf(text string) atompmh.Person {
 }
 
 // maxOfAKind is how many persons of a kind, and categories, are kept while a document
-// is read. An item with so many is too large (event.MaxSaid). Each is compared with the
+// is read. An item with so many is too large (event.MaxMetadata). Each is compared with the
 // first maxCompared only.
 const (
-	maxOfAKind  = 1 + event.MaxSaid/20
+	maxOfAKind  = 1 + event.MaxMetadata/20
 	maxCompared = 64
 )
 

@@ -331,7 +331,7 @@ func (d *folderDocument) latest(ctx context.Context, b *backlog[folderFile], fil
 		for i := range part {
 			ids[i] = part[i][0].Record
 		}
-		known, err := d.w.r.h.Log.SaidOf(ctx, d.w.r.src.ID, ids)
+		known, err := d.w.r.h.Log.SourceRecordsOf(ctx, d.w.r.src.ID, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -350,7 +350,7 @@ func (d *folderDocument) latest(ctx context.Context, b *backlog[folderFile], fil
 
 // item returns the item of a record that its files make; nil when there is nothing to
 // apply.
-func (w *folderWalk) item(ctx context.Context, b *backlog[folderFile], files []folderFile, known *eventlog.Said) (*event.Item, error) {
+func (w *folderWalk) item(ctx context.Context, b *backlog[folderFile], files []folderFile, known *eventlog.SourceRecord) (*event.Item, error) {
 	files = w.oneFolder(files)
 	claim := w.claim(files)
 	if known.Alive && known.Observation.Claim == claim && known.Pending == "" {

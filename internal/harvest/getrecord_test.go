@@ -26,7 +26,7 @@ func TestFurtherFormats(t *testing.T) {
 			if r := a.run(); r.Created != 2 || r.Partial() {
 				t.Errorf("%+v", r)
 			}
-			said, err := a.log.SaidOf(context.Background(), a.src.ID, []string{"oai:x:1", "oai:x:2"})
+			said, err := a.log.SourceRecordsOf(context.Background(), a.src.ID, []string{"oai:x:1", "oai:x:2"})
 			a.must(err)
 			for i, want := range []string{"oai_dc", "oai_dc mods"} {
 				var got []string

@@ -196,8 +196,8 @@ type run struct {
 	memberPartial   bool // the Source is a set of which not all Sources were walked whole
 	absencesDoubted bool // some deletion by absence waits for the answer of its URL
 	doubtful        bool // see walkResult.Doubtful
-	// settle waits until all that the walk has sent so far is durable.
-	settle func() error
+	// flush waits until all that the walk has sent so far is durable.
+	flush func() error
 	// pack is the package that was downloaded for the document under way; nil for none.
 	pack atomic.Pointer[resourcesync.Package]
 

@@ -172,7 +172,7 @@ func (l *looker) bad(err error) {
 
 // get asks for a document and calls read with the answer.
 func (l *looker) get(ctx context.Context, at, accept string, read func(*follow.Answer) error) error {
-	client, err := follow.New(follow.Options{HTTP: l.src.Client, Start: l.src.URL, AllowHost: l.src.AllowHost, Accept: accept, Led: l.led, Queries: l.src.Kind == OAIPMH})
+	client, err := follow.New(follow.Options{HTTP: l.src.Client, Start: l.src.URL, AllowHost: l.src.AllowHost, Accept: accept, Hosts: l.led, Queries: l.src.Kind == OAIPMH})
 	if err != nil {
 		return err
 	}

@@ -72,13 +72,13 @@ type oaiState struct {
 	Records *oaiRecords `json:"records,omitempty"`
 	// At is the date of the first answer of a list of all records or headers.
 	At time.Time `json:"at,omitzero"`
-	// Unnamed: some entry that may be of an existing record does not have its identifier.
+	// RecordUnknown: some entry that may be of an existing record does not have its identifier.
 	// Then absence means nothing (I6).
-	Unnamed bool `json:"unnamed,omitempty"`
-	// Untold: some deletion does not have the identifier of its record.
-	Untold bool `json:"untold,omitempty"`
-	// Unread: the list of headers could not be begun.
-	Unread bool `json:"unread,omitempty"`
+	RecordUnknown bool `json:"unnamed,omitempty"`
+	// DeletionUnknown: some deletion does not have the identifier of its record.
+	DeletionUnknown bool `json:"untold,omitempty"`
+	// NoHeaders: the list of headers could not be begun.
+	NoHeaders bool `json:"unread,omitempty"`
 	// Documents counts those of the list that earlier harvests have read.
 	Documents int `json:"documents,omitempty"`
 	// Asked counts the records that were asked for since the headers have shown them, and
@@ -192,7 +192,7 @@ func (w *oaiWalk) lists(ctx context.Context, yield func(*oaiDocument) bool) erro
 		if err != nil || !due {
 			return err
 		}
-		if err := r.settle(); err != nil { // the headers are compared with it
+		if err := r.flush(); err != nil { // the headers are compared with it
 			return err
 		}
 		w.state = oaiState{Records: &oaiRecords{State: w.ended.State, Empty: w.ended.Empty}}
@@ -202,11 +202,11 @@ func (w *oaiWalk) lists(ctx context.Context, yield func(*oaiDocument) bool) erro
 	// A list that could not even be begun may be more than the server can do, and is tried
 	// again in the next harvest.
 	var status *oaipmh.StatusError
-	w.state.Unread = w.state.List.IsZero() && errors.As(err, &status) && fetch.TransientStatus(status.Status)
-	if (w.state.Unread || repositorys(err)) && ctx.Err() == nil {
+	w.state.NoHeaders = w.state.List.IsZero() && errors.As(err, &status) && fetch.TransientStatus(status.Status)
+	if (w.state.NoHeaders || repositorys(err)) && ctx.Err() == nil {
 		// The records that were read count all the same.
 		r.problem(ruleHeaders, "the headers of all records could not be read: "+err.Error())
-		w.state.Unnamed, err = true, nil
+		w.state.RecordUnknown, err = true, nil
 	}
 	return err
 }
@@ -258,7 +258,7 @@ func (w *oaiWalk) headersDue(ctx context.Context) (bool, error) {
 // tellsDeletions reports whether the repository lists each deletion. No repository
 // states that a record has left one of its sets.
 func (w *oaiWalk) tellsDeletions() bool {
-	return w.ended.Identity != nil && w.ended.Identity.Deleted == oaipmh.DeletedPersistent && w.asked.Set == "" && !w.state.Untold
+	return w.ended.Identity != nil && w.ended.Identity.Deleted == oaipmh.DeletedPersistent && w.asked.Set == "" && !w.state.DeletionUnknown
 }
 
 // explain returns an error of the walk in the form by which the harvest decides how to
@@ -306,7 +306,7 @@ func (w *oaiWalk) result() walkResult {
 	o.Memory.OAI.State, o.Memory.OAI.Reread = records.State, w.state.Reread
 	o.Mark = records.State.Mark()
 	o.Whole, o.Full = full, full
-	if w.ended.Whole && w.ended.Full && !w.state.Unnamed && (full || !w.tellsDeletions()) {
+	if w.ended.Whole && w.ended.Full && !w.state.RecordUnknown && (full || !w.tellsDeletions()) {
 		o.Complete, o.At = true, w.state.At
 	}
 	if n := w.ended.Missing; o.Complete && n > 0 {
@@ -316,7 +316,7 @@ func (w *oaiWalk) result() walkResult {
 			o.Warnings = append(o.Warnings, fmt.Sprintf("the repository says that its lists have %d records more than the %d that they have: nothing is deleted because it is absent; tell the repository's operator", n, w.ended.Records))
 		}
 	}
-	if w.state.Records != nil && !w.state.Unread {
+	if w.state.Records != nil && !w.state.NoHeaders {
 		m.FullAt = r.h.now().UTC()
 	}
 	if w.state.Reread {
@@ -410,8 +410,8 @@ func (d *oaiDocument) quarantine(b *backlog[*event.Item], e *oaipmh.RecordError)
 	id := cmp.Or(o.SourceIdentifier, o.Record)
 	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: id, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
 	if !identifiesRecord(id) {
-		d.w.state.Unnamed = d.w.state.Unnamed || !e.Header.Deleted
-		d.w.state.Untold = d.w.state.Untold || e.Header.Deleted
+		d.w.state.RecordUnknown = d.w.state.RecordUnknown || !e.Header.Deleted
+		d.w.state.DeletionUnknown = d.w.state.DeletionUnknown || e.Header.Deleted
 		return
 	}
 	met := &event.Item{Quarantine: true}
@@ -439,7 +439,7 @@ func (d *oaiDocument) latest(ctx context.Context, b *backlog[*event.Item], items
 		}
 	}
 	if d.headers() {
-		return d.w.judge(ctx, out)
+		return d.w.applyHeaders(ctx, out)
 	}
 	return out, nil
 }
@@ -454,11 +454,11 @@ func (d *oaiDocument) state() ([]byte, error) {
 // what is known.
 const askedMost = 1000
 
-// judge returns what to apply for the headers of records. A deleted record is deleted.
+// applyHeaders returns what to apply for the headers of records. A deleted record is deleted.
 // A record is noted as present if the log has it with this datestamp, if it is pending,
 // or if the next list of records will have it. Any other record is asked for: the list
 // of records should have had it.
-func (w *oaiWalk) judge(ctx context.Context, items []*event.Item) (out []*event.Item, err error) {
+func (w *oaiWalk) applyHeaders(ctx context.Context, items []*event.Item) (out []*event.Item, err error) {
 	r := w.r
 	// Records from this datestamp on are in the next list.
 	next := stampOrUnknown(w.state.Records.State.Mark().Add(-r.src.Overlap))
@@ -467,13 +467,13 @@ func (w *oaiWalk) judge(ctx context.Context, items []*event.Item) (out []*event.
 		for i := range part {
 			ids[i] = part[i].Record
 		}
-		known, err := r.h.Log.SaidOf(ctx, r.src.ID, ids)
+		known, err := r.h.Log.SourceRecordsOf(ctx, r.src.ID, ids)
 		if err != nil {
 			return nil, err
 		}
 		for i, it := range part {
 			if !it.Deleted && !it.Quarantine && !it.Unselected {
-				if it, err = w.judgeOne(ctx, it, &known[i], next); err != nil {
+				if it, err = w.applyHeader(ctx, it, &known[i], next); err != nil {
 					return nil, err
 				}
 			}
@@ -488,9 +488,9 @@ func (w *oaiWalk) judge(ctx context.Context, items []*event.Item) (out []*event.
 // lookedUp is how many records are looked up at once.
 const lookedUp = 500
 
-// judgeOne judges the header of a record that is not deleted. It returns nil where
+// applyHeader returns what to apply for the header of a record that is not deleted, nil where
 // there is nothing to apply.
-func (w *oaiWalk) judgeOne(ctx context.Context, it *event.Item, known *eventlog.Said, next event.Stamp) (*event.Item, error) {
+func (w *oaiWalk) applyHeader(ctx context.Context, it *event.Item, known *eventlog.SourceRecord, next event.Stamp) (*event.Item, error) {
 	r := w.r
 	there := &event.Item{Present: true}
 	there.Record, there.SourceIdentifier = it.Record, it.SourceIdentifier

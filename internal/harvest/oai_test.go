@@ -142,7 +142,7 @@ func (a *archive) want(what, got, want string) {
 // bytesOf returns the content of a record's first representation, from the store.
 func (a *archive) bytesOf(record string) string {
 	a.t.Helper()
-	said, err := a.log.SaidOf(context.Background(), a.src.ID, []string{record})
+	said, err := a.log.SourceRecordsOf(context.Background(), a.src.ID, []string{record})
 	a.must(err)
 	sum, err := content.ParseSum(said[0].Observation.Representations[0].SHA256())
 	a.must(err)
@@ -642,7 +642,7 @@ func TestAlso(t *testing.T) {
 	if n := strings.Count(a.verbs(), "GetRecord"); n != 2 || r.Pending > 0 || r.Problems > 0 {
 		t.Errorf("%d requests, %+v", n, r)
 	}
-	said, err := a.log.SaidOf(context.Background(), a.src.ID, []string{"oai:x:a", "oai:x:b"})
+	said, err := a.log.SourceRecordsOf(context.Background(), a.src.ID, []string{"oai:x:a", "oai:x:b"})
 	a.must(err)
 	if one, two := said[0].Observation.Representations, said[1].Observation.Representations; len(one) != 2 || len(two) != 1 || one[1].Profile != "http://www.loc.gov/mods/v3" || one[1].SHA256() == "" || !strings.Contains(one[1].Href, "metadataPrefix=mods") {
 		t.Errorf("%+v\n%+v", one, two)
@@ -680,7 +680,7 @@ func TestAnswerAboutAnother(t *testing.T) {
 	a.repo.Rewrite = nil
 	a.run()
 	a.want("events", a.news(), "created a=a1")
-	said, err := a.log.SaidOf(context.Background(), a.src.ID, []string{"oai:x:a"})
+	said, err := a.log.SourceRecordsOf(context.Background(), a.src.ID, []string{"oai:x:a"})
 	a.must(err)
 	if all := said[0].Observation.Representations; len(all) != 2 || all[1].Length != int64(len(`<o xmlns="http://other.example/">a</o>`)) {
 		t.Errorf("%+v", all)

@@ -26,7 +26,7 @@ type docBatch struct {
 	quarantine  []event.Quarantined
 	takenMemory int64  // that was taken for it, freed once the batch is durable
 	last        bool   // of its document
-	settle      bool   // send waits until everything is durable: what the document needs goes with it
+	flush       bool   // send waits until everything is durable: what the document needs goes with it
 	cursor      []byte // where the walk goes on after the document; nil before its last batch, or when not to be stored
 }
 
@@ -133,7 +133,7 @@ func (p *pipeline) send(x docBatch) (err error) {
 			return
 		}
 		p.mu.Lock()
-		for x.settle && p.unsaved > 0 || p.queued > 2*p.r.batchSize() || p.queuedBytes > 2*bytesAtOnce {
+		for x.flush && p.unsaved > 0 || p.queued > 2*p.r.batchSize() || p.queuedBytes > 2*bytesAtOnce {
 			p.room.Wait()
 		}
 		p.mu.Unlock()
@@ -141,8 +141,8 @@ func (p *pipeline) send(x docBatch) (err error) {
 	return err
 }
 
-// settle waits until everything that was sent is durable.
-func (p *pipeline) settle() error { return p.send(docBatch{settle: true}) }
+// flush waits until everything that was sent is durable.
+func (p *pipeline) flush() error { return p.send(docBatch{flush: true}) }
 
 // run runs the walk that sends to the pipeline, and waits until everything that was
 // sent is durable, even if the walk panics.
@@ -193,7 +193,7 @@ func (p *pipeline) fill(wait bool) bool {
 		}
 		p.takenMemory += x.takenMemory
 		switch {
-		case x.settle && (len(b.Documents) > 0 || !wait):
+		case x.flush && (len(b.Documents) > 0 || !wait):
 			return len(b.Documents) > 0
 		case len(b.Items) >= size, p.batchBytes >= bytesAtOnce, p.r.h.now().Sub(p.since) >= batchTime:
 			return true
@@ -549,7 +549,7 @@ func (b *backlog[T]) send(ctx context.Context, p *pipeline, d document[T]) (err 
 			return err
 		}
 	}
-	x.last, x.settle = true, b.r.pack.Load() != nil
+	x.last, x.flush = true, b.r.pack.Load() != nil
 	b.values, b.quarantine = reuse(b.values), nil // send may wait long
 	return p.send(x)
 }

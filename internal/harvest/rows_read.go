@@ -21,7 +21,7 @@ import (
 
 const (
 	// maxRow is how many bytes a row may have, with the line breaks in quotes. An
-	// observation has room for all of it (event.MaxSaid).
+	// observation has room for all of it (event.MaxMetadata).
 	maxRow = 64 << 10
 	// rowBytes is how much of a row that is longer is kept.
 	rowBytes = 4 << 10

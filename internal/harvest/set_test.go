@@ -310,7 +310,7 @@ func TestSetsOfSets(t *testing.T) {
 				u.remake(rapid.IntRange(0, 2).Draw(t, "set"))
 			case 9: // what was partial is walked whole
 				m := rapid.IntRange(0, 2).Draw(t, "set")
-				u.fail(u.log.Whole(t.Context(), u.sets[m].Name))
+				u.fail(u.log.MarkSetComplete(t.Context(), u.sets[m].Name))
 				u.whole[m] = true
 			case 10:
 				u.anew(rapid.IntRange(0, len(u.members)-1).Draw(t, "member"))

@@ -165,7 +165,7 @@ func runWalk[T any](ctx context.Context, r *run, w walker[T], from *cursor) erro
 		return err
 	}
 	p := newPipeline(ctx, r, from == nil)
-	r.settle = p.settle
+	r.flush = p.flush
 	walked, written := p.run(func() error {
 		b := backlog[T]{r: r, record: w.record}
 		for d, err := range w.documents(p.ctx) {

@@ -15,7 +15,7 @@ const (
 	// MostChanges is how many events a page is made of at most.
 	MostChanges = 1000
 	// changesBytes is about how many bytes of changes a page has before it ends. One event may
-	// have as many as event.MaxSaid, and a page stays in memory while a slow client reads it.
+	// have as many as event.MaxMetadata, and a page stays in memory while a slow client reads it.
 	changesBytes = 1 << 20
 	// changesVersion changes whenever the bytes of a page do for the same events.
 	changesVersion = 1
@@ -60,7 +60,7 @@ func Changes(ctx context.Context, log Log, base string, set *event.Set, after ev
 			}
 			if c, ok := encoder.Change(e); ok {
 				page.Changes = append(page.Changes, c)
-				said += saidBy(&c)
+				said += jsonSize(&c)
 			}
 			page.After = e.Seq
 			if read++; read == limit || said >= changesBytes {
@@ -75,8 +75,8 @@ func Changes(ctx context.Context, log Log, base string, set *event.Set, after ev
 	return page, nil
 }
 
-// saidBy is about how many bytes a change has as JSON.
-func saidBy(c *translate.Change) int {
+// jsonSize is about how many bytes a change has as JSON.
+func jsonSize(c *translate.Change) int {
 	n := len(c.Identifier) + len(c.Title)
 	add := func(l *translate.ChangeLink) {
 		n += len(l.URL) + len(l.Type) + len(l.Language) + len(l.Profile) + len(l.Hash) + len(l.Encoding)

@@ -16,7 +16,7 @@ func TestChangesOfLongEvents(t *testing.T) {
 	log := newLog().make("maps", event.Reference, 1000)
 	for i := range events {
 		e := event.Event{Record: fmt.Sprint("urn:", i), Kind: event.Created}
-		for n := range 45 { // about event.MaxSaid
+		for n := range 45 { // about event.MaxMetadata
 			e.Representations = append(e.Representations, event.Representation{Href: fmt.Sprintf("https://origin.example/%d/%d/%s", i, n, strings.Repeat("x", 8<<10)), Type: "text/xml", Length: event.NoLength})
 		}
 		log.add("maps", e)
@@ -36,7 +36,7 @@ func TestChangesOfLongEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(text) > changesBytes+2*event.MaxSaid {
+		if len(text) > changesBytes+2*event.MaxMetadata {
 			t.Fatalf("a page has %d bytes", len(text))
 		}
 		for i := range page.Changes {

@@ -56,7 +56,7 @@ func openRepositoryLog(t tester, content event.Content) *repositoryLog {
 	must(t, l.EnsureSet(context.Background(), eventlog.SetConfig{Name: "main", Title: "Maps", Content: content}))
 	l.source, err = l.EnsureSource(context.Background(), "main", "atompmh", "https://source.example/feed.atom", 0)
 	must(t, err)
-	must(t, l.Whole(context.Background(), "main"))
+	must(t, l.MarkSetComplete(context.Background(), "main"))
 	return l
 }
 

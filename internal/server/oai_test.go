@@ -56,7 +56,7 @@ func newRepositoryServer(t *testing.T, path string, change func(*publish.Reposit
 func TestRepository(t *testing.T) {
 	h := newRepositoryServer(t, "/bridge", nil).set("main", "Maps", event.Mirror)
 	h.alive("main", "urn:x:1", rep{body: `<mods xmlns="` + mods + `"/>`, kind: "application/mods+xml"})
-	if err := h.log.Whole(t.Context(), "main"); err != nil {
+	if err := h.log.MarkSetComplete(t.Context(), "main"); err != nil {
 		t.Fatal(err)
 	}
 	const list = "/sets/main/oai?verb=ListRecords&metadataPrefix=mods"
@@ -118,7 +118,7 @@ func TestRepository(t *testing.T) {
 // oai_dc that is made, and identifiers that are not URIs.
 func TestRepositoryIsValid(t *testing.T) {
 	h := newRepositoryServer(t, "", nil).set("main", "Maps & <plans>", event.Mirror)
-	if err := h.log.Whole(t.Context(), "main"); err != nil {
+	if err := h.log.MarkSetComplete(t.Context(), "main"); err != nil {
 		t.Fatal(err)
 	}
 	h.alive("main", "urn:x:1", rep{body: `<mods xmlns="` + mods + `"/>`, kind: "application/mods+xml"})
@@ -204,7 +204,7 @@ func TestRepositoryIsCutShort(t *testing.T) {
 	h := newRepositoryServer(t, "", nil).set("main", "Maps", event.Mirror)
 	h.alive("main", "urn:x:1", rep{body: `<mods xmlns="` + mods + `">` + strings.Repeat("x", 100_000) + "</mods>", kind: "application/mods+xml"})
 	h.unstored("main", "urn:x:2", rep{body: `<mods xmlns="` + mods + `">lost</mods>`, kind: "application/mods+xml"})
-	if err := h.log.Whole(t.Context(), "main"); err != nil {
+	if err := h.log.MarkSetComplete(t.Context(), "main"); err != nil {
 		t.Fatal(err)
 	}
 	for _, coding := range []string{"identity", "gzip"} {
@@ -254,7 +254,7 @@ func TestHTTPOAIHarvests(t *testing.T) {
 		testenv.Missing(t, "the Perl module HTTP::OAI", "libhttp-oai-perl")
 	}
 	h := newRepositoryServer(t, "", nil).set("main", "Maps & plans", event.Mirror)
-	if err := h.log.Whole(t.Context(), "main"); err != nil {
+	if err := h.log.MarkSetComplete(t.Context(), "main"); err != nil {
 		t.Fatal(err)
 	}
 	harvest := func(from string) *harvested {

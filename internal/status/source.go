@@ -50,9 +50,9 @@ type Unchanged struct {
 	Last  Time  `json:"last"`
 }
 
-// Fares sets the fields that follow from the results of the Source's harvests. Its other
+// SetSchedule sets the fields that follow from the results of the Source's harvests. Its other
 // fields must be set before.
-func (s *Source) Fares(f *event.Schedule) {
+func (s *Source) SetSchedule(f *event.Schedule) {
 	s.Failures = f.Failures
 	s.Next, s.LastSuccess, s.FailingSince = at(f.Next), at(f.LastSuccess), at(f.FailingSince)
 	if e := f.LastError; e != (event.Failure{}) {

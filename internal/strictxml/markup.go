@@ -65,7 +65,7 @@ func (s *Scanner) outside() error {
 		return err
 	}
 	if !s.rooted && (c == '{' || c == '[') {
-		return s.Fail("%s: perhaps JSON%s", textOutside, s.not())
+		return s.Fail("%s: perhaps JSON%s", textOutside, s.insteadOf())
 	}
 	return s.Fail(textOutside)
 }
@@ -250,7 +250,7 @@ func (s *Scanner) doctype() error {
 	}
 	const page = "<!DOCTYPE html"
 	if written := s.src.buf[s.src.pos:]; len(written) >= len(page) && bytes.EqualFold(written[:len(page)], []byte(page)) {
-		return s.Fail("an HTML page%s (DOCTYPE is refused)", s.not())
+		return s.Fail("an HTML page%s (DOCTYPE is refused)", s.insteadOf())
 	}
 	if written := s.src.buf[s.src.pos : s.src.pos+length]; s.o.Mend && !s.rooted && bytes.HasPrefix(written, []byte("<!DOCTYPE")) && bytes.IndexByte(written, '[') < 0 {
 		s.mended(AboutMarkup, s.Line, s.Column, "a DOCTYPE, which is passed over")
@@ -260,8 +260,8 @@ func (s *Scanner) doctype() error {
 	return s.Fail("DOCTYPE is refused, since it can define entities; remove it")
 }
 
-// not returns, for a message, what was wanted instead.
-func (s *Scanner) not() string {
+// insteadOf returns, for a message, what was wanted instead.
+func (s *Scanner) insteadOf() string {
 	if s.o.Want == "" {
 		return ""
 	}
@@ -293,7 +293,7 @@ func (s *Scanner) content(end int, in setting) (raw []byte, changes bool, err er
 			if in != inSection {
 				changes = true
 				if _, n, reason = reference(raw[i:]); reason != "" && s.o.Lenient {
-					_, n, reason = meant(raw[i:])
+					_, n, reason = lenientReference(raw[i:])
 					s.mended(AboutMarkup, s.Line, s.Column, reason)
 					reason = ""
 				}
@@ -378,7 +378,7 @@ func resolve(to, raw []byte, in setting) []byte {
 				to = utf8.AppendRune(to, r)
 				break
 			}
-			text, n, _ = meant(raw)
+			text, n, _ = lenientReference(raw)
 			to = append(to, text...)
 		default:
 			for n < len(raw) && raw[n] != '&' && raw[n] != '\r' {
@@ -433,10 +433,10 @@ func reference(b []byte) (r rune, n int, reason string) {
 	return r, n, ""
 }
 
-// meant returns what the reference means that b begins with, and that XML does not
+// lenientReference returns what the reference means that b begins with, and that XML does not
 // allow: the characters of an entity of HTML, else no more than the "&". n is the length
 // of what text stands for, and what says what is wrong.
-func meant(b []byte) (text string, n int, what string) {
+func lenientReference(b []byte) (text string, n int, what string) {
 	_, n, _ = reference(b)
 	name := string(b[:n])
 	switch {

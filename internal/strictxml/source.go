@@ -211,7 +211,7 @@ func decoded(r peeker, o *Options) (out io.Reader, stated bool, note string, err
 		if isASCII(label) {
 			enc = nil
 		}
-		return transform.NewReader(r, newEither(enc)), true, fmt.Sprintf("charset %q", Clip(label)), nil
+		return transform.NewReader(r, newUTF8OrByte(enc)), true, fmt.Sprintf("charset %q", Clip(label)), nil
 	}
 	switch {
 	case enc == nil, name == "replacement":
@@ -241,7 +241,7 @@ func decoder(label, name string, enc encoding.Encoding, o *Options) transform.Tr
 	case codePage == "1254":
 		name, enc = "iso-8859-9", charmap.ISO8859_9
 	}
-	return sound{Transformer: enc.NewDecoder(), charset: name, mend: o.Mend}
+	return faultChecker{Transformer: enc.NewDecoder(), charset: name, mend: o.Mend}
 }
 
 func isASCII(label string) bool {
@@ -296,15 +296,15 @@ func foreign(name string) error {
 	return &fault{reason: "bytes that are not " + name}
 }
 
-// sound refuses what the decoder below could not convert, together with what was
+// faultChecker refuses what the decoder below could not convert, together with what was
 // converted at the same time: the place of the fault is somewhat before it.
-type sound struct {
+type faultChecker struct {
 	transform.Transformer
 	charset string
 	mend    bool // leave it to the Scanner, as a byte that is not UTF-8
 }
 
-func (s sound) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
+func (s faultChecker) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
 	nDst, nSrc, err = s.Transformer.Transform(dst, src, atEOF)
 	if bad := []byte("\uFFFD"); bytes.Contains(dst[:nDst], bad) {
 		if s.mend {
@@ -318,17 +318,17 @@ func (s sound) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error
 // singleByte matches the names of charsets whose characters are single bytes.
 var singleByte = regexp.MustCompile(`^(windows|iso-8859|koi8|x-mac)-|^(macintosh|ibm866)$`)
 
-// either passes on UTF-8, and takes a byte that is none for one of a charset of single
+// utf8OrByte passes on UTF-8, and takes a byte that is none for one of a charset of single
 // bytes. What that does not have, utf8.RuneError, it leaves to the Scanner to refuse.
-type either struct {
+type utf8OrByte struct {
 	transform.NopResetter
 	upper [128]rune // of the bytes that are not ASCII
 }
 
-// newEither returns an either for the charset enc; with nil no byte stands for a
+// newUTF8OrByte returns a utf8OrByte for the charset enc; with nil no byte stands for a
 // character.
-func newEither(enc encoding.Encoding) *either {
-	e := new(either)
+func newUTF8OrByte(enc encoding.Encoding) *utf8OrByte {
+	e := new(utf8OrByte)
 	for i := range e.upper {
 		e.upper[i] = utf8.RuneError
 		if enc != nil {
@@ -339,7 +339,7 @@ func newEither(enc encoding.Encoding) *either {
 	return e
 }
 
-func (e *either) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
+func (e *utf8OrByte) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
 	for nSrc < len(src) {
 		r, n := utf8.DecodeRune(src[nSrc:])
 		switch {

@@ -33,13 +33,13 @@ func (l *limitListener) Accept() (net.Conn, error) {
 			return admitted, nil
 		}
 		// What fits into the buffer of a new socket is written at once.
-		part(c, "421 4.7.0 Too many connections, try again later\r\n")
+		writeLast(c, "421 4.7.0 Too many connections, try again later\r\n")
 		c.Close()
 	}
 }
 
-// part sends a last line to a client that may have disconnected already.
-func part(c net.Conn, farewell string) {
+// writeLast sends a last line to a client that may have disconnected already.
+func writeLast(c net.Conn, farewell string) {
 	if c.SetWriteDeadline(time.Now().Add(time.Second)) == nil {
 		_, _ = io.WriteString(c, farewell)
 	}
@@ -89,17 +89,17 @@ func (l *limitListener) closeOne(from map[netip.Prefix]int, neighbours int) bool
 		return false
 	}
 	delete(l.conns, victim)
-	victim.dismiss("421 4.7.0 Others are waiting, try again later\r\n")
+	victim.endSoon("421 4.7.0 Others are waiting, try again later\r\n")
 	return true
 }
 
-// dismiss closes connections without a mail under way, and the others after their reply.
-func (l *limitListener) dismiss() {
+// endAll closes connections without a mail under way, and the others after their reply.
+func (l *limitListener) endAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	for c := range l.conns {
-		c.dismiss("421 4.3.2 Service shutting down, try again later\r\n")
+		c.endSoon("421 4.3.2 Service shutting down, try again later\r\n")
 	}
 }
 
@@ -185,8 +185,8 @@ func (c *conn) end() {
 	c.busy = false
 }
 
-// dismiss ends the connection as soon as no mail is under way.
-func (c *conn) dismiss(farewell string) {
+// endSoon ends the connection as soon as no mail is under way.
+func (c *conn) endSoon(farewell string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over, c.farewell = true, farewell
@@ -212,7 +212,7 @@ func (c *conn) leave() bool {
 	}
 	c.mu.Unlock()
 	if leave && farewell != "" {
-		part(c.Conn, farewell)
+		writeLast(c.Conn, farewell)
 	}
 	return leave
 }

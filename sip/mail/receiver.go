@@ -144,7 +144,7 @@ func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
 			failed = errors.Join(failed, err)
 		}
 	}
-	g.dismiss()
+	g.endAll()
 	cut := time.AfterFunc(grace, func() {
 		cancel()
 		g.cut()
@@ -244,7 +244,7 @@ func (s *session) Data(r io.Reader) error {
 	}
 	defer s.conn.end()
 	if s.mails >= mailsPerConnection {
-		s.conn.dismiss("") // after the reply: a mail server in front goes on with another connection, and defers nothing
+		s.conn.endSoon("") // after the reply: a mail server in front goes on with another connection, and defers nothing
 	}
 	s.mu.Lock()
 	to := s.to
@@ -306,7 +306,7 @@ func (s *session) Logout() error { return nil }
 
 // sendAway ends the connection after the reply.
 func (s *session) sendAway(why string) *smtp.SMTPError {
-	s.conn.dismiss("")
+	s.conn.endSoon("")
 	return reply(421, smtp.EnhancedCode{4, 7, 0}, why)
 }
 

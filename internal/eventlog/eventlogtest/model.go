@@ -23,7 +23,7 @@ type model struct {
 type modelRecord struct {
 	id    string
 	n     int // how many records were seen before it
-	says  map[int]*modelSaid
+	says  map[int]*modelReport
 	state string // "" when the record does not exist
 	title string
 	loc   string
@@ -31,7 +31,7 @@ type modelRecord struct {
 	stamp event.Stamp // of the last event
 }
 
-type modelSaid struct {
+type modelReport struct {
 	alive bool
 	item  event.Item // the last report; after an absence the one before it, not alive
 }
@@ -57,7 +57,7 @@ func (m *model) start(source int) {
 
 func (m *model) record(id string) *modelRecord {
 	if m.records[id] == nil {
-		m.records[id] = &modelRecord{id: id, n: len(m.records), says: map[int]*modelSaid{}}
+		m.records[id] = &modelRecord{id: id, n: len(m.records), says: map[int]*modelReport{}}
 	}
 	return m.records[id]
 }
@@ -97,7 +97,7 @@ func claim(it *event.Item) int64 { return it.ClaimOf() }
 // say sets the report of a Source about a record from now on.
 func (m *model) say(source int, it event.Item) {
 	r := m.record(it.Record)
-	r.says[source] = &modelSaid{alive: !it.Deleted, item: it}
+	r.says[source] = &modelReport{alive: !it.Deleted, item: it}
 	m.settle(r, &it)
 }
 

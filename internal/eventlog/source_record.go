@@ -9,8 +9,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Said is the last report of one Source about a record, and the state of that record in the log.
-type Said struct {
+// SourceRecord is the last report of one Source about a record, and the state of that record in the log.
+type SourceRecord struct {
 	// Number is the record's, for going on after it; 0 if the log does not have it.
 	Number int64
 	Record string
@@ -33,20 +33,20 @@ type Said struct {
 	Held bool
 }
 
-const selectSaid = "SELECT id, identifier, seq, digest, source_state FROM record WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
+const selectSourceRecords = "SELECT id, identifier, seq, digest, source_state FROM record WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3"
 
-// Said returns the last reports of a Source about the records of its set, and the state of
+// SourceRecords returns the last reports of a Source about the records of its set, and the state of
 // these in the log: of at most limit records after a record number, in the order of their numbers.
 // Records that the Source has never reported are among them. With statesOnly it leaves
 // the observations out, which need the events.
-func (l *Log) Said(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) (out []Said, err error) {
+func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) (out []SourceRecord, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		b, err := saidBatch(ctx, q, source)
+		b, err := readOnlyBatch(ctx, q, source)
 		if err != nil {
 			return err
 		}
 		var all []*record
-		rows, err := q.QueryContext(ctx, selectSaid, max(after, b.set.id<<32), (b.set.id+1)<<32, limit)
+		rows, err := q.QueryContext(ctx, selectSourceRecords, max(after, b.set.id<<32), (b.set.id+1)<<32, limit)
 		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			r := &record{}
 			var digest sql.NullInt64
@@ -77,10 +77,10 @@ func (l *Log) Said(ctx context.Context, source event.SourceID, after int64, limi
 	return out, err
 }
 
-// SaidOf returns the same of the records with some identifiers, in their order.
-func (l *Log) SaidOf(ctx context.Context, source event.SourceID, identifiers []string) (out []Said, err error) {
+// SourceRecordsOf returns the same of the records with some identifiers, in their order.
+func (l *Log) SourceRecordsOf(ctx context.Context, source event.SourceID, identifiers []string) (out []SourceRecord, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		b, err := saidBatch(ctx, q, source)
+		b, err := readOnlyBatch(ctx, q, source)
 		if err != nil {
 			return err
 		}
@@ -99,9 +99,9 @@ func (l *Log) SaidOf(ctx context.Context, source event.SourceID, identifiers []s
 	return out, err
 }
 
-// saidBatch returns a batch that only looks records up, with what is stored of them for a
+// readOnlyBatch returns a batch that only looks records up, with what is stored of them for a
 // Source: nothing is looked up in a table that has nothing of it.
-func saidBatch(ctx context.Context, q sqlite.Querier, source event.SourceID) (*batch, error) {
+func readOnlyBatch(ctx context.Context, q sqlite.Querier, source event.SourceID) (*batch, error) {
 	src, err := readSource(ctx, q, source)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func saidBatch(ctx context.Context, q sqlite.Querier, source event.SourceID) (*b
 }
 
 // said returns the last reports of the batch's Source about records.
-func (b *batch) said(ctx context.Context, q sqlite.Querier, all []*record, statesOnly bool) ([]Said, error) {
+func (b *batch) said(ctx context.Context, q sqlite.Querier, all []*record, statesOnly bool) ([]SourceRecord, error) {
 	if !statesOnly {
 		var published []*record
 		for _, r := range all {
@@ -126,10 +126,10 @@ func (b *batch) said(ctx context.Context, q sqlite.Querier, all []*record, state
 			return nil, err
 		}
 	}
-	out := make([]Said, len(all))
+	out := make([]SourceRecord, len(all))
 	for i, r := range all {
 		w := &out[i]
-		*w = Said{Number: r.id, Record: r.identifier, Seq: r.seq, Live: r.live, Held: r.held != nil}
+		*w = SourceRecord{Number: r.id, Record: r.identifier, Seq: r.seq, Live: r.live, Held: r.held != nil}
 		if r.pending != nil {
 			w.Pending, w.PendingSince = r.pending.reason, r.pending.since
 		}

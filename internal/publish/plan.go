@@ -8,7 +8,7 @@
 //   - [translate.ListEncoder.ChangeEntries], which makes entries of the event, and
 //   - [resourcesync.Writer.Entry], which writes each as a url element.
 //
-// PlanSite, PlanSet and Render are pure: the first two list the documents of a log,
+// PlanSite, planSet and Render are pure: the first two list the documents of a log,
 // and Render writes the bytes of one, all from values. A document depends only on the
 // format (FormatVersion), the base URL, the set's stored settings and a range of the
 // log.
@@ -129,15 +129,9 @@ func PlanSite(sets []event.Set) []Item {
 	}
 }
 
-// PlanSet returns the documents of one set: segments are all of its segments,
-// and snapshot is the one that its Resource List consists of, nil when the list
-// fits into one document.
-func PlanSet(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item {
-	return planSet(set, segments, snapshot, resourcesync.MaxEntries)
-}
-
-// PlanHead returns those documents of PlanSet that are not of one segment alone: they
-// are few, however many segments there are.
+// PlanHead returns those documents of a set that are not of one segment alone: they are
+// few, however many segments there are. snapshot is the one that its Resource List
+// consists of, nil when the list fits into one document.
 func PlanHead(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item {
 	return planHead(set, segments, snapshot, resourcesync.MaxEntries)
 }
@@ -150,7 +144,8 @@ func PlanChangeLists(set event.Set, segments []event.Segment) (items []Item) {
 	return items
 }
 
-// planSet is PlanSet with another limit for the entries of one document.
+// planSet returns the documents of one set: segments are all of its segments, and most is
+// how many entries one document may have. For snapshot see PlanHead.
 func planSet(set event.Set, segments []event.Segment, snapshot *Snapshot, most int) []Item {
 	items := append(planHead(set, segments, snapshot, most), PlanChangeLists(set, segments)...)
 	return append(items, planArchives(set, segments)...)

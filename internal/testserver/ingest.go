@@ -158,11 +158,6 @@ func Defers(r *sip.Request) (*sip.Disposition, error) {
 // BreaksOff closes the connection without a response.
 func BreaksOff(*sip.Request) (*sip.Disposition, error) { panic(http.ErrAbortHandler) }
 
-// Faults responds with a fault of the caller.
-func Faults(*sip.Request) (*sip.Disposition, error) {
-	return nil, &sip.Fault{Code: sip.Client, Text: "not like this"}
-}
-
 // GatedListener cuts every connection while it is shut, like the address of a server that
 // is starting.
 type GatedListener struct {

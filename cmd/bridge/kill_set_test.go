@@ -37,7 +37,7 @@ func TestKillSetRemoval(t *testing.T) {
 	before := f.run(exitDone, "log", "--set", "stays", "--json").stdout.String()
 	none := regexp.MustCompile(`: 0 findings\n$`)
 	early, halfway, done, took := 0, 0, 0, time.Duration(0)
-	for range testenv.Rounds(t, 6, 200) {
+	for range testenv.Rounds(t, 4, 200) {
 		f.run(exitDone, "harvest", "--config", "all.toml")
 		var serve *child
 		if random.IntN(2) == 0 {

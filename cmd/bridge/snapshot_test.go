@@ -24,7 +24,7 @@ import (
 func TestKillSnapshot(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := testenv.Rounds(t, 3, 100)
+	rounds := testenv.Rounds(t, 1, 100)
 	const perDocument = 1000
 	var chain atomic.Pointer[testserver.Chain]
 	chain.Store(&testserver.Chain{Documents: 51, Entries: perDocument})

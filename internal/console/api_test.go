@@ -22,6 +22,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/api/testdata/client"
 	"github.com/pmh-bridge/bridge/internal/console"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // description reads the OpenAPI document.
@@ -121,6 +122,7 @@ func programOf(t testing.TB, s *site, token string) (*client.ClientWithResponses
 // A client that a generator has made of the document reads everything and does everything, at a
 // bridge with Sources of all sorts; every answer is as the document says.
 func TestAPI(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	const token = "0123456789abcdef-token"
 	s := newSite(t, func(o *console.Options) { o.Token = token })

@@ -14,11 +14,13 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/console"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // Every page that the overview leads to answers, and keeps what all pages promise:
 // landmarks, names for what has none, and nothing of a Source's texts but text.
 func TestPages(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	s := newSite(t)
 	for n := range 3 {

@@ -14,6 +14,7 @@ func TestConform(t *testing.T) {
 
 func TestLaws(t *testing.T) {
 	testenv.Heavy(t)
+	testenv.Checks(t, 60)
 	eventlogtest.Laws(t)
 }
 

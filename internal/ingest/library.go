@@ -7,10 +7,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
@@ -71,6 +71,9 @@ type conclusion struct {
 // groupLimit is how many requests are concluded together at most.
 const groupLimit = 256
 
+// maxPatience is how long a group waits at most for requests that may come.
+const maxPatience = 3 * time.Millisecond
+
 // conclude accepts or, for a reason, rejects a request at once. Requests that arrive
 // during a commit are committed together next, in one batch: a batch for each would take
 // half as much processor time again, although they would share the commit.
@@ -83,9 +86,14 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	d.concludeOnce.Do(func() { d.concludeTurn = make(chan struct{}, 1) })
+	d.concludeOnce.Do(func() { d.concludeTurn, d.full = make(chan struct{}, 1), make(chan struct{}, 1) })
 	d.mu.Lock()
-	d.waiting = append(d.waiting, own)
+	if d.waiting = append(d.waiting, own); len(d.waiting) == d.expected {
+		select {
+		case d.full <- struct{}{}:
+		default:
+		}
+	}
 	d.mu.Unlock()
 	for {
 		select {
@@ -96,22 +104,52 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 		select {
 		case <-own.done:
 		case d.concludeTurn <- struct{}{}:
-			// Callers that were just answered send their next requests when they can run:
-			// else there would be two groups in turn, each of half of the clients.
-			runtime.Gosched()
-			d.mu.Lock()
-			n := min(len(d.waiting), groupLimit)
-			group := d.waiting[:n:n]
-			d.waiting = d.waiting[n:]
-			d.mu.Unlock()
 			// The requests of others are committed whether or not ctx ends meanwhile.
-			if n > 0 {
+			if group := d.takeGroup(); len(group) > 0 {
+				began := time.Now()
 				d.concludeAll(context.WithoutCancel(ctx), group)
+				d.expect(len(group), time.Since(began))
 				clear(group) // the array is that of d.waiting
 			}
 			<-d.concludeTurn
 		}
 	}
+}
+
+// takeGroup returns the requests that are concluded next. Submitters that were just
+// answered often send their next requests at once. The group waits a little for them:
+// else there would be two groups in turn, each of half of the submitters, at nearly the
+// cost of a whole one. The caller has concludeTurn.
+func (d *Server) takeGroup() []*conclusion {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.full:
+	default:
+	}
+	if n := len(d.waiting); n > 0 && n < d.expected {
+		d.mu.Unlock()
+		select {
+		case <-d.full:
+		case <-time.After(d.patience):
+		}
+		d.mu.Lock()
+	}
+	d.expected = 0 // until the group is concluded nobody sends to full
+	n := min(len(d.waiting), groupLimit)
+	group := d.waiting[:n:n]
+	d.waiting = d.waiting[n:]
+	return group
+}
+
+// expect notes that a group of n requests was concluded, and how long that took: the next
+// one should have as many, and those that wait already. It waits for half as long at most,
+// so that submitters that do not come again delay others little.
+func (d *Server) expect(n int, took time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.expected = min(n+len(d.waiting), groupLimit)
+	d.patience = min(took/2, maxPatience)
 }
 
 // concludeAll commits the contents of a group and the rows that name them at the same

@@ -451,6 +451,28 @@ func TestLibraryCommitsOnce(t *testing.T) {
 	}
 }
 
+// A group waits for as many requests as the last one had, but not for long.
+func TestLibraryWaitsForExpectedRequests(t *testing.T) {
+	h := newHarness(t, Library, nil)
+	h.server.expected, h.server.patience = 3, time.Hour
+	var all sync.WaitGroup
+	for i := range 3 {
+		all.Go(func() { h.ingest(request(fmt.Sprint(i), "a")) })
+	}
+	all.Wait()
+	if n := h.faults.Calls.Load(); n != 1 {
+		t.Errorf("three expected requests have made %d transactions", n)
+	}
+	if h.server.expected != 3 || h.server.patience > maxPatience {
+		t.Errorf("%d requests are expected, for %v", h.server.expected, h.server.patience)
+	}
+	h.ingest(request("3", "a")) // the others do not come again
+	if h.server.expected != 1 {
+		t.Errorf("%d requests are expected", h.server.expected)
+	}
+	h.verified()
+}
+
 // What has been answered is not kept in memory: the budget of requests does not count
 // it any more.
 func TestLibraryLetsGoOfRequests(t *testing.T) {

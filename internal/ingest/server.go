@@ -134,12 +134,17 @@ type Server struct {
 
 	service service
 	gateway gatewayState
-	// Requests that wait to be concluded together. concludeTurn has an element while a
-	// goroutine commits some.
+	// concludeTurn has an element while a goroutine concludes a group of requests.
 	concludeOnce sync.Once
 	concludeTurn chan struct{}
-	mu           sync.Mutex
-	waiting      []*conclusion
+	// mu guards waiting, expected and patience.
+	mu      sync.Mutex
+	waiting []*conclusion // requests for the next groups
+	// expected is how many requests the next group should have, full is sent to once they
+	// wait, and patience is how long the group waits for them.
+	expected int
+	full     chan struct{}
+	patience time.Duration
 	// denied throttles the log messages of Admit, overQuota those of takeQuota.
 	denied, overQuota limit.LogThrottle
 }

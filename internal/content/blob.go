@@ -35,7 +35,7 @@ type Blob struct {
 func (s *Store) Open(ctx context.Context, sum Sum) (*Blob, error) {
 	b := &Blob{ctx: ctx, store: s, sum: sum}
 	var body []byte
-	err := s.get.QueryRowContext(ctx, sum[:]).Scan(&b.id, &b.size, &body)
+	err := s.query.QueryRowContext(ctx, "SELECT id, CAST(length AS INTEGER), bytes FROM content WHERE sum = $1", sum[:]).Scan(&b.id, &b.size, &body)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, fmt.Errorf("content %s: %w", sum, fs.ErrNotExist)
@@ -67,7 +67,7 @@ func (s *Store) Small(ctx context.Context, sums []Sum) (map[Sum][]byte, error) {
 		for i := range args {
 			args[i] = part[min(i, len(part)-1)][:] // padded, so that one statement serves all
 		}
-		rows, err := s.getSmall.QueryContext(ctx, args...)
+		rows, err := s.query.QueryContext(ctx, selectSmall, args...)
 		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var raw, body sql.RawBytes
 			var size int64
@@ -124,7 +124,7 @@ func (b *Blob) Read(p []byte) (int, error) {
 // load reads and checks chunk n.
 func (b *Blob) load(n int64) error {
 	var seal, part []byte
-	err := b.store.getPart.QueryRowContext(b.ctx, b.id, n).Scan(&seal, &part)
+	err := b.store.query.QueryRowContext(b.ctx, "SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2", b.id, n).Scan(&seal, &part)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d is missing", n)))

@@ -93,12 +93,9 @@ type Store struct {
 	path  string
 	spool string // folder for temporary files of drafts
 
-	readers  *sqlite.Readers // nil in a dry run
-	query    sqlite.Querier  // readers; in a dry run the connection that writes
-	get      *sql.Stmt
-	getPart  *sql.Stmt
-	getSmall *sql.Stmt
-	writer   *sqlite.Writer // nil when reading only
+	readers *sqlite.Readers // nil in a dry run
+	query   sqlite.Querier  // readers; in a dry run the connection that writes
+	writer  *sqlite.Writer  // nil when reading only
 }
 
 // Open opens the store in the file path and makes it when there is none; its folder must
@@ -145,14 +142,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 		}
 		s.query = s.readers
 	}
-	if s.get, err = s.query.PrepareContext(ctx, `SELECT id, CAST(length AS INTEGER), bytes FROM content WHERE sum = $1`); err != nil {
-		return s.coded(err)
-	}
-	if s.getSmall, err = s.query.PrepareContext(ctx, selectSmall); err != nil {
-		return s.coded(err)
-	}
-	s.getPart, err = s.query.PrepareContext(ctx, `SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2`)
-	return s.coded(err)
+	return nil
 }
 
 func (s *Store) openWriter(ctx context.Context, found bool) (err error) {
@@ -177,11 +167,6 @@ func pragmas() []string { return []string{"cache_size(-4096)", "temp_store(memor
 // that is still open fails then.
 func (s *Store) Close() error {
 	var errs []error
-	for _, st := range []*sql.Stmt{s.get, s.getSmall, s.getPart} {
-		if st != nil {
-			errs = append(errs, st.Close())
-		}
-	}
 	if s.readers != nil {
 		errs = append(errs, s.readers.Close())
 	}

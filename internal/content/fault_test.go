@@ -445,15 +445,6 @@ func TestSwappedChunks(t *testing.T) {
 			}
 			// Only this connection sees the change, and it is undone.
 			inside := &Store{path: s.path, query: tx}
-			var err error
-			if inside.get, err = tx.PrepareContext(ctx, `SELECT id, length, bytes FROM content WHERE sum = $1`); err != nil {
-				return err
-			}
-			if inside.getPart, err = tx.PrepareContext(ctx, `SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2`); err != nil {
-				return err
-			}
-			defer inside.get.Close()
-			defer inside.getPart.Close()
 			blob, err := inside.Open(ctx, sumOf(a))
 			if err != nil {
 				return err

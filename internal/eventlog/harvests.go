@@ -131,7 +131,7 @@ func (l *Log) Harvests(ctx context.Context, source event.SourceID, before int64,
 	if limit <= 0 {
 		limit = harvestsMost + harvestsPruned
 	}
-	err = l.prepared(ctx, "SELECT "+harvestColumns+" FROM harvest WHERE source = $1 AND n < $2 ORDER BY n DESC LIMIT $3", []any{int64(source), before, limit}, func(rows *sql.Rows) error {
+	err = l.Each(ctx, "SELECT "+harvestColumns+" FROM harvest WHERE source = $1 AND n < $2 ORDER BY n DESC LIMIT $3", []any{int64(source), before, limit}, func(rows *sql.Rows) error {
 		var h harvestRow
 		err := h.scan(rows)
 		if errors.Is(err, errDamaged) {
@@ -147,7 +147,7 @@ func (l *Log) Harvests(ctx context.Context, source event.SourceID, before int64,
 // the order of the days (UTC). Days without a harvest that has a row are left out.
 func (l *Log) HarvestDays(ctx context.Context, since event.Micros) (map[event.SourceID][]event.Day, error) {
 	out := map[event.SourceID][]event.Day{}
-	return out, l.prepared(ctx, "SELECT "+dayColumns+" FROM harvest_day WHERE day >= $1 ORDER BY source, day", []any{dayOf(since)}, func(rows *sql.Rows) error {
+	return out, l.Each(ctx, "SELECT "+dayColumns+" FROM harvest_day WHERE day >= $1 ORDER BY source, day", []any{dayOf(since)}, func(rows *sql.Rows) error {
 		var d dayRow
 		err := d.scan(rows)
 		if errors.Is(err, errDamaged) {

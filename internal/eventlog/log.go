@@ -392,9 +392,8 @@ func (l *Log) read(ctx context.Context, do func(q sqlite.Querier) error) error {
 	return l.unread(l.readers.Read(ctx, do))
 }
 
-// prepared runs one of the few queries that are repeated often; it is prepared once. It
-// scans every row.
-func (l *Log) prepared(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+// Each runs a query on what is committed, and scans every row.
+func (l *Log) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
 	if l.readers == nil {
 		return reading{l.dry}.Each(ctx, text, args, scan)
 	}

@@ -128,7 +128,7 @@ func (l *Log) FirstAt(ctx context.Context, set string, at event.Micros) (event.S
 		middle := low + (high-low)/2
 		var seq event.Seq
 		var observed event.Micros
-		err = l.prepared(ctx, selectObserved, []any{set, int64(middle)}, func(rows *sql.Rows) error {
+		err = l.Each(ctx, selectObserved, []any{set, int64(middle)}, func(rows *sql.Rows) error {
 			var id int64
 			err := rows.Scan(&id, &observed)
 			seq = seqOf(id)

@@ -173,7 +173,7 @@ func (l *Log) QuarantineKinds(ctx context.Context) (sets, rules []string, err er
 		"SELECT s.name FROM sets s WHERE EXISTS (SELECT 1 FROM source src JOIN quarantine q ON q.source = src.id WHERE src.set_id = s.id) ORDER BY s.name": &sets,
 		"SELECT DISTINCT rule FROM quarantine ORDER BY rule": &rules,
 	} {
-		if err := l.prepared(ctx, query, nil, func(rows *sql.Rows) error {
+		if err := l.Each(ctx, query, nil, func(rows *sql.Rows) error {
 			var text string
 			err := rows.Scan(&text)
 			*out = append(*out, text)

@@ -133,7 +133,7 @@ func (l *Log) FinishRemovals(ctx context.Context) error {
 
 func (l *Log) finishRemoval(ctx context.Context, r *RemovedSet) error {
 	var sources []int64
-	if err := l.prepared(ctx, "SELECT id FROM source WHERE set_id = $1", []any{r.id}, func(rows *sql.Rows) error {
+	if err := l.Each(ctx, "SELECT id FROM source WHERE set_id = $1", []any{r.id}, func(rows *sql.Rows) error {
 		var id int64
 		err := rows.Scan(&id)
 		sources = append(sources, id)
@@ -328,7 +328,7 @@ func (l *Log) removeScanned(ctx context.Context, table, key, second string, mine
 	for {
 		n := 0
 		var found [][2]int64
-		if err := l.prepared(ctx, text, []any{at[0], at[1]}, func(rows *sql.Rows) error {
+		if err := l.Each(ctx, text, []any{at[0], at[1]}, func(rows *sql.Rows) error {
 			err := rows.Scan(&at[0], &at[1])
 			if n++; err == nil && mine(at[1]) {
 				found = append(found, at)
@@ -360,7 +360,7 @@ func (l *Log) removeScanned(ctx context.Context, table, key, second string, mine
 func (l *Log) UnusedContents(ctx context.Context) (unused [][32]byte, done func() error, err error) {
 	const most = 500_000
 	named := map[[32]byte]bool{}
-	if err := l.prepared(ctx, fmt.Sprintf("SELECT sha256 FROM removed_content LIMIT %d", most), nil, func(rows *sql.Rows) error {
+	if err := l.Each(ctx, fmt.Sprintf("SELECT sha256 FROM removed_content LIMIT %d", most), nil, func(rows *sql.Rows) error {
 		var sum []byte
 		err := rows.Scan(&sum)
 		if err == nil && len(sum) == 32 {

@@ -313,7 +313,7 @@ func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
 }
 
 func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
-	err = l.prepared(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.status, src.sum, `+progressColumns+`, `+scheduleColumns+`,
+	err = l.Each(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.status, src.sum, `+progressColumns+`, `+scheduleColumns+`,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
 	(SELECT count(*) FROM held_deletion h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0), src.dropped
 FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.status <> 2 AND `+which+` ORDER BY src.rank, src.id`, []any{set}, func(rows *sql.Rows) error {

@@ -97,12 +97,6 @@ func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 	return b.out, nil
 }
 
-// Each runs a query that comes again and again, and scans every row. It sees what is
-// committed.
-func (l *Log) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	return l.prepared(ctx, text, args, scan)
-}
-
 // Snapshot runs do with one moment of the database, which others may write meanwhile.
 func (l *Log) Snapshot(ctx context.Context, do func(q sqlite.Querier) error) error {
 	return l.read(ctx, func(q sqlite.Querier) error {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,18 +18,14 @@ import (
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// Readers are a few connections that read one database, beside the process that writes it.
-// They are also a Querier, for single queries. All methods may be called from any
-// goroutine.
+// Readers are a few connections that read one database, beside the process that writes it,
+// and keep their queries prepared. They are also a Querier, for single queries. All methods
+// may be called from any goroutine.
 type Readers struct {
 	*sql.DB
 	path string
-
-	mu    sync.Mutex
-	stmts map[string]*sql.Stmt // by their text; each connection keeps them
 }
 
 // OpenReaders opens connections that read. A folder that cannot be written, or a
@@ -51,7 +46,7 @@ func (k *Kind) OpenReaders(ctx context.Context, path string, connections int, pr
 	if err != nil {
 		return nil, err
 	}
-	return &Readers{DB: db, path: path, stmts: map[string]*sql.Stmt{}}, nil
+	return &Readers{DB: db, path: path}, nil
 }
 
 // immutable reads a database that nobody writes, without locks and without files
@@ -66,7 +61,7 @@ func unwritable(path string) string {
 }
 
 func (k *Kind) openReaders(ctx context.Context, path, mode string, connections int, pragmas []string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", dsn(path, mode, append(pragmas, "query_only(1)", "busy_timeout(10000)", "cell_size_check(1)")...))
+	db, err := openPrepared(dsn(path, mode, append(pragmas, "query_only(1)", "busy_timeout(10000)", "cell_size_check(1)")...))
 	if err != nil {
 		return nil, err
 	}
@@ -97,50 +92,10 @@ func (r *Readers) Read(ctx context.Context, do func(q Querier) error) (err error
 	return do(c)
 }
 
-// Each runs one of the few queries that are repeated often; it is prepared once. It scans
-// every row.
+// Each runs a query, and scans every row.
 func (r *Readers) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	s, err := r.stmt(ctx, text)
-	if err != nil {
-		return Explain(r.path, err)
-	}
-	rows, err := s.QueryContext(ctx, args...)
+	rows, err := r.QueryContext(ctx, text, args...)
 	return Explain(r.path, ScanAll(rows, err, scan))
-}
-
-func (r *Readers) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.stmts[text]; ok {
-		return s, nil
-	}
-	s, err := r.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
-	if err != nil {
-		return nil, fmt.Errorf("preparing %q: %w", text, err)
-	}
-	r.stmts[text] = s
-	return s, nil
-}
-
-// Prepared returns the texts that Each has prepared.
-func (r *Readers) Prepared() (texts []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for text := range r.stmts {
-		texts = append(texts, text)
-	}
-	return texts
-}
-
-// Close ends the connections.
-func (r *Readers) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var errs []error
-	for _, s := range r.stmts {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(append(errs, r.DB.Close())...)
 }
 
 // ScanAll calls scan for each row of a query's result, and closes the result. err is the

@@ -577,9 +577,3 @@ func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql
 func (tx *Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	return tx.w.conn.QueryRowContext(ctx, query, args...)
 }
-
-// PrepareContext is that of the connection. Statements of Exec and Each need not be
-// prepared.
-func (tx *Tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	return tx.w.conn.PrepareContext(ctx, query)
-}

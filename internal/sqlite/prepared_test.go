@@ -1,0 +1,137 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// A connection that keeps its queries prepared answers as one that does not: also where a
+// query runs while its own rows are read, ended before its last row, after the schema has
+// changed, and when there were more texts than are kept.
+func TestPreparedQueries(t *testing.T) {
+	m := newWriter(t, WriterOptions{})
+	write := func(statements ...string) {
+		t.Helper()
+		if err := m.Do(t.Context(), func(ctx context.Context, tx *Tx) error {
+			for _, s := range statements {
+				if err := tx.Exec(ctx, s); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("CREATE TABLE number (n INTEGER)", "INSERT INTO number VALUES (1), (2), (3)")
+	numbers := func(q Querier, text string, args ...any) (all []int) {
+		t.Helper()
+		rows, err := q.QueryContext(t.Context(), text, args...)
+		if err := ScanAll(rows, err, func(rows *sql.Rows) error {
+			var n int
+			err := rows.Scan(&n)
+			all = append(all, n)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	const query = "SELECT n FROM number WHERE n >= $1 ORDER BY n"
+	read := func(do func(q Querier)) {
+		t.Helper()
+		if err := m.readers.Read(t.Context(), func(q Querier) error { do(q); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read(func(q Querier) {
+		for range 3 {
+			if got := numbers(q, query, 2); !slices.Equal(got, []int{2, 3}) {
+				t.Errorf("%v", got)
+			}
+		}
+		var nested [][]int
+		rows, err := q.QueryContext(t.Context(), query, 1)
+		if err := ScanAll(rows, err, func(rows *sql.Rows) error {
+			var n int
+			if err := rows.Scan(&n); err != nil {
+				return err
+			}
+			nested = append(nested, numbers(q, query, n))
+			return nil
+		}); err != nil || fmt.Sprint(nested) != "[[1 2 3] [2 3] [3]]" {
+			t.Errorf("%v, %v", nested, err)
+		}
+		ended := errors.New("ended")
+		rows, err = q.QueryContext(t.Context(), query, 1)
+		if err := ScanAll(rows, err, func(*sql.Rows) error { return ended }); !errors.Is(err, ended) {
+			t.Error(err)
+		}
+		if got := numbers(q, query, 3); !slices.Equal(got, []int{3}) {
+			t.Errorf("after rows that were not read to their end: %v", got)
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		if rows, err := q.QueryContext(canceled, query, 1); !errors.Is(ScanAll(rows, err, func(*sql.Rows) error { return nil }), context.Canceled) {
+			t.Error("a query with a context that has ended ran")
+		}
+		if _, err := q.QueryContext(t.Context(), "SELECT nothing FROM number"); err == nil { //nolint:sqlclosecheck // there are none
+			t.Error("a query of a column that does not exist ran")
+		}
+	})
+	write("ALTER TABLE number RENAME TO old", "CREATE TABLE number (other TEXT, n INTEGER)", "INSERT INTO number VALUES ('x', 7)")
+	read(func(q Querier) {
+		if got := numbers(q, query, 2); !slices.Equal(got, []int{7}) {
+			t.Errorf("after a change of the schema: %v", got)
+		}
+		for n := range 3 * keptStatements {
+			if got := numbers(q, fmt.Sprintf("SELECT n + %d FROM number", n)); !slices.Equal(got, []int{7 + n}) {
+				t.Errorf("%v", got)
+			}
+		}
+		if got := numbers(q, query, 2); !slices.Equal(got, []int{7}) {
+			t.Errorf("after many others: %v", got)
+		}
+		err := q.(*sql.Conn).Raw(func(c any) error { //nolint:forcetypeassert // what Read gives
+			if n := len(c.(*preparedConn).stmts); n > keptStatements { //nolint:forcetypeassert // as openReaders opens it
+				t.Errorf("%d statements are kept", n)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A query that comes again is not parsed again.
+func BenchmarkPreparedQuery(b *testing.B) {
+	path := b.TempDir() + "/bench.db"
+	if err := testKind.Create(b.Context(), path); err != nil {
+		b.Fatal(err)
+	}
+	r, err := testKind.OpenReaders(b.Context(), path, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	const query = "SELECT caller, n FROM item WHERE caller = $1 AND n > $2 AND EXISTS (SELECT 1 FROM anchor) ORDER BY n LIMIT 1"
+	for name, text := range map[string]func(i int) string{
+		"again": func(int) string { return query },
+		"new":   func(i int) string { return fmt.Sprint(query, " -- ", i) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for i := range b.N {
+				if err := r.Each(b.Context(), text(i), []any{1, 0}, func(*sql.Rows) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -24,12 +24,13 @@ const (
 	// Otherwise the heap of a server with little in use would be collected about ten times
 	// a second under load, and each collection wakes all cores: with 32 submitters that
 	// took a quarter of the processor time.
-	leastGrowth = 40 << 20
-	// The least and the most growth in percent, as in Go's GOGC.
-	leastPercent, mostPercent = 100, 1000
+	leastGrowth = 8 << 20
+	// The least and the most growth in percent, as in Go's GOGC. Nothing is collected before
+	// the heap has 4 MiB times the growth.
+	leastPercent, mostPercent = 100, 200
 )
 
-// LimitMemory keeps this process small: the heap grows to twice what is in use, and by 40
+// LimitMemory keeps this process small: the heap grows to twice what is in use, and by 8
 // MiB at least, before it is collected. The limit follows what is in use, since the
 // collector would run all the time at a fixed limit that is reached; it is at most three
 // quarters of the memory of the machine or the control group. Above that the collector

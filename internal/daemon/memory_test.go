@@ -24,10 +24,10 @@ func TestGoalFollowsWhatIsInUse(t *testing.T) {
 	}
 }
 
-// A small heap grows by 40 MiB, a large one to twice its size.
+// A small heap grows by 8 MiB, a large one to twice its size.
 func TestHeapGrowsByALeastAmount(t *testing.T) {
 	const mib = 1 << 20
-	for live, want := range map[int64]int64{0: 1000, 1 * mib: 1000, 10 * mib: 400, 20 * mib: 200, 40 * mib: 100, 1000 * mib: 100} {
+	for live, want := range map[int64]int64{0: 200, 1 * mib: 200, 4 * mib: 200, 5 * mib: 160, 8 * mib: 100, 1000 * mib: 100} {
 		if got := percentFor(live); got < want-1 || got > want+1 {
 			t.Errorf("%d MiB in use: %d %%, want %d", live/mib, got, want)
 		}

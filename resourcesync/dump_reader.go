@@ -252,7 +252,7 @@ func (d *DumpReader) findEnd(size int64) (zipEnd, error) {
 		}
 	}
 	if e.offset < 0 || e.size < 0 || e.files < 0 || e.size > border || e.offset != border-e.size {
-		return zipEnd{}, d.refuse("its central directory has %d bytes at %d by the end record, and does not end where the end record begins, at %d", e.size, e.offset, border)
+		return zipEnd{}, d.refuse("its end record states a central directory of %d bytes at %d, which does not end where the end record begins, at %d", e.size, e.offset, border)
 	}
 	return e, nil
 }

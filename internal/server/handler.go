@@ -567,7 +567,7 @@ func (s *Server) writeBusy(w http.ResponseWriter) {
 
 // writeNotFound answers that there is nothing at this address.
 func (s *Server) writeNotFound(w http.ResponseWriter) {
-	writeText(w, http.StatusNotFound, "There is nothing at this address. The pages start at "+s.base+"/ and for programs at "+
+	writeText(w, http.StatusNotFound, "There is nothing at this address. The pages start at "+s.base+"/, the documents for programs at "+
 		s.base+"/.well-known/resourcesync; a set is an OAI-PMH repository at "+s.base+"/sets/SET/oai, and takes SIP, if it does, at "+s.base+"/sip/SET.\n")
 }
 

@@ -128,10 +128,11 @@ func (d *Server) takeGroup() []*conclusion {
 	default:
 	}
 	if n := len(d.waiting); n > 0 && n < d.expected {
+		patience := time.After(d.patience)
 		d.mu.Unlock()
 		select {
 		case <-d.full:
-		case <-time.After(d.patience):
+		case <-patience:
 		}
 		d.mu.Lock()
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,13 +20,39 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/api"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// TestScripts runs testdata/script: one script for each promise.
-func TestScripts(t *testing.T) {
+// TestScripts runs the scripts of testdata/script in which programs run beside each other:
+// one script for each promise.
+func TestScripts(t *testing.T) { runScripts(t, true) }
+
+// TestScriptsOneByOne runs the other scripts. What races inside of one program is tested by
+// the packages that it is made of.
+func TestScriptsOneByOne(t *testing.T) {
+	testenv.Heavy(t)
+	runScripts(t, false)
+}
+
+// runScripts runs the scripts that start a program and go on while it runs, or the others.
+func runScripts(t *testing.T, beside bool) {
 	t.Parallel()
+	all, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts := slices.DeleteFunc(all, func(name string) bool {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Contains(text, []byte("\nstart ")) != beside
+	})
+	if len(scripts) == 0 {
+		t.Fatal("there are no scripts")
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Files:               scripts,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",

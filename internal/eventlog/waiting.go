@@ -279,34 +279,34 @@ func hrefOf(obs *event.Observation) string {
 // was stored.
 func (l *Log) Regressed(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
+		var found waitingRows
 		rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM regressed WHERE source = $1 ORDER BY stamp, record", int64(source))
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var g regressedRow
 			err := g.scan(rows)
-			out, err = appendWaiting(ctx, q, out, event.WaitingItem{Number: g.record, Flag: g.future}, &g.v, err)
+			return found.add(event.WaitingItem{Number: g.record, Flag: g.future}, &g.v, err)
+		}); err != nil {
 			return err
-		})
+		}
+		out, err = found.withDocuments(ctx, q)
+		return err
 	})
 	return out, err
 }
 
 const selectPendingOf = "SELECT " + pendingColumns + " FROM pending WHERE source = $1"
 
-func appendPending(ctx context.Context, q sqlite.Querier, rows *sql.Rows, out []event.WaitingItem) ([]event.WaitingItem, error) {
-	var p pendingRow
-	err := p.scan(rows)
-	return appendWaiting(ctx, q, out, event.WaitingItem{Number: p.record, Flag: p.partial, Tries: int(p.tries), Reason: p.reason}, &p.v, err)
-}
-
 // Pending returns the Source's pending observations whose next try is due, at
 // most limit, in the order of the records' numbers, after one of these.
 func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
+		var found waitingRows
 		rows, err := q.QueryContext(ctx, selectPendingOf+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", int64(source), int64(due), after, limit)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
-			out, err = appendPending(ctx, q, rows, out)
+		if err := sqlite.ScanAll(rows, err, found.addPending); err != nil {
 			return err
-		})
+		}
+		out, err = found.withDocuments(ctx, q)
+		return err
 	})
 	return out, err
 }
@@ -330,30 +330,58 @@ func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) 
 // far as they are still pending.
 func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []event.Due) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
+		var found waitingRows
 		for _, d := range records {
 			rows, err := q.QueryContext(ctx, selectPendingOf+" AND record = $2", int64(source), d.Number)
-			if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
-				out, err = appendPending(ctx, q, rows, out)
-				return err
-			}); err != nil {
+			if err := sqlite.ScanAll(rows, err, found.addPending); err != nil {
 				return err
 			}
 		}
-		return nil
+		out, err = found.withDocuments(ctx, q)
+		return err
 	})
 	return out, err
 }
 
-// appendWaiting appends an item that waits, with its observation and document. err is
-// that of its row.
-func appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingItem, k event.WaitingItem, v *body, err error) ([]event.WaitingItem, error) {
+// waitingRows collects rows of observations that wait. Their documents are read when all
+// rows are there, each once.
+type waitingRows struct {
+	items     []event.WaitingItem
+	documents []int64 // of the items
+}
+
+// add adds an item, with its observation. err is that of its row.
+func (w *waitingRows) add(k event.WaitingItem, v *body, err error) error {
 	if err != nil {
-		return out, fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, err)
+		return fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, err)
 	}
 	k.Observation = v.obs
-	doc, _, err := readDocument(ctx, q, v.document)
-	k.Document = doc.Document
-	return append(out, k), err
+	w.items, w.documents = append(w.items, k), append(w.documents, v.document)
+	return nil
+}
+
+func (w *waitingRows) addPending(rows *sql.Rows) error {
+	var p pendingRow
+	err := p.scan(rows)
+	return w.add(event.WaitingItem{Number: p.record, Flag: p.partial, Tries: int(p.tries), Reason: p.reason}, &p.v, err)
+}
+
+// withDocuments returns the items with their documents.
+func (w *waitingRows) withDocuments(ctx context.Context, q sqlite.Querier) ([]event.WaitingItem, error) {
+	known := map[int64]event.Document{}
+	for i, id := range w.documents {
+		document, ok := known[id]
+		if !ok {
+			row, _, err := readDocument(ctx, q, id)
+			if err != nil {
+				return nil, err
+			}
+			document = row.Document
+			known[id] = document
+		}
+		w.items[i].Document = document
+	}
+	return w.items, nil
 }
 
 // Held returns the identifiers of the Source's deletions that are held since a time or

@@ -5,8 +5,6 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
-	"fmt"
 	"strings"
 )
 
@@ -92,39 +90,7 @@ func (b *Bulk) exec(text string, args []driver.NamedValue) error {
 		return b.tx.ended
 	}
 	return b.tx.check(b.tx.w.conn.Raw(func(conn any) error {
-		s, err := b.tx.w.raw(b.ctx, conn, text)
-		if err != nil {
-			return err
-		}
-		_, err = s.ExecContext(b.ctx, args)
+		_, err := conn.(*preparedConn).ExecContext(b.ctx, text, args) //nolint:forcetypeassert // as openPrepared opens it
 		return err
 	}))
-}
-
-// rawStmt is a statement of the driver's own.
-type rawStmt interface {
-	driver.Stmt
-	driver.StmtExecContext
-}
-
-// raw returns the statement prepared on the driver's connection. Callers are inside
-// conn.Raw.
-func (w *Writer) raw(ctx context.Context, conn any, text string) (rawStmt, error) {
-	if s, ok := w.raws[text]; ok {
-		return s, nil
-	}
-	c, ok := conn.(driver.ConnPrepareContext)
-	if !ok {
-		return nil, fmt.Errorf("the driver's connection is a %T", conn)
-	}
-	s, err := c.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, fmt.Errorf("preparing %q: %w", text, err)
-	}
-	raw, ok := s.(rawStmt)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("the driver's statement is a %T", s), s.Close())
-	}
-	w.raws[text] = raw
-	return raw, nil
 }

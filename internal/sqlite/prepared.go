@@ -7,15 +7,16 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 
 	modernc "modernc.org/sqlite"
 )
 
-// keptStatements is how many queries a connection keeps prepared. The queries of a package
+// keptStatements is how many statements a connection keeps prepared. Those of a package
 // are fewer; those whose text depends on values may be more.
-const keptStatements = 100
+const keptStatements = 300
 
-// openPrepared opens connections that keep their queries prepared: to parse one takes
+// openPrepared opens connections that keep their statements prepared: to parse one takes
 // longer than to run most of them.
 func openPrepared(dsn string) (*sql.DB, error) {
 	inner, err := modernc.NewConnector(dsn)
@@ -47,40 +48,74 @@ type driverConn interface {
 	driver.Validator
 }
 
-// preparedConn is a connection that prepares each query once. Only database/sql calls it, and one
-// goroutine at a time.
+// preparedConn is a connection that prepares each statement once. One goroutine at a time
+// calls it.
 type preparedConn struct {
 	driverConn
 	stmts map[string]*preparedStmt // by their text
 }
 
 type preparedStmt struct {
-	driver.Stmt
+	driverStmt
 	busy bool // its rows are being read
 }
 
+// driverStmt is what a statement of the driver can do.
+type driverStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
 func (c *preparedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	s := c.stmts[query]
-	if s != nil && s.busy {
-		return c.driverConn.QueryContext(ctx, query, args)
+	s, err := c.prepared(ctx, query)
+	if err != nil {
+		return nil, err
 	}
 	if s == nil {
-		if err := c.forget(keptStatements - 1); err != nil {
-			return nil, err
-		}
-		stmt, err := c.PrepareContext(ctx, query)
-		if err != nil {
-			return nil, err
-		}
-		s = &preparedStmt{Stmt: stmt}
-		c.stmts[query] = s
+		return c.driverConn.QueryContext(ctx, query, args)
 	}
-	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+	rows, err := s.QueryContext(ctx, args)
 	if err != nil {
 		return nil, err
 	}
 	s.busy = true
 	return &preparedRows{rows, s}, nil
+}
+
+func (c *preparedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+	s, err := c.prepared(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return c.driverConn.ExecContext(ctx, text, args)
+	}
+	return s.ExecContext(ctx, args)
+}
+
+// prepared returns the statement for a text; nil while its rows are being read, and if the
+// text may be several statements, which only the driver can take apart.
+func (c *preparedConn) prepared(ctx context.Context, text string) (*preparedStmt, error) {
+	if s := c.stmts[text]; s != nil {
+		if s.busy {
+			return nil, nil
+		}
+		return s, nil
+	}
+	if strings.Contains(text, ";") {
+		return nil, nil
+	}
+	if err := c.forget(keptStatements - 1); err != nil {
+		return nil, err
+	}
+	stmt, err := c.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	s := &preparedStmt{driverStmt: stmt.(driverStmt)}
+	c.stmts[text] = s
+	return s, nil
 }
 
 // forget closes all statements but busy ones, if there are more than most.

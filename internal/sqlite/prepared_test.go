@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// A connection that keeps its queries prepared answers as one that does not: also where a
-// query runs while its own rows are read, ended before its last row, after the schema has
-// changed, and when there were more texts than are kept.
-func TestPreparedQueries(t *testing.T) {
+// A connection that keeps its statements prepared does what one does that does not: also
+// where a query runs while its own rows are read, ended before its last row, after the schema
+// has changed, when there were more texts than are kept, and where a text is two statements.
+func TestPreparedStatements(t *testing.T) {
 	m := newWriter(t, WriterOptions{})
 	write := func(statements ...string) {
 		t.Helper()
@@ -44,13 +44,16 @@ func TestPreparedQueries(t *testing.T) {
 		return all
 	}
 	const query = "SELECT n FROM number WHERE n >= $1 ORDER BY n"
-	read := func(do func(q Querier)) {
+	both := func(do func(q Querier)) {
 		t.Helper()
 		if err := m.readers.Read(t.Context(), func(q Querier) error { do(q); return nil }); err != nil {
 			t.Fatal(err)
 		}
+		if err := m.Do(t.Context(), func(_ context.Context, tx *Tx) error { do(tx); return nil }); err != nil {
+			t.Fatal(err)
+		}
 	}
-	read(func(q Querier) {
+	both(func(q Querier) {
 		for range 3 {
 			if got := numbers(q, query, 2); !slices.Equal(got, []int{2, 3}) {
 				t.Errorf("%v", got)
@@ -85,8 +88,15 @@ func TestPreparedQueries(t *testing.T) {
 			t.Error("a query of a column that does not exist ran")
 		}
 	})
-	write("ALTER TABLE number RENAME TO old", "CREATE TABLE number (other TEXT, n INTEGER)", "INSERT INTO number VALUES ('x', 7)")
-	read(func(q Querier) {
+	const add = "INSERT INTO number (n) VALUES (7)"
+	write(add, add, "UPDATE number SET n = n + 1 WHERE n = 7; DELETE FROM number WHERE n < 8", add)
+	both(func(q Querier) {
+		if got := numbers(q, query, 0); !slices.Equal(got, []int{7, 8, 8}) {
+			t.Errorf("after statements that came again: %v", got)
+		}
+	})
+	write("ALTER TABLE number RENAME TO old", "CREATE TABLE number (other TEXT, n INTEGER)", add)
+	both(func(q Querier) {
 		if got := numbers(q, query, 2); !slices.Equal(got, []int{7}) {
 			t.Errorf("after a change of the schema: %v", got)
 		}
@@ -98,7 +108,11 @@ func TestPreparedQueries(t *testing.T) {
 		if got := numbers(q, query, 2); !slices.Equal(got, []int{7}) {
 			t.Errorf("after many others: %v", got)
 		}
-		err := q.(*sql.Conn).Raw(func(c any) error { //nolint:forcetypeassert // what Read gives
+		conn, ok := q.(*sql.Conn)
+		if !ok {
+			conn = m.conn
+		}
+		err := conn.Raw(func(c any) error {
 			if n := len(c.(*preparedConn).stmts); n > keptStatements { //nolint:forcetypeassert // as openReaders opens it
 				t.Errorf("%d statements are kept", n)
 			}

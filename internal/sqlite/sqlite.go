@@ -158,7 +158,7 @@ func SyncDir(path string) error {
 }
 
 func (k *Kind) openWriter(ctx context.Context, path string, pragmas []string) (*sql.DB, *sql.Conn, error) {
-	db, err := sql.Open("sqlite", dsn(path, "rw", append(pragmas, "journal_mode(wal)", "synchronous(full)", "busy_timeout(10000)", "cell_size_check(1)",
+	db, err := openPrepared(dsn(path, "rw", append(pragmas, "journal_mode(wal)", "synchronous(full)", "busy_timeout(10000)", "cell_size_check(1)",
 		fmt.Sprintf("journal_size_limit(%d)", walBytes))...))
 	if err != nil {
 		return nil, nil, err

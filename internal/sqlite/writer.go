@@ -47,8 +47,6 @@ type Writer struct {
 	// The next fields belong to the caller that has the turn.
 	db      *sql.DB // nil together with conn
 	conn    *sql.Conn
-	stmts   map[string]*sql.Stmt
-	raws    map[string]rawStmt
 	inserts map[insertText]string // INSERTs of many rows
 	walMax  int                   // bytes of the write-ahead log after which a commit checkpoints it
 	group   *group                // has work that is not committed yet; nil when there is none
@@ -121,7 +119,7 @@ func (w *Writer) connect(ctx context.Context) (err error) {
 	if w.db, w.conn, err = w.kind.openWriter(ctx, w.path, w.opt.Pragmas); err != nil {
 		return err
 	}
-	w.stmts, w.raws, w.walMax = map[string]*sql.Stmt{}, map[string]rawStmt{}, 0
+	w.walMax = 0
 	if w.opt.DryRun {
 		_, err = w.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
 	}
@@ -479,32 +477,23 @@ func (w *Writer) disconnect() error {
 	if w.conn == nil {
 		return nil
 	}
-	var errs []error
-	for _, s := range w.stmts {
-		errs = append(errs, s.Close())
-	}
-	errs = append(errs, w.conn.Raw(func(any) error {
-		for _, s := range w.raws {
-			errs = append(errs, s.Close())
-		}
+	errs := []error{
 		// database/sql closes a connection only after driver.ErrBadConn.
-		return driver.ErrBadConn
-	}), w.db.Close())
-	w.conn, w.db, w.stmts, w.raws = nil, nil, nil, nil
+		w.conn.Raw(func(any) error { return driver.ErrBadConn }),
+		w.db.Close(),
+	}
+	w.conn, w.db = nil, nil
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
 		return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 	})...)
 }
 
-// Exec runs a statement, which is prepared once for all transactions.
+// Exec runs a statement.
 func (tx *Tx) Exec(ctx context.Context, text string, args ...any) error {
 	if tx.ended != nil {
 		return tx.ended
 	}
-	s, err := tx.w.stmt(ctx, text)
-	if err == nil {
-		_, err = s.ExecContext(ctx, args...)
-	}
+	_, err := tx.w.conn.ExecContext(ctx, text, args...)
 	return tx.check(err)
 }
 
@@ -517,17 +506,12 @@ func (tx *Tx) check(err error) error {
 	return err
 }
 
-// Each runs a query, which is prepared once for all transactions, and scans every
-// row.
+// Each runs a query, and scans every row.
 func (tx *Tx) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
 	if tx.ended != nil {
 		return tx.ended
 	}
-	s, err := tx.w.stmt(ctx, text)
-	if err != nil {
-		return err
-	}
-	rows, err := s.QueryContext(ctx, args...)
+	rows, err := tx.w.conn.QueryContext(ctx, text, args...)
 	return tx.check(ScanAll(rows, err, scan))
 }
 
@@ -548,27 +532,11 @@ func (tx *Tx) OnCommit(f func()) { tx.committed = append(tx.committed, f) }
 func (tx *Tx) OnUndo(f func()) { tx.undone = append(tx.undone, f) }
 
 func (w *Writer) changes(ctx context.Context) (n int64, err error) {
-	s, err := w.stmt(ctx, "SELECT total_changes()")
-	if err == nil {
-		err = s.QueryRowContext(ctx).Scan(&n)
-	}
+	err = w.conn.QueryRowContext(ctx, "SELECT total_changes()").Scan(&n)
 	return n, err
 }
 
-// stmt returns the statement prepared on the connection.
-func (w *Writer) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
-	if s, ok := w.stmts[text]; ok {
-		return s, nil
-	}
-	s, err := w.conn.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, fmt.Errorf("preparing %q: %w", text, err)
-	}
-	w.stmts[text] = s
-	return s, nil
-}
-
-// QueryContext runs a query that is seldom repeated. See Each.
+// QueryContext runs a query. See Each.
 func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return tx.w.conn.QueryContext(ctx, query, args...)
 }

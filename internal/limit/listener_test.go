@@ -1,10 +1,13 @@
 package limit_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,6 +155,85 @@ func TestRoomComesBack(t *testing.T) {
 		conns[1].Close()
 		conns[2].Close()
 		s.Close()
+	}
+}
+
+// A spare connection gives way to the next one also when the server reports that it is
+// active; without room for spare ones the next connection is closed unread, and Accept
+// waits for another one, until the Listener is closed.
+func TestWithoutRoom(t *testing.T) {
+	l := listen(t, limit.ConnLimits{All: 1, PerClient: 1, Spare: 1})
+	_, busy := l.dial("127.0.0.1")
+	l.State(busy, http.StateActive)
+	c1, s1 := l.dial("127.0.0.1")
+	l.State(s1, http.StateActive)
+	l.dial("127.0.0.2")
+	gone(t, "a spare one that is active", c1)
+
+	l = listen(t, limit.ConnLimits{All: 1, PerClient: 1})
+	busyClient, busy := l.dial("127.0.0.1")
+	l.State(busy, http.StateActive)
+	accepted := make(chan error)
+	go func() {
+		_, err := l.Accept()
+		accepted <- err
+	}()
+	for range 2 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		gone(t, "a connection without room", c)
+	}
+	answers(t, "the busy one", busyClient, busy)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept returned %v", err)
+	}
+}
+
+// A Conn copies from a reader and closes its sending side as the connection below it can:
+// one of TCP reads from the reader itself, one of a Unix socket does not, and both stay
+// open in the other direction.
+func TestConnSends(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			address := "127.0.0.1:0"
+			if network == "unix" {
+				address = filepath.Join(t.TempDir(), "s")
+			}
+			inner, err := net.Listen(network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := limit.NewListener(inner, limit.ConnLimits{All: 1, PerClient: 1})
+			defer l.Close()
+			client, err := net.Dial(network, l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			server, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Close()
+
+			const sent = "what is sent"
+			if n, err := server.(io.ReaderFrom).ReadFrom(strings.NewReader(sent)); n != int64(len(sent)) || err != nil {
+				t.Errorf("sent %d bytes, %v", n, err)
+			}
+			if err := server.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+				t.Error(err)
+			}
+			if got, err := io.ReadAll(client); string(got) != sent || err != nil {
+				t.Errorf("received %q, %v", got, err)
+			}
+			answers(t, "the other direction", server, client)
+		})
 	}
 }
 

@@ -30,3 +30,19 @@ func TestSpace(t *testing.T) {
 		t.Errorf("of no disk: %v", err)
 	}
 }
+
+// The free share of a disk is a percentage, below 0 where it is unknown, and a LowError
+// says in MiB what is free and what is kept.
+func TestSpaceSaysHowMuchIsFree(t *testing.T) {
+	dir := t.TempDir()
+	if free := (&limit.Space{Folder: dir}).Free(); !(0 < free && free <= 100) {
+		t.Errorf("%v %% are free", free)
+	}
+	if free := (&limit.Space{Folder: dir + "/gone"}).Free(); free >= 0 {
+		t.Errorf("%v %% of no disk are free", free)
+	}
+	low := &limit.LowError{Folder: "/data", Free: 3 << 20, Floor: 1 << 30}
+	if want := "the disk of /data is nearly full: 3 MiB are free, and 1024 MiB are kept for what must be written"; low.Error() != want {
+		t.Errorf("got %s", low)
+	}
+}

@@ -109,6 +109,8 @@ func badAnswers() []badAnswer {
 		{name: "compressed fault", raw: httpAnswer("500 X", "Content-Encoding: gzip\r\n", "\x1f\x8b\x08\x00"), temporary: true, status: 500, says: "Content-Encoding is gzip"},
 		{name: "MTOM", raw: "HTTP/1.1 200 OK\r\nContent-Type: multipart/related; boundary=b\r\nContent-Length: 7\r\n\r\n--b\r\n\r\n", says: "Content-Type is multipart/related; boundary=b: messages with attachments (MTOM) are not read"},
 		{name: "a page of its type", raw: "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", says: "Content-Type is text/html"},
+		{name: "not compressed", raw: "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: Identity\r\nContent-Length: 2\r\n\r\n{}",
+			says: "not a message of the Simple Ingest Protocol; its Content-Type is text/plain; it says: {}"},
 		{name: "garbage", raw: httpAnswer("200 OK", "", "\x00\x01\x02"), says: "cannot be read"},
 		{name: "a page", raw: httpAnswer("200 OK", "", "<html><body>Welcome</body></html>"), says: "cannot be read"},
 		{name: "text", raw: "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello", says: "it says: hello"},
@@ -276,6 +278,7 @@ func TestClientAcknowledgement(t *testing.T) {
 		"no body":                   httpAnswer("200 OK", "", `<S:Envelope xmlns:S="`+soapSpace+`"/>`),
 		"a document alone":          httpAnswer("200 OK", "", docAccepted),
 		"201":                       "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n",
+		"201 with a disposition":    httpAnswer("201 Created", "", inEnvelope(docAccepted)),
 	} {
 		c.URL = answering(t, raw)
 		if err := c.Notify(t.Context(), d); err == nil || sip.Temporary(err) || !sip.Sent(err) {

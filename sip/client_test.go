@@ -270,6 +270,9 @@ func TestClientSent(t *testing.T) {
 			t.Errorf("%s: sent %t, temporary %t: %v", c.name, sip.Sent(err), sip.Temporary(err), err)
 		}
 	}
+	if own := errors.New("no call"); sip.Temporary(own) || !sip.Sent(own) {
+		t.Error("an error of no call may go away, or nothing was sent")
+	}
 	if n, err := late.Read(make([]byte, 10)); n != 0 || err == nil || err == io.EOF {
 		t.Errorf("after the call has ended the message can be taken: %d, %v", n, err)
 	}

@@ -185,6 +185,11 @@ func TestHandlerPlaces(t *testing.T) {
 	if got := ask(t, call.request(t, base)); strings.Contains(string(got.body), "line=") || !strings.Contains(string(got.body), "not that") {
 		t.Errorf("a place that is not known: %s", got.body)
 	}
+	base = serveBackend(t, &sip.Handler{Backend: &misled{path: "ingest-request/record/r"}, Offers: everything(), Plain: true})
+	call = handlerCall{body: docRequest}
+	if got := ask(t, call.request(t, base)); got.status != 400 || string(got.body) != "ingest-request/record/r: not that\n" {
+		t.Errorf("a place that is not known, without an envelope: %d %q", got.status, got.body)
+	}
 }
 
 // A message that breaks off is answered in its own form, as far as it came.

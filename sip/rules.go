@@ -79,8 +79,7 @@ type Problem struct {
 // Check calls report with each place where the message breaks a rule that ReadMessage
 // tolerates. places are those that ReadMessage has filled; nil is allowed.
 func (m *Message) Check(places Places, report func(Problem)) {
-	broken := func(rule, path, found, expected string) {
-		at := places[path]
+	broken := func(rule, path string, at Place, found, expected string) {
 		report(Problem{Rule: rule, Path: path, Line: at.Line, Column: at.Column, Found: found, Expected: expected})
 	}
 	source := func(s *Source, document string) {
@@ -88,14 +87,20 @@ func (m *Message) Check(places Places, report func(Problem)) {
 			return
 		}
 		if _, err := mail.ParseAddress(s.Submitter.EmailAddress); err != nil {
-			broken(ruleEmail, document+"/source/submitter/email-address", strconv.Quote(strictxml.Clip(s.Submitter.EmailAddress)), "an address such as name@example.org")
+			path := document + "/source/submitter/email-address"
+			broken(ruleEmail, path, places[path], strconv.Quote(strictxml.Clip(s.Submitter.EmailAddress)), "an address such as name@example.org")
 		}
 	}
 	switch m.Kind {
 	case KindProperties:
-		for _, format := range m.Properties.Formats {
+		const path = "ingest-properties/formats/format"
+		for i, format := range m.Properties.Formats {
 			if u, err := url.Parse(format); err != nil || !u.IsAbs() {
-				broken(ruleFormat, "ingest-properties/formats/format", strconv.Quote(strictxml.Clip(format)), "the URL of an XML schema")
+				var at Place
+				if i == 0 { // places have only the first element of a path
+					at = places[path]
+				}
+				broken(ruleFormat, path, at, strconv.Quote(strictxml.Clip(format)), "the URL of an XML schema")
 			}
 		}
 	case KindRequest:
@@ -103,7 +108,8 @@ func (m *Message) Check(places Places, report func(Problem)) {
 		if m.Request.Recipient != "" {
 			u, err := url.Parse(m.Request.Recipient)
 			if err != nil || u.Scheme != "http" && u.Scheme != "smtp" {
-				broken(ruleRecipient, "ingest-request/notification-recipient", strconv.Quote(strictxml.Clip(m.Request.Recipient)), "a URL of http or smtp")
+				const path = "ingest-request/notification-recipient"
+				broken(ruleRecipient, path, places[path], strconv.Quote(strictxml.Clip(m.Request.Recipient)), "a URL of http or smtp")
 			}
 		}
 	case KindDisposition:

@@ -143,6 +143,23 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestOutcomes: every outcome is called as its element, and others say that they have none.
+func TestOutcomes(t *testing.T) {
+	for o, want := range map[Outcome]string{0: "outcome(0)", Accepted: "accepted", ProvisionallyAccepted: "provisionally-accepted", Rejected: "rejected", 4: "outcome(4)"} {
+		if o.String() != want {
+			t.Errorf("%d: %s, want %s", uint8(o), o, want)
+		}
+	}
+}
+
+// TestFaultWithoutCode: SOAP 1.1, 4.4, wants a faultcode; a fault that names no code is the server's.
+func TestFaultWithoutCode(t *testing.T) {
+	back, err := ReadMessage(bytes.NewReader(AppendMessage(nil, &Message{Kind: KindFault, Fault: &Fault{Text: "broken"}})), ReadOptions{})
+	if err != nil || back.Kind != KindFault || back.Fault.Code != Server || back.Fault.Text != "broken" {
+		t.Errorf("%s, %v", describe(back), err)
+	}
+}
+
 // TestSchemas: what we write is valid by our schema, and by one that was written
 // by others.
 func TestSchemas(t *testing.T) {

@@ -261,7 +261,12 @@ func TestEnvelope(t *testing.T) {
 		"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>": "DOCTYPE is refused", "<?a b?><c/>": "the processing instruction <?a is refused"} {
 		_, err := ReadMessage(strings.NewReader(doc), ReadOptions{})
 		expectFault(t, doc, err, Client, "", text)
+		_, err = ReadDocument([]byte(doc))
+		expectFault(t, doc, err, Client, "", text)
 	}
+	doc := declareSIP("<sip:get-properties/>") + "<a/>"
+	_, err := ReadDocument([]byte(doc))
+	expectFault(t, doc, err, Client, "", "a second root element <a>")
 }
 
 // TestTolerance: what may differ from what we write.

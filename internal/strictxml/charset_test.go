@@ -76,6 +76,7 @@ func TestCharset(t *testing.T) {
 	}{
 		{as("utf-8"), "", 0},
 		{as("utf-8"), "application/atom+xml; charset=UTF-8", 0},
+		{as("unicode-1-1-utf-8"), "", 0},
 		{mark + as("UTF-8"), "", 0},
 		{mark + as("iso-8859-1"), "text/xml; charset=iso-8859-1", 0},
 		{latin(as("windows-1252")), "application/atom+xml", 0},
@@ -127,6 +128,40 @@ func TestUTF16(t *testing.T) {
 					t.Errorf("%.40q, %s: %.40q, %v", doc, name, got, err)
 				}
 			}
+		}
+	}
+}
+
+// TestLongTexts: a text of more bytes than are decoded at a time, of which some have to be
+// decoded anew, is one and the same however it arrives.
+func TestLongTexts(t *testing.T) {
+	const n = 5000
+	for _, c := range []struct {
+		name, piece, text string
+		o                 Options
+	}{
+		{"UTF-8 that says that it is Latin-1", "\u00e9\u20ac", "\u00e9\u20ac", Options{UTF8: true, ContentType: "text/xml; charset=iso-8859-1"}},
+		{"Latin-1 among UTF-8", "\u20ac\xe9x", "\u20ac\u00e9x", Options{UTF8: true, ContentType: "text/xml; charset=iso-8859-1"}},
+		{"windows-1252 among UTF-8", "\u20ac\x93x", "\u20ac\u201cx", Options{Lenient: true}},
+		{"US-ASCII", "xyz", "xyz", Options{ContentType: "text/xml; charset=us-ascii"}},
+	} {
+		doc := "<a>" + strings.Repeat(c.piece, n) + "</a>"
+		for _, size := range []int{1, 3, len(doc)} {
+			got, err := textOf(pieces{strings.NewReader(doc), size}, c.o)
+			if want := strings.Repeat(c.text, n); err != nil || got != want {
+				t.Errorf("%s in pieces of %d: %d bytes %.30q, %v, want %d", c.name, size, len(got), got, err, len(want))
+			}
+		}
+	}
+}
+
+// TestUTF32: XML may be in UTF-32, which no charset of the WHATWG Encoding Standard is: the
+// document says what it is in, and is refused.
+func TestUTF32(t *testing.T) {
+	for _, doc := range []string{"\x00\x00\xfe\xff\x00\x00\x00<", "\xff\xfe\x00\x00<\x00\x00\x00", "\x00\x00\x00<\x00\x00\x00a", "<\x00\x00\x00a\x00\x00\x00"} {
+		var fault *DocumentError
+		if _, err := textOf(strings.NewReader(doc), Options{}); !errors.As(err, &fault) || !strings.Contains(fault.Reason, `unknown charset "utf-32"`) {
+			t.Errorf("%q: %v", doc, err)
 		}
 	}
 }

@@ -45,6 +45,9 @@ func (s *Scanner) Content(own string) (c Content, err error) {
 		return s.contentText(mime.FormatMediaType(kind, params))
 	}
 	c, err = s.contentText(stated)
+	if c.Bad != "" {
+		c.Bad = "it holds elements in place of Base64, which its type " + Clip(stated) + " wants"
+	}
 	if err != nil || c.Bad != "" {
 		return c, err
 	}

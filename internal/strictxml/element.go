@@ -74,17 +74,6 @@ func (n *need) inherits(at int) bool {
 	return !n.settled[at] && n.s.ns[at].Space != "" && n.s.ns[at].Prefix != "xml"
 }
 
-// find returns the namespace outside of the element that a prefix stands for there; "" is
-// the default one.
-func (n *need) find(prefix []byte) (at int, ok bool) {
-	at, ok = n.s.innermost[string(prefix)]
-	for ok && at >= len(n.settled) {
-		at = n.s.ns[at].outer
-		ok = at >= 0
-	}
-	return at, ok && n.inherits(at)
-}
-
 func (n *need) add(at int) {
 	n.settled[at] = true
 	n.declare = append(n.declare, n.s.ns[at].Binding)
@@ -98,9 +87,10 @@ func (n *need) name(prefix []byte) {
 	}
 }
 
-// value is called with each word in front of a colon, anywhere in the element.
+// value is called with each word in front of a colon, anywhere in the element, once its end
+// tag is read: what is declared inside of it is then no longer in scope.
 func (n *need) value(prefix []byte) {
-	if at, ok := n.find(prefix); ok && !slices.Contains(n.own, n.s.ns[at].Space) {
+	if at, ok := n.s.innermost[string(prefix)]; ok && n.inherits(at) && !slices.Contains(n.own, n.s.ns[at].Space) {
 		n.add(at)
 	}
 }

@@ -26,6 +26,39 @@ func TestBeginningsOfNames(t *testing.T) {
 	}
 }
 
+// An element that is nested deeper than it may be, or breaks off, is an error of the document.
+func TestElementFails(t *testing.T) {
+	for doc, want := range map[string]string{
+		"<X><a><b/></a></X>": "document:1:7: the record's elements are nested deeper than 2",
+		"<l><X><a/>":         "document:1:11: the document is cut off inside <X>",
+	} {
+		s := New(strings.NewReader(doc), Options{})
+		tag(t, s, "X")
+		if got, _, err := s.Element(2); err == nil || err.Error() != want || got != nil {
+			t.Errorf("%s: %s, %v, want %s", doc, got, err, want)
+		}
+	}
+}
+
+// Whatever may be the prefix of a name is found in front of its colon, also behind a quote that
+// is not ASCII.
+func TestPrefixes(t *testing.T) {
+	for doc, want := range map[string]string{
+		`<a>b</a>`:                     "",
+		`<p:a q.1:b="r_:c">-s:t</p:a>`: "p q.1 r_ s p",
+		"\u201cp:a":                    "p",
+		"x\u201cp:a":                   "x\u201cp p",
+		"\u00e9:a \u00e91:b":           "\u00e9 \u00e91",
+		": 1:2 :":                      "",
+	} {
+		var got []string
+		Prefixes([]byte(doc), func(p []byte) { got = append(got, string(p)) })
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %s", doc, got, want)
+		}
+	}
+}
+
 // What an element inherits is declared on it, where its names and values have the prefix.
 func TestElementInherits(t *testing.T) {
 	for _, c := range []struct{ doc, want string }{

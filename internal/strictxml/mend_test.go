@@ -110,6 +110,7 @@ func TestRecover(t *testing.T) {
 		{"a name", "<1/>", true},
 		{"another end tag that is longer", "<x></p:recorder>", true},
 		{"a comment that does not end", "<x/><!-- ", false},
+		{"an end tag that does not end", "<1/></p:record ", false},
 	} {
 		doc := "<l xmlns:p='urn:1'>\n<p:record xmlns:p='urn:2'><p:a/>" + tt.bad + "</p:record >\n<p:b/></l>"
 		if !tt.want {
@@ -145,6 +146,36 @@ func TestRecover(t *testing.T) {
 		}
 		if err != io.EOF {
 			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// Recover stays where it is without an error of the document inside of the element.
+func TestRecoverNothing(t *testing.T) {
+	gone := errors.New("gone")
+	for _, tt := range []struct {
+		name  string
+		in    io.Reader
+		depth int
+	}{
+		{"no error", strings.NewReader("<l><a/></l>"), 1},
+		{"an error of the transport", io.MultiReader(strings.NewReader(padded("<l><a/>")), broken{gone}), 1},
+		{"an element that is not open", strings.NewReader("<l><a/><1/></l>"), 2},
+		{"no element", strings.NewReader("<l><a/><1/></l>"), 0},
+	} {
+		s := New(tt.in, Options{})
+		tag(t, s, "a")
+		var err error
+		for err == nil {
+			if err = s.Next(); s.Depth() == 0 {
+				break
+			}
+		}
+		if s.Recover(tt.depth) {
+			t.Errorf("%s: recovered from %v", tt.name, err)
+		}
+		if again := s.Next(); err != nil && again != err || err == nil && again != io.EOF {
+			t.Errorf("%s: after %v comes %v", tt.name, err, again)
 		}
 	}
 }

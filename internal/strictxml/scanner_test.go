@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -222,8 +223,23 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", ref, got, err, want)
 		}
 	}
-	if got, err := Resolve(nil, " x"); err != nil || got != "x" {
-		t.Errorf("without a base: %q %v", got, err)
+	base := &url.URL{Scheme: "http", Host: "h", Path: "/p/q"}
+	for _, c := range []struct{ ref, alone, based string }{
+		{" x", "x", "http://h/p/x"},
+		{"http://o/a/../b", "http://o/a/../b", "http://o/b"},
+		{"http://o/a b", "http://o/a b", "http://o/a b"},
+		{"http://o/%zz/../b", "", ""},
+		{"x/" + strings.Repeat("y", MaxReference), "", ""},
+		{"urn:" + strings.Repeat("y", MaxReference), "", ""},
+	} {
+		nowhere := New(strings.NewReader("<a/>"), Options{})
+		alone, err := Resolve(nil, c.ref)
+		scanned, scannedErr := nowhere.Resolve(nowhere.Base(), c.ref)
+		based, basedErr := Resolve(base, c.ref)
+		if c.alone == "" && (err == nil || scannedErr == nil || basedErr == nil) ||
+			c.alone != "" && (err != nil || scannedErr != nil || basedErr != nil || alone != c.alone || scanned != c.alone || based != c.based) {
+			t.Errorf("%.50q: %.50q, %v; %.50q, %v; against the base %.50q, %v", c.ref, alone, err, scanned, scannedErr, based, basedErr)
+		}
 	}
 	if _, err := s.Resolve(s.Base(), "%zz"); err == nil {
 		t.Error("%zz was resolved")

@@ -40,6 +40,8 @@ func TestIsIRI(t *testing.T) {
 		"urn:\xff":                                       false,
 		"http://a.example:80a/":                          false,
 		"1urn:a":                                         false,
+		"http://a.example@b.example/":                    true,
+		"http://a b@c.example/":                          false,
 	} {
 		if got := IsIRI(s); got != want {
 			t.Errorf("%q: %v, want %v", s, got, want)
@@ -217,6 +219,14 @@ func TestLongFrame(t *testing.T) {
 	got, err := trace(string(before)+"<p:c/>"+after, Options{})
 	if err != nil || !strings.Contains(got, "u") {
 		t.Errorf("%v\n%s", err, got)
+	}
+	// One whose value is too long only as it is written is left out as well.
+	s = New(strings.NewReader("<r xmlns:o='"+strings.Repeat("&amp;", longestFrame/4)+"' xmlns:p='u'/>"), Options{Namespaces: []string{"u"}})
+	if err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	if before, after, err := s.Frame(); err != nil || string(before)+after != `<r xmlns:p="u"></r>` {
+		t.Errorf("%.80s %s, %v", before, after, err)
 	}
 	for _, doc := range []string{
 		"<" + strings.Repeat("r", longestFrame) + "/>",

@@ -304,6 +304,14 @@ func TestPlain8(t *testing.T) {
 	}
 }
 
+// What cannot stand for itself is written as a reference, or as U+FFFD.
+func TestAppendEscaped(t *testing.T) {
+	const want = "a&amp;&lt;&gt;&quot;&apos;&#9;&#10;&#13;\uFFFD\uFFFD\uFFFD\u00e9]"
+	if got := AppendEscaped([]byte("a"), "&<>\"'\t\n\r\x00\xff\uffff\u00e9]"); string(got) != want {
+		t.Errorf("got %s", got)
+	}
+}
+
 // What is held comes back as it was; of what is not held each character that XML cannot
 // have comes back as U+FFFD. No byte becomes more than six.
 func TestHolds(t *testing.T) {

@@ -142,6 +142,20 @@ func TestCapsWhileReading(t *testing.T) {
 	}
 }
 
+// TestResetCapped: a document in memory may have as many bytes as the limit says, and no more.
+func TestResetCapped(t *testing.T) {
+	var s Scanner
+	for more, want := range []string{"", CapDocument, ""} {
+		doc := "<a>" + strings.Repeat("x", 93+more%2) + "</a>"
+		s.Reset([]byte(doc), Options{Limits: Limits{Document: 100}})
+		_, err := traced(&s)
+		var fault *DocumentError
+		if errors.As(err, &fault) != (want != "") || fault != nil && fault.Cap != want || fault == nil && err != nil {
+			t.Errorf("%d bytes: %v", len(doc), err)
+		}
+	}
+}
+
 // endless repeats a piece for ever.
 type endless struct {
 	piece string
@@ -168,9 +182,11 @@ func TestBroughtBadly(t *testing.T) {
 			t.Errorf("%q: %v", head, err)
 		}
 	}
-	stuck := New(broken{}, Options{})
-	if err := stuck.Next(); !errors.Is(err, io.ErrNoProgress) {
-		t.Errorf("a reader that brings nothing: %v", err)
+	for _, head := range []string{"", padded("<a>")} {
+		stuck := New(io.MultiReader(strings.NewReader(head), broken{}), Options{})
+		if _, err := traced(stuck); !errors.Is(err, io.ErrNoProgress) {
+			t.Errorf("a reader that brings nothing after %d bytes: %v", len(head), err)
+		}
 	}
 }
 

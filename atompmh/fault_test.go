@@ -101,6 +101,50 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// TestCutEntries reads every prefix of a document with all that an entry may have: an entry
+// that is cut off is not handed out, whichever way it is read.
+func TestCutEntries(t *testing.T) {
+	doc := feedOf(`<link href="f"/><contributor><name>C</name><uri>c</uri></contributor><at:deleted-entry ref="urn:x:1" when="2020-01-01T00:00:00Z">` +
+		`<at:by><name>A</name></at:by><at:x><y/></at:x></at:deleted-entry><entry><id>urn:x:2</id><title type="xhtml"><b>T</b></title><updated>2020-01-01T00:00:00Z</updated>` +
+		`<content><x/></content><link href="a" type="a/b"/><source><x xmlns="urn:x">y</x><id>urn:s</id><link href="s"/></source></entry>` +
+		`<entry><id>urn:x:3</id><title>T</title><updated>2020-01-01T00:00:00Z</updated><content type="a/b">AAAA</content></entry>`)
+	for _, o := range []ReadOptions{{}, {Content: true}, {Strict: true}} {
+		for n := range doc {
+			got := readAll(strings.NewReader(doc[:n]), o)
+			whole := strings.Count(doc[:n], "</entry>") + strings.Count(doc[:n], "</at:deleted-entry>")
+			var fault *DocumentError
+			if !errors.As(got.err, &fault) || len(got.entries)+len(got.bad) != whole {
+				t.Fatalf("%+v, cut at %d: %d entries, %d bad, want %d, and %v", o, n, len(got.entries), len(got.bad), whole, got.err)
+			}
+		}
+	}
+}
+
+// Each error says where, what is wrong and by which rule, or what to do.
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		got  error
+		want string
+	}{
+		{&EntryError{Rule: "S10", URL: "http://a.example/", Line: 3, Column: 4, ID: "urn:x:1", Reason: "no link"}, `http://a.example/:3:4: bad entry "urn:x:1": no link [S10]`},
+		{&EntryError{Rule: "4287-id", Line: 3, Column: 4, Reason: "no id"}, "document:3:4: bad entry: no id [4287-id]"},
+		{&RuleError{Rule: "S1", Place: "entry urn:x:1", Broken: "too late"}, "atompmh: entry urn:x:1: too late [S1]"},
+		{&TooManyError{URL: "http://a.example/", Read: 9}, "http://a.example/: too many documents in one walk: 9 were read; if the feed is that long, raise the cap and go on"},
+	} {
+		if c.got.Error() != c.want {
+			t.Errorf("got  %v\nwant %s", c.got, c.want)
+		}
+	}
+	for want, gap := range map[string]Gap{
+		"http://a.example/1: HTTP 404": {URL: "http://a.example/1", Reason: "HTTP 404"},
+		"http://a.example/1:1:1: RSS":  {URL: "http://a.example/1", Reason: "http://a.example/1:1:1: RSS"},
+	} {
+		if gap.String() != want {
+			t.Errorf("got %s, want %s", gap, want)
+		}
+	}
+}
+
 // TestSecondOpinion compares with gofeed where gofeed can be believed: plain
 // identifiers, absolute links.
 func TestSecondOpinion(t *testing.T) {

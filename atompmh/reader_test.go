@@ -216,6 +216,12 @@ func TestEntry(t *testing.T) {
 	if via, ok := e.Via(); !ok || via.Href != "http://v.example/a b" {
 		t.Errorf("via %+v", via)
 	}
+	if via, ok := (&Entry{Links: e.Alternates()}).Via(); ok {
+		t.Errorf("a via that is none: %+v", via)
+	}
+	if v, ok := e.Links[0].Attr("urn:other", "modified"); ok {
+		t.Errorf("modified of another namespace: %q", v)
+	}
 	if l := e.Links[2]; l.Rel != "http://x.example/Rel" || l.Href != "http://h.example/p/q" || l.Length != NoLength {
 		t.Errorf("link %+v", l)
 	}
@@ -350,6 +356,11 @@ func TestMoreOfAnEntry(t *testing.T) {
 			Entry{Kind: Deletion, Title: "T", Metadata: Metadata{Language: "fr"}, EntryLanguage: "de", DeletedBy: Person{Name: "Jane"}, Comment: Text{"weg", "de"}}},
 		{"dates", front + `<title>T</title><link type="a/b" href="x"/><published>2019-01-01T00:00:00Z</published><published>2018-01-01T00:00:00Z</published><app:edited> 2019-06-01T00:00:00+01:00</app:edited></entry>`, "4287-date",
 			Entry{Kind: Active, Title: "T", Metadata: Metadata{Language: "de"}, Published: time.Date(2019, 1, 1, 0, 0, 0, 0, time.UTC), Edited: time.Date(2019, 5, 31, 23, 0, 0, 0, time.UTC)}},
+		{"a source that is odd", front + `<title>T</title><link type="a/b" href="x"/><source><x xmlns="urn:x"><id/></x><id>1</id><updated>now</updated><link/><subtitle>s</subtitle></source></entry>`,
+			"4287-date 4287-link", Entry{Kind: Active, Title: "T", Metadata: Metadata{Language: "de"}, Source: &Source{ID: "1", UpdatedRaw: "now"}}},
+		{"a content elsewhere and nowhere", front + `<title>T</title><link type="a/b" href="x"/><content src=":"/></entry>`, "4287-link S10",
+			Entry{Kind: Active, Title: "T", Metadata: Metadata{Language: "de"}}},
+		{"a tombstone with more than it has", at + `<at:place>here</at:place></at:deleted-entry>`, "", Entry{Kind: Deletion}},
 		{"dates that are none", front + `<title>T</title><link type="a/b" href="x"/><published>today</published><app:edited>9999-01-01T00:00:00Z</app:edited></entry>`, "4287-date 4287-date",
 			Entry{Kind: Active, Title: "T", Metadata: Metadata{Language: "de"}}},
 		{"a hint", strings.Replace(front, "<entry", `<entry xmlns:c="urn:x-bridge:terms:1" c:changefreq="daily"`, 1) + `<title>T</title><link type="a/b" href="x"/></entry>`, "",
@@ -373,6 +384,61 @@ func TestMoreOfAnEntry(t *testing.T) {
 				t.Errorf("got\n%+v\nwant\n%+v", *e, tt.want)
 			}
 		})
+	}
+}
+
+// The bytes of entries, which AppendEntry returns, are by Frame a document with these entries.
+func TestFrame(t *testing.T) {
+	r := NewReader(strings.NewReader(strings.Replace(feedOf(`<entry><id>urn:x:1</id>`+goodRest+`</entry><x/><at:deleted-entry ref="urn:x:2" when="2020-01-01T00:00:00Z"/>`),
+		"<feed ", `<feed xml:base="sub/" `, 1)), ReadOptions{URL: docURL})
+	if b := r.AppendEntry([]byte("nothing")); string(b) != "nothing" {
+		t.Errorf("before the first entry: %s", b)
+	}
+	var entries [][]byte
+	for range 2 {
+		if _, err := r.Next(); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, r.AppendEntry(nil))
+		if alone := r.Frame(entries[len(entries)-1]); !bytes.Equal(alone, r.Input()) {
+			t.Errorf("got %s, and Input is %s", alone, r.Input())
+		}
+	}
+	got := readAll(bytes.NewReader(r.Frame(entries...)), ReadOptions{URL: docURL})
+	if got.err != nil || len(got.entries) != 2 {
+		t.Fatal(got.err, got.bad)
+	}
+	if e, d := got.entries[0], got.entries[1]; e.ID != "urn:x:1" || e.Links[0].Href != "http://example.org/dir/sub/a" || d.ID != "urn:x:2" || !d.Tombstone {
+		t.Errorf("%+v\n%+v", e, d)
+	}
+}
+
+// What is text, what is a relation and what is a media type (RFC 4287 3.1, 4.2.7).
+func TestText(t *testing.T) {
+	for _, c := range []struct{ title, want string }{
+		{`<title type="html">a&lt;br>b&lt;script>x &lt; "&lt;/b>"&lt;/script>&lt;style>p { }&lt;/style>&lt;p>c&lt;/p>&lt;li>d</title>`, "a b c d"},
+		{`<title type="html">&lt;i>a&lt;/i>b &amp;amp; c</title>`, "ab & c"},
+		{"<title>a &lt;b>\n\t c </title>", "a <b> c"},
+	} {
+		if got := readString(strings.Replace(feedOf(""), "<title>F</title>", c.title, 1)); got.err != nil || got.feed.Title != c.want {
+			t.Errorf("%s: %q, %v, want %q", c.title, got.feed.Title, got.err, c.want)
+		}
+	}
+	for rel, want := range map[string]string{"": "alternate", " ": "alternate", ianaRelation: "alternate", ianaRelation + "Self": "self", "VIA": "via", "urn:X": "urn:X"} {
+		if got := relation(rel); got != want {
+			t.Errorf("the relation %q is %q, want %q", rel, got, want)
+		}
+	}
+	for typ, want := range map[string]bool{"text/html": true, "text/html; charset=utf-8": true, "application/atom+xml ; type=entry": true,
+		"": false, "text": false, "text/": false, "/html": false, "text/html/x": false, "te xt/html": false, "text/html; a=\x01": false, "text/html; a=\u00e9": false} {
+		if CanBeType(typ) != want {
+			t.Errorf("a media type %q: %t", typ, !want)
+		}
+	}
+	for k, want := range map[Kind]string{Active: "active", Deletion: "deletion", 0: "unknown"} {
+		if k.String() != want {
+			t.Errorf("kind %d is %q, want %q", k, k, want)
+		}
 	}
 }
 

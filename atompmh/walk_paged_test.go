@@ -1,7 +1,9 @@
 package atompmh
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -36,6 +38,9 @@ func TestPagesAreFollowed(t *testing.T) {
 			same := page{updated: 20, tail: next("/p2"), entries: []string{alive("a", 20)}}.String()
 			s.put("/feed", same)
 			s.put("/p2", same)
+		}},
+		{name: "a ring by a redirect", paths: "/feed /p2", entries: "aa ab", change: func(s *site) {
+			s.handle("/p3", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/feed", http.StatusFound) })
 		}},
 		{name: "a ring", paths: "/feed /p2", entries: "aa ab", change: func(s *site) {
 			s.put("/p2", page{updated: 20, tail: next("/feed"), entries: []string{alive("b", 10)}}.String())
@@ -109,6 +114,23 @@ func TestArchiveDocumentAsURL(t *testing.T) {
 				t.Errorf("not reported: %v", got.problems)
 			}
 		})
+	}
+}
+
+// Where an archive document names a subscription document that cannot be read, the walk ends
+// with that error: it would never find anything new.
+func TestArchiveDocumentWithoutCurrent(t *testing.T) {
+	s := newSite(t)
+	s.put("/3", page{updated: 15, head: `<fh:archive/><link rel="current" href="/feed"/>`, entries: []string{alive("c", 15)}}.String())
+	for _, status := range []int{404, 410, 503} {
+		s.status("/feed", status)
+		w := s.walk()
+		w.URL = s.URL + "/3"
+		got := s.run(w)
+		var e *StatusError
+		if !errors.As(got.err, &e) || e.Status != status || e.URL != s.URL+"/feed" || len(got.paths) > 0 || got.Ended {
+			t.Errorf("%d: visited %v, %v, %+v", status, got.paths, got.err, got.Result)
+		}
 	}
 }
 

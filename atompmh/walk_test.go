@@ -1,6 +1,7 @@
 package atompmh
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 // chain serves four documents: /feed, /3, /2, /1.
@@ -283,7 +286,8 @@ func TestSubscriptionStatus(t *testing.T) {
 		s.status("/feed", status)
 		got := s.run(s.walk())
 		var e *StatusError
-		if !errors.As(got.err, &e) || e.Status != status || !strings.Contains(e.Error(), s.URL+"/feed") || got.Gap != nil {
+		var inner *follow.StatusError // for those who fetch besides
+		if !errors.As(got.err, &e) || e.Status != status || !errors.As(got.err, &inner) || inner.Status != status || !strings.Contains(e.Error(), s.URL+"/feed") || got.Gap != nil {
 			t.Errorf("%d: %v", status, got.err)
 		}
 	}
@@ -425,6 +429,67 @@ func TestUnread(t *testing.T) {
 		if documents != 2 || d != nil || !errors.Is(err, errUnread) {
 			t.Error(err)
 		}
+	}
+}
+
+// A Document hands out its entries, each with its bytes, and says whether it was read to its
+// end.
+func TestDocumentEntries(t *testing.T) {
+	s := newSite(t)
+	s.put("/feed", page{updated: 20, entries: []string{alive("a", 20), undefined("b", 19), gone("c", 18)}}.String())
+	s.put("/short", page{updated: 20, entries: []string{alive("a", 20)}, tail: "<"}.String())
+	for path, want := range map[string]string{"/feed": "active a, bad b, deletion c", "/short": "active a"} {
+		w := s.walk()
+		w.URL = s.URL + path
+		for d, err := range w.Documents(t.Context()) {
+			var got []string
+			if err != nil {
+				break // what is at fault with /short
+			}
+			for e, bad := range d.Entries() {
+				if d.Whole() {
+					t.Errorf("%s: whole before its end", path)
+				}
+				if e == nil {
+					got = append(got, "bad "+strings.TrimPrefix(bad.ID, "urn:x:"))
+					continue
+				}
+				got = append(got, e.Kind.String()+" "+strings.TrimPrefix(e.ID, "urn:x:"))
+				framed := d.Frame(d.AppendEntry(nil))
+				if !bytes.Equal(framed, d.Input()) {
+					t.Errorf("%s: %s is framed as %s", path, d.Input(), framed)
+				}
+				if again := readAll(bytes.NewReader(framed), ReadOptions{}); len(again.entries) != 1 || again.entries[0].ID != e.ID {
+					t.Errorf("%s: %s, %v", path, framed, again.err)
+				}
+			}
+			if g := strings.Join(got, ", "); g != want || d.Whole() != (path == "/feed") || d.Feed().ID != "urn:x:feed" || !d.Feed().Updated.Equal(day(20)) {
+				t.Errorf("%s: %s, whole %t, feed %+v; want %s", path, g, d.Whole(), d.Feed(), want)
+			}
+		}
+	}
+}
+
+// Of the feed/updated of archive documents, by which the next walk stops, the newest are
+// kept, whichever walk has met them.
+func TestNewestHeads(t *testing.T) {
+	now, before := map[string]time.Time{}, map[string]time.Time{}
+	for i := range keptHeads {
+		now[fmt.Sprintf("n%03d", i)] = day(float64(2 * i))
+		before[fmt.Sprintf("b%03d", i)] = day(float64(2*i + 1))
+	}
+	now["b000"] = day(2*keptHeads + 1) // has changed
+	got := newest(now, before)
+	if len(got) != keptHeads || !got["b000"].Equal(now["b000"]) {
+		t.Errorf("%d are kept, and b000 of %v", len(got), got["b000"])
+	}
+	for u, at := range got {
+		if at.Before(day(keptHeads)) {
+			t.Errorf("%s of %v is kept", u, at)
+		}
+	}
+	if len(before) != keptHeads || len(newest(nil, nil)) != 0 {
+		t.Errorf("what was before has %d", len(before))
 	}
 }
 

@@ -308,11 +308,25 @@ func TestWriterText(t *testing.T) {
 	})
 }
 
+// A link is an alternate one unless it says otherwise, without the length where that is not
+// known, and of its foreign attributes it has those of CarriedNamespace.
+func TestWriterLinks(t *testing.T) {
+	e := activeEntry()
+	e.Links = []Link{{Href: "https://a.example/?a&b", Type: "text/xml", Length: NoLength, Other: append(carriedAttrs("hash", "md5:0f", "unknown", "x"),
+		xml.Attr{Name: xml.Name{Local: "hash"}, Value: "y"}, xml.Attr{Name: xml.Name{Space: LinkExtensionsNamespace, Local: "md5"}, Value: "z"})}}
+	doc, err := write(sampleHead(), e)
+	if want := `<link rel="alternate" href="https://a.example/?a&amp;b" type="text/xml" b:hash="md5:0f"/>`; err != nil || !strings.Contains(string(doc), want) {
+		t.Errorf("%v, want %s in\n%s", err, want, doc)
+	}
+}
+
 // D22: namespaces are declared where they are of use.
 func TestWriterDeclares(t *testing.T) {
 	fh, b := `xmlns:fh="`+HistoryNamespace+`"`, `xmlns:b="`+CarriedNamespace+`"`
 	plain := activeEntry()
 	plain.CarriedID, plain.CarriedModified, plain.CarriedChangeFreq, plain.Links = "", "", "", plain.Links[:1]
+	linked := plain
+	linked.Links = slices.Clone(plain.Links)
 	plain.Links[0].Other = nil
 	for _, c := range []struct {
 		name    string
@@ -324,6 +338,7 @@ func TestWriterDeclares(t *testing.T) {
 		{"an archive", func(f *Feed) { f.Archive = true }, nil, 1, 0},
 		{"a complete feed", func(f *Feed) { f.Complete = true }, []Entry{plain}, 1, 0},
 		{"the first carries", func(*Feed) {}, []Entry{activeEntry(), plain, activeEntry()}, 0, 1},
+		{"only a link carries", func(*Feed) {}, []Entry{linked, plain}, 0, 1},
 		{"the second and third carry", func(*Feed) {}, []Entry{plain, activeEntry(), activeEntry()}, 0, 2},
 	} {
 		head := sampleHead()
@@ -369,6 +384,10 @@ func TestWriterFails(t *testing.T) {
 		if err := w.Entry(&e); !errors.Is(err, errPipe) {
 			t.Errorf("room %d: the next entry got %v", room, err)
 		}
+	}
+	short := NewWriter(&brokenPipe{}, sampleHead())
+	if first, again := short.Close(), short.Close(); !errors.Is(first, errPipe) || !errors.Is(again, errPipe) {
+		t.Errorf("a document that fits into memory: %v, and then %v", first, again)
 	}
 	w := NewWriter(io.Discard, sampleHead())
 	if err := w.Close(); err != nil || w.Entries() != 0 {

@@ -100,6 +100,10 @@ func TestConsideredBroken(t *testing.T) {
 		bad              int
 	}{
 		{"no resource", feed + `<entry/>` + good + `</feed>`, "", 1},
+		{"an empty URI", items + `<item change="created" href=" "/></resync>`, "", 1},
+		{"a URI that is none", items + `<item change="created" href=":"/></resync>`, "", 1},
+		{"no length", items + `<item change="created" href="http://a.example/1" length="long" x:href="http://a.example/2" xmlns:x="urn:x"/></resync>`, "rs-length", 0},
+		{"foreign elements", feed + `<entry><x xmlns="urn:x" href="http://a.example/2"><content src="http://a.example/3"/></x>` + good[len("<entry>"):] + `</feed>`, "", 0},
 		{"relative", feed + `<entry><content src="1" rs:change="created"/></entry></feed>`, "rs-loc", 0},
 		{"no change", items + `<item href="http://a.example/1"/></resync>`, "rs-change", 0},
 		{"change on another link", feed + `<entry><link rel="alternate" href="http://a.example/2" rs:change="created"/><content src="http://a.example/1" rs:change="created"/></entry></feed>`, "rs-change", 0},

@@ -208,6 +208,90 @@ func TestDumpLimits(t *testing.T) {
 	}
 }
 
+// A package whose records contradict themselves or each other is refused, or the one file is
+// that they are about (APPNOTE 4.3, 4.5.3).
+func TestDumpDamaged(t *testing.T) {
+	const (
+		local, directory, end64, locator = "PK\x03\x04", "PK\x01\x02", "PK\x06\x06", "PK\x06\x07"
+		lacks, elsewhere                 = "its ZIP64 field lacks a length or the place", "leads to"
+	)
+	// The last file has a ZIP64 field behind its name: the kind, the length, and the lengths of the file.
+	const field = 46 + len("resources/2")
+	for _, tt := range []struct {
+		name      string
+		signature string // of the record that is changed; of several the last
+		at        int    // where in it
+		with      string // what is written there
+		want      string
+	}{
+		{"no file", directory, 0, "XX", "something else where a file should begin"},
+		{"a name longer than the directory", directory, 28, "\xff\xff", "ends within a file"},
+		{"a file in another part", directory, 34, "\x01", "begins in another part"},
+		{"a file behind the directory", directory, 42, "\xfe\xff\xff\x7f", "its bytes reach into the central directory"},
+		{"a ZIP64 field of another kind", directory, field, "\x02", lacks},
+		{"a ZIP64 field that is cut off", directory, field + 2, "\xff", lacks},
+		{"a ZIP64 field that is too short", directory, field + 2, "\x08", lacks},
+		{"a length that cannot be", directory, field + 4 + 7, "\x80", "cannot be true"},
+		{"a locator of another part", locator, 4, "\x01", elsewhere},
+		{"a locator of several parts", locator, 16, "\x02", elsewhere},
+		{"a locator that leads behind itself", locator, 12, "\x01", elsewhere},
+		{"a locator that leads elsewhere", locator, 8, "\x00\x00", "does not stand where its locator leads"},
+		{"an end record of another length", end64, 4, "\x00", "does not stand where its locator leads"},
+		{"an end record of another part", end64, 16, "\x01", "does not stand where its locator leads"},
+		{"another number of files in this part", end64, 24, "\x01", "does not stand where its locator leads"},
+		{"a local header with a longer field", local, 28, "\xff\xff", "shares bytes with another file"},
+	} {
+		files := goodFiles()
+		files[2].Zip64 = true
+		b := testenv.Zip(testenv.ZipEnd{Zip64: true}, files...)
+		if _, bad, err := readDump(b, DumpOptions{URL: dumpURL}); err != nil || len(bad) > 0 {
+			t.Fatal(bad, err)
+		}
+		copy(b[bytes.LastIndex(b, []byte(tt.signature))+tt.at:], tt.with)
+		_, bad, err := readDump(b, DumpOptions{URL: dumpURL})
+		var refused *DumpError
+		if all := errors.Join(append(bad, err)...); !errors.As(all, &refused) || !strings.Contains(all.Error(), tt.want) || !strings.Contains(all.Error(), dumpURL) {
+			t.Errorf("%s: bad %v, error %v; want %s", tt.name, bad, err, tt.want)
+		}
+	}
+}
+
+// A loop over the manifest may end anywhere, and the next one begins anew. What the manifest
+// says of itself, and about how much memory the reader takes, is there without any.
+func TestDumpEntries(t *testing.T) {
+	files := goodFiles()
+	files[0].Data = manifestOf(manifestEntry("1", "/resources/1", "", -1), "<url/>", manifestEntry("2", "/resources/2", "", -1))
+	b := testenv.Zip(testenv.ZipEnd{}, files...)
+	d, err := NewDumpReader(bytes.NewReader(b), int64(len(b)), DumpOptions{URL: dumpURL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stop, want := range []string{"1", "1 bad", "1 bad 2"} {
+		var got []string
+		for e, err := range d.Entries() {
+			if err != nil {
+				got = append(got, "bad")
+			} else {
+				got = append(got, strings.TrimPrefix(e.Loc, "http://a.example/"))
+			}
+			if len(got) > stop {
+				break
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("up to %d: %q, want %s", stop, got, want)
+		}
+	}
+	if m := d.Manifest(); m.Capability != ResourceDumpManifest || m.At.IsZero() || len(m.Entries) > 0 {
+		t.Errorf("the manifest's head is %+v", m)
+	}
+	more := testenv.Zip(testenv.ZipEnd{}, append(files, testenv.ZipFile{Name: "resources/" + strings.Repeat("x", 1000)})...)
+	larger, err := NewDumpReader(bytes.NewReader(more), int64(len(more)), DumpOptions{})
+	if err != nil || d.Memory() <= 0 || larger.Memory() < d.Memory()+1000 {
+		t.Errorf("%d bytes of memory, and %d with a name of 1,010 bytes more, %v", d.Memory(), larger.Memory(), err)
+	}
+}
+
 // What Go's own package writes can be read, with the data descriptors that it uses.
 func TestDumpOfArchiveZip(t *testing.T) {
 	var b bytes.Buffer

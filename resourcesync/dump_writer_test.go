@@ -160,6 +160,25 @@ type slowly struct{ io.ReadCloser }
 
 func (s slowly) Read(p []byte) (int, error) { return s.ReadCloser.Read(p[:min(len(p), 1000)]) }
 
+// Files are compressed again unless their media type says that they are.
+func TestCompressed(t *testing.T) {
+	for types, want := range map[string]bool{
+		"video/mp4 image/jpeg image/png audio/mpeg font/woff2 application/zip application/epub+zip application/x+gzip application/pdf": true,
+		"application/vnd.openxmlformats-officedocument.wordprocessingml.document application/vnd.oasis.opendocument.text IMAGE/PNG":    true,
+		"text/html application/xml image/svg+xml image/bmp image/tiff image/x-portable-pixmap audio/wav audio/x-aiff font/ttf":         false,
+		"application/octet-stream model/gltf+json zip": false,
+	} {
+		for kind := range strings.FieldsSeq(types) {
+			if compressed(kind) != want || compressed(kind+"; a=b") != want {
+				t.Errorf("%s: compressed already %t", kind, !want)
+			}
+		}
+	}
+	if compressed("") {
+		t.Error("an unknown type is compressed already")
+	}
+}
+
 // Alternates have their bytes in the package too, and deletions have none.
 func TestDumpWriterLinks(t *testing.T) {
 	files := []packed{{"/resources/a", "text/plain", "one"}, {"/resources/a.pdf", "application/pdf", "two"}}

@@ -27,6 +27,7 @@ func TestTolerance(t *testing.T) {
 	lastmod := func(s string) string { return `<url><loc>http://a.example/1</loc><lastmod>` + s + `</lastmod></url>` }
 	change := func(attrs string) string { return `<url><loc>http://a.example/1</loc><rs:md ` + attrs + `/></url>` }
 	const dated = ` datetime="2026-01-02T00:00:00Z"`
+	hashes := `hash="sha-1:` + strings.Repeat("0", 40) + " sha-224:" + strings.Repeat("1", 56) + " sha-384:" + strings.Repeat("2", 96) + " SHA-512:" + strings.Repeat("3", 128) + `"`
 	for _, c := range []struct{ name, doc, rules, want string }{
 		{"nothing wrong", listOf(lastmod("2026-01-02T03:04:05Z")), "", "http://a.example/1 2026-01-02T03:04:05Z"},
 		{"white space in loc", listOf("<url><loc>\n http://a.example/1\n</loc></url>"), "rs-loc", "http://a.example/1"},
@@ -61,6 +62,8 @@ func TestTolerance(t *testing.T) {
 		{"hash in base64", listOf(change(`hash="md5:1B2M2Y8AsgTpgAmY7PhCfg=="`)), "rs-hash", "http://a.example/1 hash=md5:1B2M2Y8AsgTpgAmY7PhCfg=="},
 		{"hash too short", listOf(change(`hash="sha-256:00"`)), "rs-hash", "http://a.example/1 hash=sha-256:00"},
 		{"hash in capitals, an unknown algorithm, line breaks", listOf(change("hash='MD5:D41D8CD98F00B204E9800998ECF8427E\n\t x-crc:00'")), "", "http://a.example/1 hash=MD5:D41D8CD98F00B204E9800998ECF8427E x-crc:00"},
+		{"hashes too short", listOf(change(`hash="sha-1:00"`) + change(`hash="sha-512:`+strings.Repeat("0", 96)+`"`)), "rs-hash", "http://a.example/1 hash=sha-1:00 | http://a.example/1 hash=sha-512:" + strings.Repeat("0", 96)},
+		{"a hash of each algorithm", listOf(change(hashes)), "", "http://a.example/1 " + strings.ReplaceAll(hashes, `"`, "")},
 		{"prefixed attributes", listOf(change(`rs:type="a/b"`)), "rs-attribute", "http://a.example/1 type=a/b"},
 		{"unknown attribute", listOf(change(`colour="red"`)), "rs-attribute", "http://a.example/1 colour=red"},
 		{"foreign elements", listOf(`<url><loc>http://a.example/1</loc><x xmlns="urn:x"><loc>no</loc></x></url><y xmlns="urn:y"><url/></y>`), "", "http://a.example/1"},
@@ -151,6 +154,8 @@ func TestDocumentRules(t *testing.T) {
 		{"head behind entries", openList + `<url><loc>http://a.example/1</loc></url>` + headMD + `</urlset>`, "rs-position"},
 		{"newest first", changesOf(changed("2026-01-03T00:00:00Z") + changed("2026-01-02T00:00:00Z") + changed("2026-01-01T00:00:00Z")), "rs-order"},
 		{"newest first in 1.0", changesOf(`<url><loc>http://a.example/1</loc><lastmod>2026-01-03T00:00:00Z</lastmod><rs:md change="updated"/></url><url><loc>http://a.example/2</loc><lastmod>2026-01-02T00:00:00Z</lastmod><rs:md change="updated"/></url>`), "rs-datetime rs-order"},
+		{"packages newest first", openList + `<rs:md capability="changedump" from="2026-01-01T00:00:00Z"/><url><loc>http://a.example/2</loc><rs:md from="2026-01-02T00:00:00Z"/></url>` +
+			`<url><loc>http://a.example/1</loc><rs:md from="2026-01-01T00:00:00Z"/></url></urlset>`, "rs-dump-order"},
 		{"index newest first", `<sitemapindex xmlns="` + SitemapNamespace + `" xmlns:rs="` + Namespace + `"><rs:ln rel="up" href="http://example.org/1"/>` + changesMD +
 			`<sitemap><loc>http://a.example/2</loc><rs:md from="2026-02-01T00:00:00Z"/></sitemap><sitemap><loc>http://a.example/1</loc><rs:md from="2026-01-01T00:00:00Z"/></sitemap></sitemapindex>`, "rs-order"},
 		{"too many entries", listOf(many), "rs-entries"},
@@ -166,6 +171,37 @@ func TestDocumentRules(t *testing.T) {
 				t.Errorf("reported %v, want %s; bad %v", got.problems, c.rules, got.bad)
 			}
 		})
+	}
+}
+
+// What a bridge carries in a namespace of its own is read, but for what it cannot be: each
+// attribute once, and details that are a JSON object of no more than MaxDetails bytes.
+func TestCarried(t *testing.T) {
+	for _, c := range []struct {
+		attrs, rules string
+		want         Metadata
+	}{
+		{`b:id="urn:x:1" b:title="T" b:hreflang="de" b:modified="2026-01-02T03:04:05Z" b:details='{"a":[1]}'`, "",
+			Metadata{ID: "urn:x:1", Title: "T", Hreflang: "de", CarriedModified: Seconds(moment), Details: `{"a":[1]}`}},
+		{`b:details='["a"]'`, "rs-attribute", Metadata{}},
+		{`b:details='{"a"'`, "rs-attribute", Metadata{}},
+		{`b:details='{"a":"` + strings.Repeat("x", MaxDetails-8) + `"}'`, "", Metadata{Details: `{"a":"` + strings.Repeat("x", MaxDetails-8) + `"}`}},
+		{`b:details='{"a":"` + strings.Repeat("x", MaxDetails-7) + `"}'`, "rs-attribute", Metadata{}},
+		{`b:modified="yesterday"`, "rs-date", Metadata{}},
+	} {
+		doc := strings.Replace(listOf(`<url><loc>http://a.example/1</loc><rs:md `+c.attrs+`/><rs:ln rel="via" href="urn:x" b:id="urn:x:2" b:hreflang="fr"/></url>`), "<urlset", `<urlset xmlns:b="`+CarriedNamespace+`"`, 1)
+		got := readAll(t, []byte(doc))
+		if len(got.bad) > 0 || got.rules() != c.rules || len(got.doc.Entries) != 1 {
+			t.Errorf("%.100s: reported %v, bad %v, want %s", c.attrs, got.problems, got.bad, c.rules)
+			continue
+		}
+		e := got.doc.Entries[0]
+		if !reflect.DeepEqual(e.Metadata, c.want) {
+			t.Errorf("%.100s: %.300v\nwant %.300v", c.attrs, e.Metadata, c.want)
+		}
+		if l := e.Links[0]; l.ID != "urn:x:2" || l.Hreflang != "fr" {
+			t.Errorf("%.100s: the link is %+v", c.attrs, l)
+		}
 	}
 }
 

@@ -332,8 +332,8 @@ func TestRefusedPackages(t *testing.T) {
 	}
 }
 
-// load reads the only package of a Source whose manifest has a copy, and loads it.
-func load(t *testing.T, s *site) (read string, err error) {
+// load reads the only package of a Source, of size bytes, whose manifest has a copy, and loads it.
+func load(t *testing.T, s *site, size int) (read string, err error) {
 	t.Helper()
 	w := s.walk("/rd")
 	_, failed := visitAll(t.Context(), w, func(_ context.Context, l *List) error {
@@ -343,6 +343,9 @@ func load(t *testing.T, s *site) (read string, err error) {
 		}
 		if p.Load() == nil {
 			t.Error("loaded before the manifest was read")
+		}
+		if n, known := p.Length().Bytes(); known && n != int64(size) || p.Memory() != 0 {
+			t.Errorf("before it is loaded: %d bytes, known %t, %d of memory", n, known, p.Memory())
 		}
 		if _, err := p.Open(&Metadata{Path: "/r/a"}); err == nil {
 			t.Error("opened before it was loaded")
@@ -355,6 +358,9 @@ func load(t *testing.T, s *site) (read string, err error) {
 		}
 		if err = p.Load(); err != nil {
 			return nil
+		}
+		if n, _ := p.Length().Bytes(); n != int64(size) || p.Memory() <= 0 || !p.Loaded() || p.Load() != nil {
+			t.Errorf("once it is loaded: %d bytes, %d of memory, loaded %t", n, p.Memory(), p.Loaded())
 		}
 		for _, e := range entries {
 			in, err := p.Open(&e.Metadata)
@@ -382,14 +388,15 @@ func TestManifestCopies(t *testing.T) {
 		{"other white space", dumpManifest(5, inPackage("a", "", 0), "\n", inPackage("b", "", 0)), ""},
 		{"another resource", dumpManifest(5, inPackage("a", "", 0), inPackage("x", "", 0)), "does not say what the copy"},
 		{"paths exchanged", dumpManifest(5, strings.Replace(inPackage("a", "", 0), "/r/a\"", "/r/b\"", 1), inPackage("b", "", 0)), "does not say what the copy"},
+		{"another length of a patch", dumpManifest(5, strings.Replace(inPackage("a", "", 0), "</url>", `<rs:ln rel="`+RelPatch+`" href="{}/p" path="/p" length="2"/></url>`, 1), inPackage("b", "", 0)), "does not say what the copy"},
 		{"one less", dumpManifest(5, inPackage("a", "", 0)), "does not say what the copy"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t)
 			s.put("/rd", dumpOf(5, inDump("/1.zip", "/1.xml", "at", 5)))
-			s.pack("/1.zip", dumpManifest(5, inPackage("a", "", 0), inPackage("b", "", 0)), bytesOf("a", "b")...)
+			body := s.pack("/1.zip", dumpManifest(5, inPackage("a", "", 0), inPackage("b", "", 0)), bytesOf("a", "b")...)
 			s.put("/1.xml", tt.copied)
-			read, err := load(t, s)
+			read, err := load(t, s, len(body))
 			if tt.want == "" && (err != nil || read != "bytes of a;bytes of b;") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("read %q, error %v", read, err)
 			}
@@ -437,7 +444,7 @@ func TestDownloadResumed(t *testing.T) {
 				}
 				_, _ = w.Write(body[from:min(len(body), from+tt.every)])
 			})
-			read, err := load(t, s)
+			read, err := load(t, s, len(body))
 			if tt.want == "" && (err != nil || read != "bytes of a;") || tt.want != "" && err == nil {
 				t.Errorf("read %q, error %v", read, err)
 			}

@@ -164,6 +164,22 @@ func TestEachRequestMissing(t *testing.T) {
 	})
 }
 
+// A gap says where it is once, and a walk that is too long what to do.
+func TestErrors(t *testing.T) {
+	for want, gap := range map[string]Gap{
+		"http://a.example/1: HTTP 404": {URL: "http://a.example/1", Reason: "HTTP 404"},
+		"http://a.example/1:1:1: RSS":  {URL: "http://a.example/1", Reason: "http://a.example/1:1:1: RSS"},
+	} {
+		if gap.String() != want {
+			t.Errorf("got %s, want %s", gap, want)
+		}
+	}
+	err := error(&TooManyError{URL: "http://a.example/", Read: 9})
+	if want := "http://a.example/: too many documents in one walk: 9 were read; if the Source is that large, raise the cap and go on"; err.Error() != want || !errors.Is(err, ErrTooManyDocuments) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // enumerates reports whether a walk has visited every Resource List of another.
 func enumerates(got, whole *walked) bool {
 	seen := " " + strings.Join(got.lists, " ") + " "

@@ -279,6 +279,53 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// The numbers of sets outlive what was read of them: a full walk with nothing but the numbers
+// reads everything again, and gives each set the number that it had.
+func TestNumbered(t *testing.T) {
+	if s := (State{}).Numbered(); !s.IsZero() || s.Numbers() != 0 {
+		t.Errorf("of nothing: %+v", s)
+	}
+	s := newSite(t)
+	s.tags = true
+	s.put("/sd", urlset(attrs("capability", "description"), lists("/cap1", "capabilitylist"), lists("/cap2", "capabilitylist")))
+	for _, n := range []string{"1", "2"} {
+		s.put("/cap"+n, urlset(attrs("capability", "capabilitylist"), ln("up", "{}/sd"), lists("/rl"+n, "resourcelist")))
+		s.put("/rl"+n, resources(5, res("a"+n)))
+	}
+	numbers := func(w *Walk) (of string) {
+		for l, err := range w.Documents(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, bad := range l.Entries() {
+				if bad != nil {
+					t.Error(bad)
+				}
+			}
+			of += fmt.Sprintf("%s is %d ", strings.TrimPrefix(l.Requested, s.URL), l.Set)
+		}
+		return of
+	}
+	w := s.walk("/sd")
+	first := numbers(w)
+	if first != "/rl1 is 0 /rl2 is 1 " {
+		t.Fatalf("at first: %s", first)
+	}
+	state := w.Result().State
+	kept := state.Numbered()
+	if kept.IsZero() || kept.Unfinished() || kept.Numbers() != 2 || state.Numbers() != 2 {
+		t.Errorf("%d numbers of %d", kept.Numbers(), state.Numbers())
+	}
+	// The sets change their places.
+	s.put("/sd", urlset(attrs("capability", "description"), lists("/cap2", "capabilitylist"), lists("/cap1", "capabilitylist")))
+	s.requests()
+	again := s.walk("/sd")
+	again.State, again.Full = stored(t, kept), true
+	if got := numbers(again); got != "/rl2 is 1 /rl1 is 0 " || strings.Contains(s.requests(), "!") {
+		t.Errorf("again: %s", got)
+	}
+}
+
 // TestChangeListFailsAtFirst: a Change List that fails when the Source is read
 // first does not keep the Resource List from being read, but nothing is absent
 // then; later it does keep the walk. What it had is read once it answers. (D84)

@@ -177,12 +177,41 @@ func TestRules(t *testing.T) {
 		"after until":           list(Entry{Loc: "http://a", Metadata: at(time.Hour + time.Second)}),
 		"backwards":             backwards,
 		"entry link":            list(Entry{Loc: "http://a", Metadata: at(0), Links: []Link{{Href: "http://b"}}}),
+		"entry link's pri":      list(Entry{Loc: "http://a", Metadata: at(0), Links: []Link{{Rel: RelDuplicate, Href: "http://b", Pri: 1_000_000}}}),
 		"no entry capability":   {Capability: CapabilityList, Links: up(), Entries: []Entry{{Loc: "http://a"}}},
 	} {
 		_, err := doc.WriteTo(io.Discard)
 		var rule *RuleError
 		if !errors.As(err, &rule) || rule.Clause == "" || rule.Place == "" || rule.Broken == "" {
 			t.Errorf("%s: got %v, want a RuleError", name, err)
+		}
+	}
+}
+
+// What is carried in a namespace of its own is written with its prefix declared once, on the
+// root, when the first entry has any of it, or else on each element that has.
+func TestWriterDeclares(t *testing.T) {
+	plain := Entry{Loc: "http://example.org/1"}
+	carrying := Entry{Loc: "http://example.org/2", Metadata: Metadata{Title: "T", CarriedModified: Seconds(moment)}, Links: []Link{{Rel: RelVia, Href: "urn:x", ID: "urn:x:1"}}}
+	for _, c := range []struct {
+		name    string
+		entries []Entry
+		want    int
+	}{
+		{"none", []Entry{plain}, 0},
+		{"the first", []Entry{carrying, plain, carrying}, 1},
+		{"the others", []Entry{plain, carrying, carrying}, 4},
+	} {
+		doc := encode(t, &Document{Capability: ResourceList, At: Micros(moment), Links: up(), Entries: c.entries})
+		if n := strings.Count(string(doc), `xmlns:b="`+CarriedNamespace+`"`); n != c.want {
+			t.Errorf("%s: %d declarations, want %d\n%s", c.name, n, c.want, doc)
+		}
+		got := readAll(t, doc)
+		for i := range c.entries {
+			if e := placeless(got.doc).Entries[i]; e.Metadata.Title != c.entries[i].Metadata.Title || e.Metadata.CarriedModified != c.entries[i].Metadata.CarriedModified ||
+				len(e.Links) > 0 && e.Links[0].ID != c.entries[i].Links[0].ID {
+				t.Errorf("%s: entry %d is read as %+v", c.name, i, e)
+			}
 		}
 	}
 }
@@ -197,6 +226,11 @@ func TestLimits(t *testing.T) {
 		if err := w.Entry(entry); err != want {
 			t.Fatalf("entry %d: got %v, want %v", i, err, want)
 		}
+	}
+	empty := NewWriter(io.Discard, head)
+	before := empty.Size()
+	if n, err := head.WriteTo(io.Discard); err != nil || empty.Close() != nil || before != n || empty.Size() != n {
+		t.Errorf("without entries: size %d before and %d after, wrote %d bytes, %v", before, empty.Size(), n, err)
 	}
 	size := w.Size()
 	if err := w.Close(); err != nil {

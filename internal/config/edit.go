@@ -325,10 +325,6 @@ func (e *Edit) remove(file int, path, what string) error {
 	return nil
 }
 
-// ofSet is the start of the URL of a Source that is another set of ours; the set's name
-// follows.
-const ofSet = "set:"
-
 // RenameSet gives a set another name, also where the configuration refers to it.
 func (e *Edit) RenameSet(name, newName string) error {
 	if !setName.MatchString(newName) {
@@ -356,37 +352,16 @@ func (e *Edit) RenameSet(name, newName string) error {
 		}
 		sources, _ := p.in["source"].([]any)
 		for i, source := range sources {
-			if s, _ := source.(map[string]any); s["url"] == ofSet+name {
-				renamed(p.file, element(p.path+".source", i)+".url", ofSet+newName)
-			}
-		}
-		list, _ := p.in["sources"].([]any)
-		for i, url := range list {
-			if url == ofSet+name {
-				renamed(p.file, element(p.path+".sources", i), ofSet+newName)
+			switch s, _ := source.(map[string]any); {
+			case s["url"] == memberURL+name:
+				renamed(p.file, element(p.path+".source", i)+".url", memberURL+newName)
+			case s["kind"] == KindSet && s["url"] == name:
+				renamed(p.file, element(p.path+".source", i)+".url", newName)
 			}
 		}
 	}
 	e.effects = append(e.effects, func(to, _ *Config) error {
-		for i := range to.Sets {
-			s := &to.Sets[i]
-			for j := range s.Sources {
-				switch src := &s.Sources[j]; {
-				case src.URL == ofSet+name:
-					src.URL = ofSet + newName
-				case s.Name == name && src.SIP != nil && src.URL == servicePath(name):
-					src.URL = servicePath(newName)
-				}
-			}
-			for j := range s.Submit {
-				if s.Submit[j].ImportAcceptedTo == name {
-					s.Submit[j].ImportAcceptedTo = newName
-				}
-			}
-			if s.Name == name {
-				s.Name = newName
-			}
-		}
+		*to = *to.Renamed(name, newName)
 		return nil
 	})
 	return nil

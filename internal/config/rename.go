@@ -14,8 +14,8 @@ func (c *Config) Renamed(name, newName string) *Config {
 		s.Sources, s.Submit = slices.Clone(s.Sources), slices.Clone(s.Submit)
 		for j := range s.Sources {
 			switch src := &s.Sources[j]; {
-			case src.URL == "set:"+name:
-				src.URL = "set:" + newName
+			case src.URL == memberURL+name:
+				src.URL = memberURL + newName
 			case s.Name == name && src.SIP != nil && src.URL == servicePath(name):
 				src.URL = servicePath(newName)
 			}

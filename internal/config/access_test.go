@@ -76,6 +76,7 @@ func TestAccess(t *testing.T) {
 		"headers = { \"authorization\" = \"ApiKey a\" }\ntoken_file = \"key2\"": `headers: has Authorization, which user or token makes as well`,
 		`ca_file = "missing"`:                                                   `ca_file: open `,
 		`ca_file = "key"`:                                                       `key has no certificate in PEM`,
+		`ca_file = 7`:                                                           `ca_file: is a number; write a string`,
 		`ca_file = ""`:                                                          `ca_file: is empty`,
 		`timeout = "10ms"`:                                                      `timeout: 10ms is too short`,
 		"url = \"http://data.example.org/\"\nca_file = \"ca.pem\"":              `ca_file: is of no use where the url begins with http:`,

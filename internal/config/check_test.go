@@ -122,6 +122,33 @@ func TestCircles(t *testing.T) {
 	}
 }
 
+// A set is part of others that exist and keep contents as it does, and never of itself.
+func TestSetsOfSets(t *testing.T) {
+	member := func(name string) string { return "[[set.source]]\nkind = \"set\"\nurl = \"" + name + "\"\n" }
+	const links, each = "content = \"redirect\"\n", "[[set.source]]\nurl = \"http://h.example/\"\nsets = \"each\"\n"
+	for name, row := range map[string]struct{ file, want string }{
+		"both forms":                {set("all", member("a"), harvests("set:b")) + set("a") + set("b"), ""},
+		"both keep none":            {set("all", links, member("a")) + set("a", links), ""},
+		"a template":                {set("all", member("copy")) + set("copy", each), ""},
+		"a set of a template":       {set("all", member("copy-maps")) + set("copy", each), ""},
+		"part of two, no cycle":     {set("all", member("a"), member("b")) + set("a", member("b")) + set("b"), ""},
+		"no such set":               {set("all", member("a")), `:5: set "all": source 1: url: there is no set "a"`},
+		"no name":                   {set("all", member("A")), `url: "A" is not a name of a set; write it like "set:main"`},
+		"itself":                    {set("all", member("all")), `url: is the set itself`},
+		"contents only here":        {set("all", member("a")) + set("a", links), `set "a" has content = "redirect", and this one "mirror"`},
+		"contents only there":       {set("all", links, member("copy-maps")) + set("copy", each), `set "copy-maps" has content = "mirror", and this one "redirect"`},
+		"a cycle":                   {set("a", member("b")) + set("b", member("c")) + set("c", member("a")), `set "a": source 1: url: closes a cycle, in which no set has records of its own: set "b" is part of set "a", which is part of set "c", which is part of set "b"; leave one of these out`},
+		"another kind":              {set("all", "[[set.source]]\nkind = \"feed\"\nurl = \"set:a\"\n") + set("a"), `kind: is not the kind of set:a, which is a set of this file`},
+		"a key that it cannot have": {set("all", member("a"), "every = \"2h\"\n") + set("a"), `every: `},
+	} {
+		_, err := load(t, row.file)
+		var all *Error
+		if !said(err, row.want) || errors.As(err, &all) && len(all.Problems) != 1 {
+			t.Errorf("%s: error %v, want %q alone", name, err, row.want)
+		}
+	}
+}
+
 // A gateway is never told that it could do without a recipient.
 func TestRecipientOfGateway(t *testing.T) {
 	const gateway = "[[set]]\nname = \"a\"\n[[set.source]]\nkind = \"sip\"\nmode = \"gateway\"\nupstream = \"https://ingest.example\"\n"

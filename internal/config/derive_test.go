@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +42,27 @@ func TestDerivedNames(t *testing.T) {
 	for _, name := range set.DerivedNames("https://h.example/" + strings.Repeat("x", 100)) {
 		if !setName.MatchString(name) {
 			t.Errorf("%q cannot be a set's name", name)
+		}
+	}
+}
+
+// TestDerive: a set that is made of a template has the template's settings and one
+// Capability List as its Source; where the template is part of a set, it is too.
+func TestDerive(t *testing.T) {
+	const list = "https://h.example/maps/capabilitylist.xml"
+	template := Set{Name: "copy", Title: "Copy", Content: Mirror, Sources: []Source{{Name: "h", Kind: ResourceSync, URL: "https://h.example/", Sets: EachSet, User: "me"}}}
+	want := Set{Name: "copy-maps", Template: "copy", Title: "Copy: maps", Content: Mirror,
+		Sources: []Source{{Kind: ResourceSync, URL: list, Origin: "https://h.example/", Sets: OneSet, User: "me"}}}
+	if got := template.Derive("copy-maps", list); !reflect.DeepEqual(got, want) || template.Sources[0].Name != "h" {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if template.Title = ""; template.Derive("copy-maps", list).Title != "" {
+		t.Error("a template without a title gave one")
+	}
+	for name, want := range map[string]string{"": "", "part": "part-maps"} {
+		of := Source{Kind: KindSet, Name: name, URL: "set:copy", Every: memberEvery}
+		if got, want := of.AsMember("copy-maps"), (Source{Kind: KindSet, Name: want, URL: "set:copy-maps", Every: memberEvery}); !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
 }

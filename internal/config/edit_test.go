@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -106,10 +108,15 @@ mode = "library"
 		change func(*Edit) error
 		want   string
 	}{
-		"nothing":          {func(*Edit) error { return nil }, text},
-		"add":              {func(e *Edit) error { return e.Add(addition("first", `http://new.example/?a="b"\`)) }, with("\"url\" = \"http://late.example/\"\n", source)},
-		"add to the last":  {func(e *Edit) error { return e.Add(addition("second", `http://new.example/?a="b"\`)) }, text + source},
-		"add a set":        {func(e *Edit) error { return e.Add(addition("third", `http://new.example/?a="b"\`)) }, text + "\n[[set]]\nname = \"third\"\n" + source},
+		"nothing":         {func(*Edit) error { return nil }, text},
+		"add":             {func(e *Edit) error { return e.Add(addition("first", `http://new.example/?a="b"\`)) }, with("\"url\" = \"http://late.example/\"\n", source)},
+		"add to the last": {func(e *Edit) error { return e.Add(addition("second", `http://new.example/?a="b"\`)) }, text + source},
+		"add a set":       {func(e *Edit) error { return e.Add(addition("third", `http://new.example/?a="b"\`)) }, text + "\n[[set]]\nname = \"third\"\n" + source},
+		"add two sets": {func(e *Edit) error {
+			words := []Setting{{"title", "A\tB \x7f \"C\""}, {"prefer", []string{"a/b", "c/d"}}, {"history", false}, {"keep_lists", 3}}
+			return e.Add(Addition{Set: "third", New: words[:1], Source: []Setting{{"url", "http://m.example/"}}}, Addition{Set: "fourth", New: words[1:], Source: []Setting{{"url", "http://n.example/"}}})
+		}, text + "\n[[set]]\nname = \"third\"\ntitle = \"A\\u0009B \\u007F \\\"C\\\"\"\n\n[[set.source]]\nurl = \"http://m.example/\"\n" +
+			"\n[[set]]\nname = \"fourth\"\nprefer = [\"a/b\", \"c/d\"]\nhistory = false\nkeep_lists = 3\n\n[[set.source]]\nurl = \"http://n.example/\"\n"},
 		"remove the first": {func(e *Edit) error { return e.RemoveSource("first", "http://a.example/") }, without("\n[[set.source]]\nurl = \"http://a.example/\"\n# every = \"3h\"\n")},
 		"remove the second": {func(e *Edit) error { return e.RemoveSource("first", "http://b.example/") },
 			without("\n# From Bob,\n# who is away.\n[[set.source]]\nurl = \"http://b.example/\"\ncontent_hosts = [\n  \"c.example\", # of Bob\n]\n")},
@@ -154,11 +161,16 @@ func TestEditRefused(t *testing.T) {
 		want   string
 		byHand string
 	}{
-		"a Source twice":             {set, func(e *Edit) error { return e.Add(addition("s", "http://a.example/")) }, "nothing has changed, since the configuration would be wrong:\n", ""},
-		"a wrong URL":                {set, func(e *Edit) error { return e.Add(addition("s", "ftp://a.example/")) }, "bridge.toml:7: set \"s\": source 2: url: cannot harvest from ftp://", ""},
-		"a wrong name":               {set, func(e *Edit) error { return e.Add(addition("S", "http://a.example/")) }, `"S" is not a name of a set`, ""},
-		"no such set":                {set, func(e *Edit) error { return e.RemoveSet("x") }, `has no set "x"`, ""},
-		"no such Source":             {set, func(e *Edit) error { return e.RemoveSource("s", "http://x.example/") }, `set "s" has no Source http://x.example/`, ""},
+		"a Source twice":          {set, func(e *Edit) error { return e.Add(addition("s", "http://a.example/")) }, "nothing has changed, since the configuration would be wrong:\n", ""},
+		"a wrong URL":             {set, func(e *Edit) error { return e.Add(addition("s", "ftp://a.example/")) }, "bridge.toml:7: set \"s\": source 2: url: cannot harvest from ftp://", ""},
+		"a wrong name":            {set, func(e *Edit) error { return e.Add(addition("S", "http://a.example/")) }, `"S" is not a name of a set`, ""},
+		"no such set":             {set, func(e *Edit) error { return e.RemoveSet("x") }, `has no set "x"`, ""},
+		"no such Source":          {set, func(e *Edit) error { return e.RemoveSource("s", "http://x.example/") }, `set "s" has no Source http://x.example/`, ""},
+		"no such set to rename":   {set, func(e *Edit) error { return e.RenameSet("x", "y") }, `has no set "x"`, ""},
+		"no such set of a Source": {set, func(e *Edit) error { return e.RemoveSource("x", "http://a.example/") }, `has no set "x"`, ""},
+		"a set by two names": {set, func(e *Edit) error {
+			return errors.Join(e.RenameSet("s", "t"), e.RemoveSource("s", "http://a.example/"))
+		}, "does not change safely", "bridge.toml, line 2, \"t\" instead of \"s\"\nremove from "},
 		"a name that is there":       {set + "[[set]]\nname = \"t\"\n", func(e *Edit) error { return e.RenameSet("s", "t") }, `there is another set "t"`, ""},
 		"a name that is none":        {set, func(e *Edit) error { return e.RenameSet("s", "T") }, `"T" is not a name of a set`, ""},
 		"an inline set":              {"set = [{name = \"s\"}]\n", add, "bridge.toml:1, and cannot be added to", "[[set.source]]\nurl = \"http://b.example/\"\nevery = \"2h\"\n"},
@@ -189,13 +201,29 @@ func TestEditRefused(t *testing.T) {
 	}
 }
 
-// An inline set is renamed where it stands.
-func TestEditInlineRenamed(t *testing.T) {
+// Sets are found in every form in which they may be written, and so is what refers to them.
+func TestEditForms(t *testing.T) {
 	t.Parallel()
-	text := "set = [ # all\n {\"name\" = '''s''', source = [{kind = \"sip\", mode = \"library\", formats = {x = \"urn:x\"}}]}, {name = \"t\", submit = [{url = \"http://s.example/\", import_accepted_to = \"s\"}]} ]"
-	is, err := edit(t, write(t, t.TempDir(), "bridge.toml", text), func(e *Edit) error { return e.RenameSet("s", "new") })
-	if want := strings.NewReplacer("'''s'''", `"new"`, `to = "s"`, `to = "new"`).Replace(text); err != nil || is != want {
-		t.Errorf("%v\n%s\nwant\n%s", err, is, want)
+	rename := func(e *Edit) error { return e.RenameSet("s", "new") }
+	for name, x := range map[string]struct {
+		text   string
+		change func(*Edit) error
+		want   string
+	}{
+		"inline": {
+			"set = [ # all\n {\"name\" = '''s''', source = [{kind = \"sip\", mode = \"library\", formats = {x = \"urn:x\"}}]}, {name = \"t\", submit = [{url = \"http://s.example/\", import_accepted_to = \"s\"}]} ]", rename,
+			"set = [ # all\n {\"name\" = \"new\", source = [{kind = \"sip\", mode = \"library\", formats = {x = \"urn:x\"}}]}, {name = \"t\", submit = [{url = \"http://s.example/\", import_accepted_to = \"new\"}]} ]",
+		},
+		"part of another": {set("s") + set("all", harvests("set:s")), rename, set("new") + set("all", harvests("set:new"))},
+		"part of another by its name": {
+			set("s") + set("all", "[[set.source]]\nkind = \"set\"\nurl = \"s\"\n"), rename,
+			set("new") + set("all", "[[set.source]]\nkind = \"set\"\nurl = \"new\"\n"),
+		},
+		"removed from the beginning": {set("s", harvests("http://a.example/")) + "\n# Deep.\n[limits]\ndepth = 9\n", func(e *Edit) error { return e.RemoveSet("s") }, "# Deep.\n[limits]\ndepth = 9\n"},
+	} {
+		if is, err := edit(t, write(t, t.TempDir(), "bridge.toml", x.text), x.change); err != nil || is != x.want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, is, x.want)
+		}
 	}
 }
 
@@ -243,8 +271,11 @@ func TestEditIncluded(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := e.Save()
-	if err != nil || len(c.Sets) != 2 || len(c.Sets[1].Sources) != 2 {
+	if err != nil || len(c.Sets) != 2 || len(c.Sets[1].Sources) != 2 || len(e.Config().Sets) != 3 {
 		t.Fatalf("%v, %v", c, err)
+	}
+	if want := []string{main + ":2", filepath.Join(folder, "conf.d/b.toml") + ":3"}; !slices.Equal(e.Places(), want) {
+		t.Errorf("changed %q, want %q", e.Places(), want)
 	}
 	if err := e.Undo(); err != nil {
 		t.Fatal(err)
@@ -285,6 +316,89 @@ func TestEditUnwritable(t *testing.T) {
 		main, filepath.Join(conf, "a.toml"))
 	if byHand.Do != want || is != text {
 		t.Errorf("%s\n----\n%s\n----\n%s", byHand.Do, want, is)
+	}
+}
+
+// Who changes a file between the reading and the writing of an Edit loses nothing: no file keeps
+// a part of the changes, and the error says how to make them.
+func TestEditOvertaken(t *testing.T) {
+	t.Parallel()
+	const text = "include = [\"b.toml\", \"more*\"]\n[[set]]\nname = \"s\"\n"
+	other := set("t", harvests("http://a.example/")) + "\n[[set.source]]\nurl = \"http://b.example/\"\n" + set("old") + set("u")
+	open := func() (main, b string, e *Edit) {
+		folder := t.TempDir()
+		main, b = write(t, folder, "bridge.toml", text), write(t, folder, "b.toml", other)
+		e, err := NewEdit(t.Context(), main, Flags{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		if err := errors.Join(e.Add(addition("t", "http://c.example/"), addition("u", "http://d.example/"), addition("s", "http://e.example/")), e.RenameSet("old", "new"), e.RemoveSource("t", "http://b.example/")); err != nil {
+			t.Fatal(err)
+		}
+		return main, b, e
+	}
+	read := func(file string) string {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+
+	const byEditor = "# by an editor\n"
+	main, b, e := open()
+	write(t, filepath.Dir(b), "b.toml", byEditor)
+	_, err := e.Save()
+	var byHand *ByHandError
+	if !errors.As(err, &byHand) || !said(err, "cannot write "+b+": it has been changed by somebody else meanwhile: try again") || read(main) != text || read(b) != byEditor {
+		t.Fatalf("%v, and the files are\n%s\n%s", err, read(main), read(b))
+	}
+	source := "\n\n[[set.source]]\nurl = \"http://%s.example/\"\nevery = \"2h\"\n"
+	want := fmt.Sprintf("add at the end of "+main+":"+source+"remove from "+b+" the lines 6 to 7\nadd in "+b+" after line 7:"+source+"write in "+b+", line 9, \"new\" instead of \"old\"\nadd at the end of "+b+":"+source, "e", "c", "d")
+	if byHand.Do != strings.TrimSuffix(want, "\n") {
+		t.Errorf("by hand\n%s\nwant\n%s", byHand.Do, want)
+	}
+
+	main, b, e = open()
+	if err := os.Remove(main); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Save(); !errors.As(err, &byHand) || !errors.Is(err, os.ErrNotExist) || read(b) != other {
+		t.Errorf("the main file is gone: %v", err)
+	}
+
+	// A file that is new meanwhile counts. What is changed after Save stays when that is undone.
+	main, b, e = open()
+	write(t, filepath.Dir(main), "more.toml", set("w"))
+	if c, err := e.Save(); err != nil || len(c.Sets) != 5 || c.Sets[4].Name != "w" {
+		t.Fatalf("%v, %v", c, err)
+	}
+	write(t, filepath.Dir(b), "b.toml", byEditor)
+	if err := e.Undo(); !said(err, b+" keeps the change: it has been changed by somebody else meanwhile") || read(main) != text || read(b) != byEditor {
+		t.Errorf("%v", err)
+	}
+	if _, err := NewEdit(t.Context(), write(t, t.TempDir(), "bridge.toml", "depth = 9\n"), Flags{}); !said(err, "bridge.toml:1: depth: ") {
+		t.Errorf("a wrong configuration: %v", err)
+	}
+}
+
+// A file that another user owns is still theirs after a change.
+func TestEditKeepsOwner(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root may give files away")
+	}
+	path := write(t, t.TempDir(), "bridge.toml", "")
+	if err := os.Chown(path, 4711, 4712); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := edit(t, path, func(e *Edit) error { return e.Add(addition("s", "http://a.example/")) }); err != nil {
+		t.Fatal(err)
+	}
+	var is unix.Stat_t
+	if err := unix.Stat(path, &is); err != nil || is.Uid != 4711 || is.Gid != 4712 || is.Size == 0 {
+		t.Errorf("%d:%d, %d bytes, %v", is.Uid, is.Gid, is.Size, err)
 	}
 }
 

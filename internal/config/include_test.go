@@ -18,7 +18,7 @@ func TestInclude(t *testing.T) {
 	write(t, folder, "conf.d/feed.atom", "")
 	write(t, folder, "conf.d/b.toml", "[[set]]\nname = \"b\"\n[[set.source]]\nurl = \"feed.atom\"\nevery = \"2h\"\n")
 	write(t, folder, "conf.d/a.toml", "[[set]]\nname = \"a\"\n[[set.source]]\nurl = \"http://h.example/\"\n")
-	main := "include = [\"conf.d/*.toml\", \"conf.d/a.toml\"]\n[defaults]\nevery = \"6h\"\nmax_documents = 7\ncontent_hosts = \"same\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"http://h.example/\"\ncontent_hosts = \"public\"\n"
+	main := "include = [\"conf.d/*.toml\", \"conf.d/a.toml\", \"" + filepath.Join(folder, "conf.d/b.toml") + "\"]\n[defaults]\nevery = \"6h\"\nmax_documents = 7\ncontent_hosts = \"same\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"http://h.example/\"\ncontent_hosts = \"public\"\n"
 	c, err := Load(write(t, folder, "bridge.toml", main))
 	if err != nil {
 		t.Fatal(err)
@@ -37,11 +37,14 @@ func TestInclude(t *testing.T) {
 	// All problems of all files are reported, each with its file and line.
 	write(t, folder, "conf.d/a.toml", "listen = \"127.0.0.1:1\"\n[[set]]\nname = \"main\"\n")
 	write(t, folder, "conf.d/b.toml", "[[set]\n")
+	if err := os.Mkdir(filepath.Join(folder, "conf.d", "c.toml"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	_, err = Load(write(t, folder, "bridge.toml", "colour = 1\ninclude = [\"conf.d/*.toml\", \"gone.toml\"]\n[defaults]\nevery = \"soon\"\nurl = \"x\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"http://h.example/\"\n"))
 	if err == nil {
 		t.Fatal("it is accepted")
 	}
-	for _, want := range []string{"bridge.toml:1: colour: there is no such key", "bridge.toml:2: include: \"gone.toml\": there is no such file", "bridge.toml:4: defaults: every: \"soon\" is not a duration",
+	for _, want := range []string{"bridge.toml:1: colour: there is no such key", "bridge.toml:2: include: \"gone.toml\": there is no such file", "bridge.toml:2: include: read " + filepath.Join(folder, "conf.d", "c.toml") + ": is a directory", "bridge.toml:4: defaults: every: \"soon\" is not a duration",
 		"bridge.toml:5: defaults: url: does not belong here", "a.toml:1: listen: does not belong here", "a.toml:3: set 1: name: there is another set \"main\"", "b.toml:1: "} {
 		if strings.Count(err.Error(), want) != 1 {
 			t.Errorf("%q is not said once in\n%v", want, err)

@@ -341,6 +341,8 @@ mailbox = "kept@bridge.example"
 func TestAllProblemsAtOnce(t *testing.T) {
 	t.Setenv("BRIDGE_TEST_SHORT", "hunter2")
 	folder := t.TempDir()
+	write(t, folder, "short", "rosebud\n")
+	write(t, folder, "local.atom", "<feed/>")
 	path := filepath.Join(folder, "bridge.toml")
 	for name, row := range map[string]struct {
 		file string
@@ -358,6 +360,81 @@ inline = "give"
 [[set.source]]
 url = "http://h.example/2"
 `, []string{`:4: set "sent": inline: needs content = "mirror"`, `:9: set "odd": inline: "give" is not one of its values; write "take"`}},
+		"alerts": {`[[alert]]
+on = ["held", "fire"]
+command = ["/bin/notify"]
+[[alert]]
+command = ["/bin/notify"]
+[[alert]]
+on = ["held"]
+[[alert]]
+on = ["held"]
+command = ["/bin/notify"]
+mail = "box@example.org"
+[[alert]]
+on = ["held"]
+command = ["notify"]
+[[alert]]
+on = ["held"]
+mail = "box@example.org"
+[[alert]]
+on = ["held"]
+webhook = "${BRIDGE_TEST_SHORT}"
+`, []string{
+			`:2: alert 1: on: "fire" is not a condition; write "failing:24h"`,
+			`:4: alert 2: on: is missing; write what the alert is on`,
+			`:6: alert 3: tells nobody; write command = ["/path"]`,
+			`:11: alert 4: mail: is given beside command; write an [[alert]] for each`,
+			`:14: alert 5: command: must begin with an absolute path`,
+			`:17: alert 6: mail: cannot be sent: no address is known that mail could come from`,
+			`:20: alert 7: webhook: is not a URL of a web server`,
+		}},
+		"values and their types": {`listen = []
+contact = 2026-01-01
+console_listen = "0.0.0.0:8081"
+console_token_file = "short"
+[[set]]
+name = "links"
+content = "redirect"
+dumps = true
+[[set.source]]
+name = "one"
+url = "http://h.example/1"
+user = "u"
+password = "${BRIDGE_TEST_SHORT}"
+password_file = "short"
+[[set.source]]
+name = "one"
+url = "local.atom"
+public_url = "files.example"
+[[set]]
+name = "deposits"
+[[set.source]]
+kind = "sip"
+url = "https://library.example/{assigned-identifier}"
+access = "token"
+access_token_file = "short"
+[[set]]
+name = "gate"
+[[set.source]]
+kind = "sip"
+mode = "gateway"
+upstream = "https://ingest.example/sip"
+recipient = "smtp:box@h.example"
+formats = { x = "urn:x" }
+schemas = { "urn:x" = "." }
+`, []string{
+			`:1: listen: is a list; write a string`, `:2: contact: is a date or time; write a string`,
+			`:4: console_token_file: the token is too short to be safe`,
+			`:8: set "links": dumps: needs content = "mirror"`,
+			`:13: set "links": source 1: password: is given beside password_file; write one of the two`,
+			`:16: set "links": source 2: name: another Source of the set is called "one"`,
+			`:18: set "links": source 2: public_url: "files.example" is not a public address`,
+			`:23: set "deposits": source 1: url: is the library itself; where it publishes its records is record_url`,
+			`:25: set "deposits": source 1: access_token_file: the token is too short, or has a character`,
+			`:32: set "gate": source 1: recipient: is a mailbox, and nothing takes its mail`,
+			`:34: set "gate": source 1: schemas: urn:x: ` + folder + ` is not a file; write the path of the schema's copy`,
+		}},
 		"formats of a repository": {`[[set]]
 name = "maps"
 oai_page = 1001
@@ -697,6 +774,22 @@ func TestLoadFails(t *testing.T) {
 	}
 	if _, err := Load(filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "bridge init") {
 		t.Errorf("no file: %v", err)
+	}
+	if _, err := Load(t.TempDir()); err == nil || !strings.HasPrefix(err.Error(), "configuration: ") || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("a folder: %v", err)
+	}
+}
+
+// A harvest begins at a point in time, or at the beginning of a day in UTC, quoted or not.
+func TestSince(t *testing.T) {
+	day := time.Date(2026, 2, 3, 0, 0, 0, 0, time.UTC)
+	for written, want := range map[string]time.Time{
+		"2026-02-03": day, `"2026-02-03"`: day, "2026-02-03T01:00:00+01:00": day, `"2026-02-02T23:00:00-01:00"`: day,
+	} {
+		c, err := load(t, set("a", harvests("http://a.example/"), "since = "+written+"\n"))
+		if err != nil || !c.Sets[0].Sources[0].Since.Equal(want) {
+			t.Errorf("%s: %+v, %v", written, c, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseSource(t *testing.T) {
@@ -74,6 +75,8 @@ func TestParseSource(t *testing.T) {
 		"folder:feed.atom":             "feed.atom is no folder of this machine",
 		"folder:http://h.example/":     "http://h.example/ is no folder of this machine",
 		"no.atom":                      "there is no file ",
+		"x:y.atom/part":                "x:y.atom/part: not a directory",
+		"set:Maps":                     `"Maps" is not a name of a set; write it like "set:main"`,
 		`C:\feeds\feed.atom`:           "there is no file ",
 		"C:/feeds/feed.atom":           "there is no file ",
 		"localhost:8080/feed.atom":     "for a server write http://localhost:8080/feed.atom",
@@ -90,6 +93,20 @@ func TestParseSource(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", argument, err, want)
 		}
+	}
+}
+
+// A Source may be another set; a name that is none gets no further.
+func TestSetOnTheCommandLine(t *testing.T) {
+	for argument, name := range map[string]string{"all=set:maps": "all", "set:maps": "main"} {
+		set, s, err := ParseSource(argument)
+		want := Source{Kind: KindSet, URL: "set:maps", Sets: OneSet, Every: time.Hour}
+		if err != nil || set != name || !reflect.DeepEqual(s, want) || s.Member() != "maps" {
+			t.Errorf("%s: %q, %+v, %v", argument, set, s, err)
+		}
+	}
+	if name := (&Source{Kind: Feed, URL: "set:maps"}).Member(); name != "" {
+		t.Errorf("a feed is set %q", name)
 	}
 }
 

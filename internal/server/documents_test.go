@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -250,6 +251,30 @@ func TestClientThatLeavesIsNoFault(t *testing.T) {
 	if lines := h.journal.at(slog.LevelError); len(lines) > 0 {
 		t.Error(lines)
 	}
+}
+
+// A set that gets the name of another is served as what it is once the name is forgotten, and so
+// are its documents that never change.
+func TestForget(t *testing.T) {
+	h := newTestServer(t, "", nil).set("maps", "Maps", event.Mirror).set("plans", "Plans", event.Redirect)
+	h.fill("maps").fill("plans")
+	const closed = "/sets/maps/changelist/1.xml"
+	before := h.get(closed).want(t, 200).field(t, "Cache-Control", "public, max-age=86400")
+	h.get(recordPath("maps", "urn:example:maps:0", "")).want(t, 200)
+	kept := h.get("/sets/plans/changelist/1.xml").want(t, 200)
+	if err := errors.Join(h.log.RenameSet(t.Context(), "maps", "charts", false), h.log.RenameSet(t.Context(), "plans", "maps", true)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"maps", "plans", "charts"} {
+		h.pub.Forget(name)
+		h.server.Forget(name)
+	}
+	if after := h.get(closed).want(t, 200); after.body == before.body || after.body != strings.ReplaceAll(kept.body, "/sets/plans/", "/sets/maps/") {
+		t.Errorf("the closed Change List of the new set is\n%s", after.body)
+	}
+	h.get(recordPath("maps", "urn:example:plans:0", "")).want(t, 307)
+	h.get(recordPath("maps", "urn:example:maps:0", "")).want(t, 404)
+	h.get("/sets/plans/changelist/1.xml").want(t, 404)
 }
 
 // D18: the Source Description of one set answers who types its URL, and nothing

@@ -13,8 +13,11 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -105,6 +108,79 @@ func TestMethodsAndBodies(t *testing.T) {
 		if _, err := rest.ReadByte(); err == nil {
 			t.Error("the connection goes on after a body that nobody read")
 		}
+	}
+}
+
+// Addresses under a former name of a set lead to its present one, by a redirect that no cache
+// keeps: 301, or 308 where something may be sent. All others are answered as ever.
+func TestFormerNames(t *testing.T) {
+	h := newTestServer(t, "/some%20where", func(o *server.Options) {
+		o.Moved = func(name string) string { return map[string]string{"maps": "charts"}[name] }
+	}).set("charts", "Charts", event.Mirror)
+	for _, row := range []struct {
+		method, path string
+		status       int
+		to           string
+	}{
+		{"GET", "/sets/maps", 301, "/sets/charts"}, {"GET", "/sets/maps/", 301, "/sets/charts/"},
+		{"HEAD", "/sets/maps/changelist.xml?x=1&y", 301, "/sets/charts/changelist.xml?x=1&y"},
+		{"GET", "/sets/maps/oai?verb=Identify", 301, "/sets/charts/oai?verb=Identify"}, {"POST", "/sets/maps/oai", 308, "/sets/charts/oai"},
+		{"GET", "/sip/maps?wsdl", 301, "/sip/charts?wsdl"}, {"POST", "/sip/maps/t0k-en", 308, "/sip/charts/t0k-en"}, {"PUT", "/sip/maps/t0k-en", 308, "/sip/charts/t0k-en"},
+		{"POST", "/sets/maps/", 405, ""}, {"GET", "/sets/map%73/", 404, ""}, {"GET", "/sets/", 404, ""}, {"GET", "/sets/mapsx/", 404, ""}, {"GET", "/maps/", 404, ""},
+		{"GET", "/sets/charts/", 200, ""}, {"POST", "/sip/none", 404, ""},
+	} {
+		r := h.ask(row.method, h.base+row.path).want(t, row.status)
+		if row.to != "" {
+			r.field(t, "Location", "/some%20where"+row.to).field(t, "Cache-Control", "no-cache")
+		} else {
+			r.field(t, "Location", "")
+		}
+	}
+	if log := strings.Join(h.journal.at(slog.LevelDebug), "\n"); strings.Contains(log, "t0k-en") || !strings.Contains(log, "path=/some where/sip/maps/***") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+// Hubs and the console are answered by others, whatever the method; what is below their paths
+// is nobody else's, and each answer is counted under its route.
+func TestCallbackAndConsole(t *testing.T) {
+	var mu sync.Mutex
+	var routes []string
+	h := newTestServer(t, "/here", func(o *server.Options) {
+		o.Callback = tells
+		o.Console = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { tells(w, r, "console") })
+		o.Answered = func(route string, status int, _ time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			routes = append(routes, fmt.Sprint(route, " ", status))
+		}
+	})
+	for _, row := range []struct{ method, path, body, route string }{
+		{"GET", "/websub/t0k-en?hub.mode=subscribe", `GET "t0k-en" /websub/t0k-en?hub.mode=subscribe `, "/websub/:token 200"},
+		{"DELETE", "/websub/", `DELETE "" /websub/ `, "/websub/:token 200"},
+		{"GET", "/console", `GET "console" /console `, "/console 200"},
+		{"PUT", "/console/sets/main", `PUT "console" /console/sets/main `, "/console 200"},
+		{"GET", "/api/v1/status", `GET "console" /api/v1/status `, "/console 200"},
+		{"GET", "/healthz", "ok\n", "/healthz 200"},
+		{"GET", "/consoles", "", "other 404"}, {"GET", "/api", "", "other 404"}, {"POST", "/sets/main/", "", "other 405"}, {"GET", "/sets/none/", "", "/sets/:set/ 404"},
+	} {
+		mu.Lock()
+		routes = nil
+		mu.Unlock()
+		ended := h.journal.expect("DEBUG request")
+		r := h.ask(row.method, h.base+row.path)
+		<-ended
+		mu.Lock()
+		if row.body != "" && r.body != row.body || !slices.Equal(routes, []string{row.route}) {
+			t.Errorf("%s %s: %q, counted as %q, want %q as %q", row.method, row.path, r.body, routes, row.body, row.route)
+		}
+		mu.Unlock()
+	}
+	if r, _ := h.raw("POST /websub/t0k-en HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"); r.body != `POST "t0k-en" /websub/t0k-en hello` {
+		t.Errorf("a push: %q", r.body)
+	}
+	for _, path := range []string{"/websub/t0k-en", "/console", "/api/v1/status"} {
+		newTestServer(t, "", nil).get(path).want(t, 404)
 	}
 }
 

@@ -36,6 +36,7 @@ type testServer struct {
 	contents *content.Store
 	pub      *publish.Publisher
 	opt      server.Options // as served; set what differs with change
+	server   *server.Server
 	web      *httptest.Server
 	base     string
 	journal  *journal
@@ -94,7 +95,8 @@ func newTestServer(t testing.TB, path string, change func(*server.Options)) *tes
 	if change != nil {
 		change(&h.opt)
 	}
-	h.web.Config.Handler = server.New(h.opt).Handler()
+	h.server = server.New(h.opt)
+	h.web.Config.Handler = h.server.Handler()
 	h.web.Start()
 	h.web.Client().Transport.(*http.Transport).DisableCompression = true // it would ask for gzip unasked
 	t.Cleanup(func() {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +198,18 @@ func (l partialLog) Set(ctx context.Context, name string) (event.Set, error) {
 	set, err := l.RepositoryLog.Set(ctx, name)
 	set.Partial = true
 	return set, err
+}
+
+// A request to a repository has a body only if it is a POST.
+func TestRepositoryTakesNoBody(t *testing.T) {
+	h := newRepositoryServer(t, "", nil).set("main", "Maps", event.Mirror)
+	const verb = "verb=ListMetadataFormats"
+	for request, status := range map[string]int{
+		"POST /sets/main/oai HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n": 200, "GET /sets/main/oai?" + verb + " HTTP/1.1\r\n": 413, "PUT /sets/main/oai HTTP/1.1\r\n": 413,
+	} {
+		r, _ := h.raw(request + "Host: localhost\r\nConnection: close\r\nContent-Length: " + strconv.Itoa(len(verb)) + "\r\n\r\n" + verb)
+		r.want(t, status)
+	}
 }
 
 // A content that is damaged cuts the answer: nobody takes the part for the whole.

@@ -222,7 +222,7 @@ func TestPagesTellNumbers(t *testing.T) {
 					Warnings: []string{"deletions may be lost"}, Error: "GET https://user:secret@origin.example/feed.atom?key=secret: status 503"})},
 			{Kind: "atompmh", URL: "https://origin.example/feed?key=secret"},
 			{URL: "https://origin.example/unknown"},
-			{Kind: "resourcesync", URL: "https://maps.example/", Last: report(harvest.Report{Ended: ended, Documents: 1, Entries: 9, Skipped: 6, Dialects: []string{"sitemap", "2013 beta"}})},
+			{Kind: "resourcesync", URL: "https://maps.example/", Last: report(harvest.Report{Ended: ended, Moved: "https://charts.example/?key=secret", Documents: 1, Entries: 9, Skipped: 6, Dialects: []string{"sitemap", "2013 beta"}})},
 			{Kind: "atompmh", URL: "file:///home/secret/catalogue.atom", Last: report(harvest.Report{Ended: ended, NotModified: true})},
 		}}}, nil
 	}
@@ -239,7 +239,7 @@ func TestPagesTellNumbers(t *testing.T) {
 		"last harvest 2026-05-06 05:08:09 UTC : 3 documents, 12,345 entries, 9 fetched, 8 events, 2 problems", "next harvest 2026-05-06 06:08:09 UTC",
 		"pending 7", "held 1,234,567", "quarantined 4", "A document is missing", "https://origin.example/archive/3?***", "deletions may be lost",
 		"Rule S2 was broken 2 times, first: line 3, column 5", "The last harvest failed: GET https://origin.example/feed.atom?***: status 503",
-		"https://origin.example/feed?***", "file:.../catalogue.atom", "kind not known yet", "kind resourcesync, plain sitemap, ResourceSync 2013 beta", "harvested up to the end; the Source states no times", "0 problems, 6 skipped", "not planned", "none yet", ": nothing new",
+		"https://origin.example/feed?***", "file:.../catalogue.atom", "kind not known yet", "kind resourcesync, plain sitemap, ResourceSync 2013 beta", "harvested up to the end; the Source states no times", "0 problems, 6 skipped", "Moved permanently to https://charts.example/?***: change url in the configuration.", "not planned", "none yet", ": nothing new",
 		"Change List 1 : 5 entries from", "until", "Change List 3 : 2 entries from", ", still open")
 	home := h.page("/")
 	has(t, home, "records 10", "last change "+last, "This set needs attention", "from origin.example, last harvest 2026-05-06 05:08:09 UTC")

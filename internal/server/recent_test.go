@@ -3,6 +3,7 @@ package server_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/mmcdole/gofeed"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/server"
 )
 
 var recentNames = map[string]string{
@@ -117,4 +120,69 @@ func TestRecentConditions(t *testing.T) {
 		h.alive("main", fmt.Sprint("urn:example:", i), rep{"text/xml", "<a/>"})
 	}
 	h.get("/sets/none/recent.atom").want(t, 404)
+}
+
+// The feeds of a set with a hub name it and themselves, in their header and in their text, and
+// are other feeds than without it (WebSub 4).
+func TestRecentNamesHubs(t *testing.T) {
+	var hubs []string
+	h := newTestServer(t, "/here", func(o *server.Options) { o.Hubs = func(string) []string { return hubs } }).set("main", "Main", event.Mirror)
+	for name, text := range map[string][]string{
+		"recent.atom": {`<link rel="hub" href="https://hub.example/?a=1"`, `<link rel="hub" href="http://b.example/"`, `<link rel="self" type="application/atom+xml" href="` + h.base + `/sets/main/recent.atom"`},
+		"recent.rss":  {`rel="hub" href="https://hub.example/?a=1"`, `rel="hub" href="http://b.example/"`, `rel="self" type="application/rss+xml" href="` + h.base + `/sets/main/recent.rss"`},
+		"recent.json": {`"url": "https://hub.example/?a=1"`, `"url": "http://b.example/"`, `"type": "WebSub"`},
+	} {
+		hubs = nil
+		without := h.get("/sets/main/"+name).want(t, 200).field(t, "Link", "")
+		hubs = []string{"https://hub.example/?a=1", "http://b.example/"}
+		r := h.get("/sets/main/"+name, "If-None-Match", without.header.Get("ETag")).want(t, 200)
+		want := []string{`<https://hub.example/?a=1>; rel="hub"`, `<http://b.example/>; rel="hub"`, "<" + h.base + "/sets/main/" + name + `>; rel="self"`}
+		if got := r.header.Values("Link"); !slices.Equal(got, want) {
+			t.Errorf("%s: Link %q, want %q", name, got, want)
+		}
+		for _, s := range text {
+			if !strings.Contains(r.body, s) || strings.Contains(without.body, "hub") {
+				t.Errorf("%s: no %s in\n%s", name, s, r.body)
+			}
+		}
+	}
+}
+
+// A set without feeds has none, its page leads to none, and its other documents are there. What
+// is listed as a set's pages and documents is answered.
+func TestSetWithoutFeeds(t *testing.T) {
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
+	h.fill("main")
+	set, segments, err := h.pub.Segments(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := server.DocumentLinks(h.base, set, segments)
+	for _, l := range links {
+		if !strings.HasSuffix(l.URL, "/oai?verb=Identify") { // served where there is a repository
+			h.ask(http.MethodGet, l.URL).want(t, 200)
+		}
+		if l.Name == "" || l.About == "" {
+			t.Errorf("%+v says too little", l)
+		}
+	}
+	if len(links) != 7 {
+		t.Errorf("%d documents: %+v", len(links), links)
+	}
+	if err := h.log.EnsureSet(t.Context(), eventlog.SetConfig{Name: "quiet", NoFeeds: true, Content: event.Mirror}); err != nil {
+		t.Fatal(err)
+	}
+	for set, status := range map[string]int{"main": 200, "quiet": 404} {
+		pages := server.Pages(set)
+		if want := []string{"/sets/" + set + "/", "/sets/" + set + "/recent.atom", "/sets/" + set + "/recent.rss", "/sets/" + set + "/recent.json"}; !slices.Equal(pages, want) {
+			t.Errorf("pages %q, want %q", pages, want)
+		}
+		for _, feed := range pages[1:] {
+			h.get(feed).want(t, status)
+		}
+		if feeds := h.page(pages[0]).feeds; (len(feeds) > 0) != (status == 200) {
+			t.Errorf("the page of %s leads to %q", set, feeds)
+		}
+	}
+	h.get("/sets/quiet/capabilitylist.xml").want(t, 200)
 }

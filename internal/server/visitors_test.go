@@ -85,8 +85,9 @@ func TestPagesTellVisitorsLittle(t *testing.T) {
 	change := func(o *server.Options) { o.Status, o.Ready = status, ready }
 	visitor := newTestServer(t, "", func(o *server.Options) { o.BaseURL = "https://data.example.org"; change(o) }).set("main", "Main", event.Mirror)
 	own := newTestServer(t, "", change).set("main", "Main", event.Mirror)
+	console := newTestServer(t, "", func(o *server.Options) { o.HasConsole = true; change(o) }).set("main", "Main", event.Mirror)
 	for _, path := range []string{"/", "/sets/main/", "/readyz"} {
-		for who, body := range map[string]string{"a visitor": visitor.get(path).body, "a proxy's caller": own.get(path, "X-Forwarded-For", "192.0.2.1").body} {
+		for who, body := range map[string]string{"a visitor": visitor.get(path).body, "a proxy's caller": own.get(path, "X-Forwarded-For", "192.0.2.1").body, "who has a console": console.get(path).body} {
 			for _, secret := range []string{"hidden", "10.1.2.3", "internal", "dspace", "file:", "7,777", "8,888", "9,999", "needs attention"} {
 				if strings.Contains(body, secret) {
 					t.Errorf("%s is told %q at %s:\n%s", who, secret, path, body)

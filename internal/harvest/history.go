@@ -2,6 +2,7 @@ package harvest
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"strings"
@@ -54,6 +55,8 @@ func Classify(err error) (kind, rule string) {
 		return KindLogin, ""
 	case status != 0:
 		return KindHTTP, ""
+	case as[*fs.PathError](err): // before net.Error, which the errors of the system are too
+		return KindLocal, ""
 	case as[*fetch.Error](err), as[net.Error](err):
 		return KindNetwork, ""
 	}

@@ -3,7 +3,9 @@ package harvest_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"syscall"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/atompmh"
@@ -38,6 +40,7 @@ func TestClassify(t *testing.T) {
 		{harvest.ErrSpent, harvest.KindSpent, ""},
 		{eventlog.ErrFull, harvest.KindLocal, ""},
 		{event.ErrClock, harvest.KindLocal, ""},
+		{&fs.PathError{Op: "open", Path: "records", Err: syscall.ENOENT}, harvest.KindLocal, ""},
 		{defect.Guard(func() error { panic("a defect") }), harvest.KindDefect, ""},
 		{errors.New("something else"), harvest.KindOther, ""},
 	} {

@@ -136,8 +136,8 @@ func (b *Bridge) Reset(ctx context.Context, set, source string) (string, error) 
 	})
 }
 
-// AcceptGap continues without a document of a Source that is gone for good; see
-// harvest.Harvester.AcceptGap.
+// AcceptGap continues without a document of a Source that is gone for good, or without a
+// Source that was never read whole; see harvest.Harvester.AcceptGap.
 func (b *Bridge) AcceptGap(ctx context.Context, set, source string) (string, error) {
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
 		url, err := b.harvest.AcceptGap(ctx, &src.Source)
@@ -147,6 +147,8 @@ func (b *Bridge) AcceptGap(ctx context.Context, set, source string) (string, err
 			return Redact(src.URL) + " has no gap: nothing to accept", nil
 		case err != nil || unknown != nil:
 			return "", errors.Join(err, unknown)
+		case url == src.URL: // it has no gap, and was never read whole
+			return "the set is published without waiting until " + Redact(url) + " was read whole", nil
 		case kind == harvest.ResourceSync:
 			return Redact(url) + " is no longer requested; changes that only it contained are lost", nil
 		}

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -162,5 +165,118 @@ func TestPauseEndsByItself(t *testing.T) {
 	}
 	if _, err := b.Lookup(ctx, "", ""); err == nil {
 		t.Error("nothing names a Source")
+	}
+}
+
+// TestDecisions: what a command asks the serving process to do with a Source, with bad input or
+// with a set is done, and answered in a sentence; what it does not know is refused.
+func TestDecisions(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, smallFeed) }))
+	defer server.Close()
+	b := openFeeds(t, t.TempDir(), server, "/")
+	defer closeBridge(t, b)
+	ctx, src := t.Context(), b.Sources()[0]
+	if _, err := b.Harvest(ctx, src, harvest.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	var bad []event.Quarantined
+	for _, name := range []string{"b", "c"} {
+		bad = append(bad, event.Quarantined{URL: server.URL + "/", Rule: "a-rule", Input: []byte(strings.ReplaceAll(smallFeed, ">a<", ">"+name+"<"))})
+	}
+	progress, err := b.Log.Progress(ctx, src.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Log.Append(ctx, &event.Batch{Source: src.ID, Cursor: progress.Cursor.Version, Next: progress.Cursor.Data, Quarantine: bad}); err != nil {
+		t.Fatal(err)
+	}
+	inputs, err := b.Log.Quarantined(ctx, "main")
+	if err != nil || len(inputs) != 2 {
+		t.Fatal(inputs, err)
+	}
+	source := func(do string) Decision {
+		return Decision{Action: &SourceAction{Do: do, Set: "main", Reason: "a test"}}
+	}
+	set := func(do, to string, yes bool) Decision {
+		return Decision{SetAction: &SetAction{Do: do, Set: "main", To: to, Yes: yes}}
+	}
+	const unknown = "this version of bridge does not know \"melt\": restart bridge serve with the version of the command"
+	for _, step := range []struct {
+		what    string
+		do      Decision
+		want    string // of the answer, or of the error
+		refused bool
+	}{
+		{"pause", source("pause"), "main: " + server.URL + "/ is paused", false},
+		{"resume", source("resume"), "main: " + server.URL + "/ is resumed", false},
+		{"harvest", source("harvest"), "main: " + server.URL + "/ is harvested: 0 created, 0 updated, 0 deleted", false},
+		{"reset", source("reset"), "main: " + server.URL + "/ is read from the beginning in the next harvest; its records and events stay", false},
+		{"accept that it was not read", source("accept-gap"), "main: the set is published without waiting until " + server.URL + "/ was read whole", false},
+		{"accept no gap", source("accept-gap"), "main: " + server.URL + "/ has no gap: nothing to accept", false},
+		{"release", source("release"), "main: 0 held deletions applied", false},
+		{"keep", source("keep"), "main: 0 held deletions kept until a person releases them", false},
+		{"an action of another version", source("melt"), unknown, true},
+		{"replay", Decision{Quarantine: "replay", ID: inputs[0].ID}, "replayed: 1 event", false},
+		{"discard", Decision{Quarantine: "discard", ID: inputs[1].ID}, "discarded for good", false},
+		{"discard again", Decision{Quarantine: "discard", ID: inputs[1].ID}, "", true},
+		{"replay what is gone", Decision{Quarantine: "replay", ID: inputs[1].ID}, "", true},
+		{"an input of another version", Decision{Quarantine: "melt", ID: inputs[0].ID}, unknown, true},
+		{"forget, undecided", source("forget"), "main: " + server.URL + "/ has 2 records: say --delete", true},
+		{"rename", set("rename", "news", false), "set main is called news; the addresses under its former name lead to the new ones", false},
+		{"free, undecided", set("free", "", false), `the addresses of "main" lead to set "news"`, true},
+		{"free", set("free", "", true), "the addresses of main do not lead to set news any more", false},
+		{"free again", set("free", "", true), `"main" is no former name of a set`, true},
+		{"a set of another version", set("melt", "", true), unknown, true},
+		{"remove no set", set("rm", "", false), "main", true},
+	} {
+		done, err := b.Decide(ctx, step.do)
+		text := done.Result
+		if err != nil {
+			text = err.Error()
+		}
+		if (err != nil) != step.refused || !strings.Contains(text, step.want) || done.Undecided != strings.Contains(step.what, "undecided") {
+			t.Errorf("%s: %+v, %v, want %q", step.what, done, err, step.want)
+		}
+	}
+	infos, err := b.SetInfos(ctx)
+	if err != nil || len(infos) != 1 || infos[0].Name != "news" || infos[0].Records != 2 || infos[0].Events != 2 || infos[0].Sources != 1 || len(infos[0].FormerNames) > 0 || infos[0].Content != "reference" {
+		t.Errorf("%+v, %v", infos, err)
+	}
+	if left, err := b.Log.Quarantined(ctx, "news"); err != nil || len(left) != 1 || left[0].Replayed == 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+}
+
+// TestLookAt: a look at a Source of a configuration needs no data folder and tells no secret.
+func TestLookAt(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "/feed?key=hush", http.StatusMovedPermanently)
+			return
+		}
+		fmt.Fprint(w, strings.Replace(smallFeed, "<title>t</title>", `<title>t</title><atom:link xmlns:atom="http://www.w3.org/2005/Atom" rel="next" href="/feed?key=hush&amp;page=2"/><item><title>no guid</title></item>`, 1))
+	}))
+	defer server.Close()
+	folder := filepath.Join(t.TempDir(), "data")
+	url := server.URL + "/?key=hush"
+	c, err := config.FromArguments(config.Flags{Data: folder}, []string{"feed:" + url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	look, err := LookAt(t.Context(), c, "main", url, Options{Network: Unresolved})
+	if err != nil || look.Kind != harvest.Feed || look.Error != "" || len(look.Read) != 1 || look.Read[0].Records != 1 || look.Bad != 1 || len(look.Requests) != 2 ||
+		look.Moved != server.URL+"/feed?***" || look.Read[0].URL != server.URL+"/feed?***" {
+		t.Errorf("%+v, %v", look, err)
+	}
+	if text := fmt.Sprintf("%+v", look); strings.Contains(text, "hush") {
+		t.Errorf("a secret is told: %s", text)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("there is a data folder: %v", err)
+	}
+	if _, err := LookAt(t.Context(), c, "other", url, Options{Network: Unresolved}); err == nil || !strings.Contains(err.Error(), `set "other" has no Source `+server.URL+"/?***") {
+		t.Errorf("of no set: %v", err)
 	}
 }

@@ -70,12 +70,12 @@ var rules = map[string]rule{
 		third: []string{"golang.org/x/net", "golang.org/x/sync", "github.com/klauspost/compress"},
 		why:   "the guarded HTTP client knows HTTP only",
 	},
-	"internal/sqlite": {
+	"internal/database": {
 		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
-		why:   "sqlite opens databases and knows nothing of what is in them",
+		why:   "database opens databases and knows nothing of what is in them",
 	},
 	"internal/eventlog": {
-		ours:  []string{"event", "internal/sqlite", "internal/defect"},
+		ours:  []string{"event", "internal/database", "internal/defect"},
 		third: []string{"golang.org/x/sys"},
 		why:   "the log knows events and SQLite (and the system's file lock)",
 	},
@@ -85,7 +85,7 @@ var rules = map[string]rule{
 		why:   "the suite tests the log by what it exports",
 	},
 	"internal/content": {
-		ours: []string{"event", "internal/sqlite"},
+		ours: []string{"event", "internal/database"},
 		why:  "the content store knows SQLite only",
 	},
 	"internal/publish": {
@@ -112,7 +112,7 @@ var rules = map[string]rule{
 		why:  "the states of a submission, and what is kept of a disposition, are pure: no log, no clock",
 	},
 	"internal/submission/store": {
-		ours: []string{"event", "internal/eventlog", "internal/sqlite", "internal/submission"},
+		ours: []string{"event", "internal/eventlog", "internal/database", "internal/submission"},
 		why:  "the store keeps submissions in the log's database and its transactions, and knows no protocol",
 	},
 	"internal/delivery": {
@@ -147,7 +147,7 @@ var rules = map[string]rule{
 		why:   "the server knows what is published, not how it is stored",
 	},
 	"internal/backup": {
-		ours:  []string{"internal/eventlog", "internal/content", "internal/sqlite"},
+		ours:  []string{"internal/eventlog", "internal/content", "internal/database"},
 		third: []string{"github.com/klauspost/compress", "golang.org/x/sys"},
 		why:   "a backup is a copy of two databases; it knows nothing of what is in them but the sets of the log",
 	},
@@ -339,8 +339,8 @@ func TestImportRules(t *testing.T) {
 		{"internal/bench", module + "/internal/testserver", true},
 		{"internal/daemon", module + "/internalnot", false},
 		{"internal/content", "modernc.org/sqlite", false},
-		{"internal/sqlite", "modernc.org/sqlite/lib", true},
-		{"internal/sqlite", "modernc.org/sqlitenot", false},
+		{"internal/database", "modernc.org/sqlite/lib", true},
+		{"internal/database", "modernc.org/sqlitenot", false},
 		{"sip/mail", module + "/sip", true},
 		{"sip/mail", module, false},
 	} {

@@ -37,8 +37,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // The names of the entries. Those of the databases are their names in the data folder.
@@ -86,7 +86,7 @@ func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, s
 	partial := path + ".partial"
 	f, err := claim(partial)
 	if err != nil {
-		return m, 0, sqlite.Explain(path, err)
+		return m, 0, database.Explain(path, err)
 	}
 	m, err = Write(ctx, folder, f, version)
 	if err == nil {
@@ -101,9 +101,9 @@ func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, s
 	if err != nil {
 		err = errors.Join(err, os.Remove(partial))
 	} else {
-		err = sqlite.SyncDir(filepath.Dir(path))
+		err = database.SyncDir(filepath.Dir(path))
 	}
-	return m, size, sqlite.Explain(path, errors.Join(err, f.Close()))
+	return m, size, database.Explain(path, errors.Join(err, f.Close()))
 }
 
 // claim opens a file to which nobody else writes, and truncates it.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // Options are the options of a restore.
@@ -95,7 +95,7 @@ func putBack(ctx context.Context, from io.Reader, folder string, o Options) (m M
 			return r.manifest, err
 		}
 	}
-	return r.manifest, sqlite.SyncDir(folder)
+	return r.manifest, database.SyncDir(folder)
 }
 
 // prepare returns an error unless the folder has only its lock and the remains of an
@@ -229,13 +229,13 @@ func (r *reader) compare(text []byte) error {
 func extract(path string, from io.Reader) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return sqlite.Explain(path, err)
+		return database.Explain(path, err)
 	}
 	_, err = io.Copy(f, from)
 	if err == nil {
 		err = f.Sync()
 	}
-	return sqlite.Explain(path, errors.Join(err, f.Close()))
+	return database.Explain(path, errors.Join(err, f.Close()))
 }
 
 // entryReader reads an entry until ctx ends.

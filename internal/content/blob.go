@@ -11,7 +11,7 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Blob is a stored content, open for reading. It holds at most 256 KiB in memory
@@ -55,7 +55,7 @@ func (s *Store) Open(ctx context.Context, sum Sum) (*Blob, error) {
 // smallAtOnce is how many sums one statement of Small has.
 const smallAtOnce = 32
 
-var selectSmall = "SELECT sum, CAST(length AS INTEGER), bytes FROM content WHERE sum IN (" + sqlite.Params(smallAtOnce) + ")"
+var selectSmall = "SELECT sum, CAST(length AS INTEGER), bytes FROM content WHERE sum IN (" + database.Params(smallAtOnce) + ")"
 
 // Small returns those contents that are stored in one piece, of at most 256 KiB, by their
 // sums. It leaves out the others, which Open reads, and those that are not there. Many at
@@ -68,7 +68,7 @@ func (s *Store) Small(ctx context.Context, sums []Sum) (map[Sum][]byte, error) {
 			args[i] = part[min(i, len(part)-1)][:] // padded, so that one statement serves all
 		}
 		rows, err := s.query.QueryContext(ctx, selectSmall, args...)
-		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var raw, body sql.RawBytes
 			var size int64
 			if err := rows.Scan(&raw, &size, &body); err != nil || body == nil && size > chunkSize {

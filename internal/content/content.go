@@ -21,19 +21,19 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
 // kind returns the kind of database that a content store is ("brCn").
-func kind() *sqlite.Kind {
+func kind() *database.Kind {
 	steps, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		panic(err) // the path is constant
 	}
-	return &sqlite.Kind{Name: "content store", ID: 0x6272436e, Migrations: steps}
+	return &database.Kind{Name: "content store", ID: 0x6272436e, Migrations: steps}
 }
 
 // readConnections is how many reads run at once.
@@ -48,10 +48,10 @@ var (
 	ErrTooLarge = errors.New("content is larger than allowed")
 	// ErrDamaged: the bytes are not those that were stored. Reading them again does not
 	// help.
-	ErrDamaged = sqlite.ErrDamaged
+	ErrDamaged = database.ErrDamaged
 	// ErrFull: the disk is full. Nothing was stored, what is stored can be
 	// read, and the same call succeeds once there is space.
-	ErrFull = sqlite.ErrFull
+	ErrFull = database.ErrFull
 	// errReadOnly: the store was opened for reading.
 	errReadOnly = errors.New("the content store is open for reading only")
 )
@@ -93,9 +93,9 @@ type Store struct {
 	path  string
 	spool string // folder for temporary files of drafts
 
-	readers *sqlite.Readers // nil in a dry run
-	query   sqlite.Querier  // readers; in a dry run the connection that writes
-	writer  *sqlite.Writer  // nil when reading only
+	readers *database.Readers // nil in a dry run
+	query   database.Querier  // readers; in a dry run the connection that writes
+	writer  *database.Writer  // nil when reading only
 }
 
 // Open opens the store in the file path and makes it when there is none; its folder must
@@ -127,7 +127,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 		if !found {
 			where = ""
 		}
-		if s.writer, err = kind().OpenWriter(ctx, where, sqlite.WriterOptions{Pragmas: pragmas(), DryRun: true}); err != nil {
+		if s.writer, err = kind().OpenWriter(ctx, where, database.WriterOptions{Pragmas: pragmas(), DryRun: true}); err != nil {
 			return err
 		}
 		s.spool, s.query = "", s.writer.Uncommitted()
@@ -151,7 +151,7 @@ func (s *Store) openWriter(ctx context.Context, found bool) (err error) {
 			return err
 		}
 	}
-	if s.writer, err = kind().OpenWriter(ctx, s.path, sqlite.WriterOptions{Pragmas: pragmas()}); err != nil {
+	if s.writer, err = kind().OpenWriter(ctx, s.path, database.WriterOptions{Pragmas: pragmas()}); err != nil {
 		return err
 	}
 	return s.sweep()
@@ -203,7 +203,7 @@ func (s *Store) Has(ctx context.Context, sum Sum) (bool, error) {
 func (s *Store) Missing(ctx context.Context, sums []Sum) ([]Sum, error) {
 	missing, err := missingFrom(ctx, func(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
 		rows, err := s.query.QueryContext(ctx, text, args...)
-		return sqlite.ScanAll(rows, err, scan)
+		return database.ScanAll(rows, err, scan)
 	}, sums)
 	if err != nil {
 		return nil, fmt.Errorf("%s: look up contents: %w", s.path, err)
@@ -242,7 +242,7 @@ func markPresent(ctx context.Context, query query, sums []Sum, seen map[Sum]bool
 	for i := range args {
 		args[i] = sums[min(i, len(sums)-1)][:] // padded, so that one statement serves all
 	}
-	return query(ctx, `SELECT sum FROM content WHERE sum IN (`+sqlite.Params(size)+`)`, args, func(rows *sql.Rows) error {
+	return query(ctx, `SELECT sum FROM content WHERE sum IN (`+database.Params(size)+`)`, args, func(rows *sql.Rows) error {
 		var raw sql.RawBytes
 		if err := rows.Scan(&raw); err != nil {
 			return err
@@ -255,9 +255,9 @@ func markPresent(ctx context.Context, query query, sums []Sum, seen map[Sum]bool
 }
 
 // coded wraps an error of the store's file with one of the errors above, as
-// sqlite.Explain does.
+// database.Explain does.
 func (s *Store) coded(err error) error {
-	err = sqlite.Explain(s.path, err)
+	err = database.Explain(s.path, err)
 	if errors.Is(err, ErrDamaged) && !strings.Contains(err.Error(), "restore") {
 		err = fmt.Errorf("%w: restore it from a backup", err)
 	}

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -187,9 +187,9 @@ func crashRound(t *testing.T, path string, first, lines int, delay time.Duration
 
 // script runs statements on the connection that writes, outside of any transaction.
 func script(s *Store, text string) error {
-	return s.writer.Use(context.Background(), func(ctx context.Context, tx *sqlite.Tx) error {
+	return s.writer.Use(context.Background(), func(ctx context.Context, tx *database.Tx) error {
 		rows, err := tx.QueryContext(ctx, text)
-		return sqlite.ScanAll(rows, err, func(*sql.Rows) error { return nil })
+		return database.ScanAll(rows, err, func(*sql.Rows) error { return nil })
 	})
 }
 
@@ -437,7 +437,7 @@ func TestSwappedChunks(t *testing.T) {
 		"another length":            `UPDATE content SET length = length - 1`,
 	} {
 		var got []byte
-		err := s.writer.Do(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		err := s.writer.Do(ctx, func(ctx context.Context, tx *database.Tx) error {
 			for _, text := range strings.Split(change, "; ") {
 				if err := tx.Exec(ctx, text); err != nil {
 					return err

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // chunkSize is the length of a chunk in bytes, and of the largest content that is stored
@@ -153,7 +153,7 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	// the index once.
 	sums := slices.SortedFunc(maps.Keys(bySum), func(a, b Sum) int { return bytes.Compare(a[:], b[:]) })
 	anyLarge := slices.ContainsFunc(drafts, func(d *Draft) bool { return d.size > chunkSize })
-	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
+	if err := s.writer.Do(ctx, func(inside context.Context, tx *database.Tx) error {
 		// Nearly always all are new, or hardly one is, and the first ones show which. So the
 		// others are looked up only where not all of these are new, or they may be large;
 		// insert passes over small ones that are known. A few are not worth a look.
@@ -194,7 +194,7 @@ func (s *Store) Replace(ctx context.Context, d *Draft) error {
 	if s.writer == nil {
 		return errReadOnly
 	}
-	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
+	if err := s.writer.Do(ctx, func(inside context.Context, tx *database.Tx) error {
 		if err := remove(inside, tx, d.sum); err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (s *Store) Remove(ctx context.Context, sums ...Sum) error {
 	if s.writer == nil {
 		return errReadOnly
 	}
-	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
+	if err := s.writer.Do(ctx, func(inside context.Context, tx *database.Tx) error {
 		for _, sum := range sums {
 			if err := remove(inside, tx, sum); err != nil {
 				return err
@@ -227,7 +227,7 @@ func (s *Store) Remove(ctx context.Context, sums ...Sum) error {
 	return nil
 }
 
-func remove(ctx context.Context, tx *sqlite.Tx, sum Sum) error {
+func remove(ctx context.Context, tx *database.Tx, sum Sum) error {
 	for _, text := range []string{
 		`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
 		`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
@@ -243,7 +243,7 @@ func remove(ctx context.Context, tx *sqlite.Tx, sum Sum) error {
 // insert stores contents. Large ones must not be in the store, small ones may be. ctx is
 // the caller's, which may end at any time; inside is that of the transaction, which must
 // not.
-func insert(ctx, inside context.Context, tx *sqlite.Tx, small, large []*Draft) error {
+func insert(ctx, inside context.Context, tx *database.Tx, small, large []*Draft) error {
 	var last int64
 	err := tx.Each(inside, "SELECT coalesce(max(id), 0) FROM content", nil, func(rows *sql.Rows) error { return rows.Scan(&last) })
 	if err != nil {
@@ -291,7 +291,7 @@ func insert(ctx, inside context.Context, tx *sqlite.Tx, small, large []*Draft) e
 
 // insertLarge stores a content in chunks. Most come from a file, so the bytes are
 // hashed once more: what is sealed here is what was read from the Source.
-func insertLarge(ctx, inside context.Context, tx *sqlite.Tx, d *Draft) error {
+func insertLarge(ctx, inside context.Context, tx *database.Tx, d *Draft) error {
 	var id int64
 	if err := tx.Each(inside, "INSERT INTO content (sum, length, bytes) VALUES ($1, $2, NULL) RETURNING id", []any{d.sum[:], d.size}, func(rows *sql.Rows) error {
 		return rows.Scan(&id)

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Table source_records holds which records each Source has: a bitmap over the ordinals of
@@ -88,7 +88,7 @@ func (p *page) unseal(at hasPage, sealed []byte) error {
 // of changes mentioned last. parts are the parts that the Source has now, if it ever had
 // several.
 func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...int) (absent, have int64, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		a, err := l.absence(ctx, q, source, at, parts)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.S
 // Has returns how many records a Source has, by its last reports. It reads one bit for
 // each record.
 func (l *Log) Has(ctx context.Context, source event.SourceID) (n int64, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		has, err := readHas(ctx, q, source)
 		n = countBits(has)
 		return err
@@ -147,7 +147,7 @@ func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, a
 // are as in Absent.
 func (l *Log) pick(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts []int,
 	wanted func(gone bool, left []int) bool, add func(id string, left []int)) (next int64, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		a, err := l.absence(ctx, q, source, at, parts)
 		if err != nil {
 			return err
@@ -190,7 +190,7 @@ type absence struct {
 	changedLater map[int64]bool
 }
 
-func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
+func (l *Log) absence(ctx context.Context, q database.Querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
 	a := &absence{source: source, at: at, parts: parts}
 	src, err := readSource(ctx, q, source)
 	if err != nil {
@@ -207,7 +207,7 @@ func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.Source
 		return nil, err
 	}
 	rows, err := q.QueryContext(ctx, "SELECT record FROM pending WHERE source = $1", int64(source))
-	return a, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return a, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var record int64
 		err := rows.Scan(&record)
 		n, o := ordinal(record)/pageBits, ordinal(record)
@@ -220,10 +220,10 @@ func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.Source
 }
 
 // readHas reads which records a Source has, by its last reports.
-func readHas(ctx context.Context, q sqlite.Querier, source event.SourceID) (map[int64]*page, error) {
+func readHas(ctx context.Context, q database.Querier, source event.SourceID) (map[int64]*page, error) {
 	has := map[int64]*page{}
 	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM source_records WHERE source = $1", int64(source))
-	return has, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return has, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var n int64
 		var sealed sql.RawBytes
 		if err := rows.Scan(&n, &sealed); err != nil {
@@ -238,7 +238,7 @@ func readHas(ctx context.Context, q sqlite.Querier, source event.SourceID) (map[
 // left, with numbers above after and in the order of their numbers, until do returns
 // false. It looks up the stored states only of records that the enumeration did not have,
 // but of all records if the Source has several parts.
-func (a *absence) each(ctx context.Context, q sqlite.Querier, after int64, do func(record int64, gone bool, left []int) bool) error {
+func (a *absence) each(ctx context.Context, q database.Querier, after int64, do func(record int64, gone bool, left []int) bool) error {
 	piece := make([]int64, 0, lookup)
 	flush := func() (more bool, err error) {
 		later, parts, err := a.later(ctx, q, piece)
@@ -315,7 +315,7 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 
 // later reports which of some records the Source has changed after the moment of the
 // enumeration, and returns the states of the parts for the others.
-func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
+func (a *absence) later(ctx context.Context, q database.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
 	later, parts := map[int64]bool{}, map[int64][]part{}
 	note := func(record int64, w lastReport) {
 		w.comparableBy(a.ordering)
@@ -343,13 +343,13 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 		return nil
 	}
 	r := reading{q}
-	if err := each(ctx, r, "SELECT id, source_state, NULL FROM record WHERE source_state IS NOT NULL AND id IN ("+sqlite.Params(lookup)+")", records, said); err != nil {
+	if err := each(ctx, r, "SELECT id, source_state, NULL FROM record WHERE source_state IS NOT NULL AND id IN ("+database.Params(lookup)+")", records, said); err != nil {
 		return nil, nil, err
 	}
-	if err := each(ctx, withSource(r, a.source), "SELECT record, source_state, suppressed FROM presence WHERE record IN ("+sqlite.Params(lookup)+") AND source = ?", records, said); err != nil {
+	if err := each(ctx, withSource(r, a.source), "SELECT record, source_state, suppressed FROM presence WHERE record IN ("+database.Params(lookup)+") AND source = ?", records, said); err != nil {
 		return nil, nil, err
 	}
-	return later, parts, each(ctx, withSource(r, a.source), "SELECT record, observation FROM pending WHERE record IN ("+sqlite.Params(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
+	return later, parts, each(ctx, withSource(r, a.source), "SELECT record, observation FROM pending WHERE record IN ("+database.Params(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
 		var record int64
 		var waits sql.RawBytes
 		if err := rows.Scan(&record, &waits); err != nil {
@@ -365,13 +365,13 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 }
 
 // changedLaterThan returns absence.changedLater.
-func changedLaterThan(ctx context.Context, q sqlite.Querier, source event.SourceID, o ordering, at event.Stamp) (map[int64]bool, error) {
+func changedLaterThan(ctx context.Context, q database.Querier, source event.SourceID, o ordering, at event.Stamp) (map[int64]bool, error) {
 	out := map[int64]bool{}
 	if o != byPlace {
 		return out, nil
 	}
 	rows, err := q.QueryContext(ctx, "SELECT record, stamp FROM seen_order WHERE source = $1", int64(source))
-	return out, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return out, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var record int64
 		var stamp sql.NullInt64
 		err := rows.Scan(&record, &stamp)

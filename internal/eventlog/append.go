@@ -10,15 +10,15 @@ import (
 	"runtime"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/defect"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // batch is one Append under way: the stored state it started from and the rows
 // it has made so far. Nothing of it is visible before the commit.
 type batch struct {
 	l             *Log
-	tx            *sqlite.Tx
+	tx            *database.Tx
 	in            *event.Batch
 	now           event.Micros
 	set           setRow
@@ -47,7 +47,7 @@ type batch struct {
 	open      segmentRow
 	fresh     []*record // in the order of their numbers
 	filter    *keyFilter
-	events    *sqlite.Bulk
+	events    *database.Bulk
 }
 
 // sourceRow is what an Append needs of its Source.
@@ -625,7 +625,7 @@ func (b *batch) saveTouched(ctx context.Context) error {
 }
 
 // addRow adds the row of a record.
-func (b *batch) addRow(rows *sqlite.Bulk, r *record) error {
+func (b *batch) addRow(rows *database.Bulk, r *record) error {
 	var digest, state any
 	if r.live {
 		digest = r.digest
@@ -706,14 +706,14 @@ func (b *batch) mayDefer(ctx context.Context, p *event.Progress, since event.Mic
 // answer has changed by then, Append keeps the item as pending.
 func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error) {
 	var out []bool
-	err := l.use(ctx, func(ctx context.Context, tx *sqlite.Tx) (err error) {
+	err := l.use(ctx, func(ctx context.Context, tx *database.Tx) (err error) {
 		out, err = l.needsContent(ctx, tx, in)
 		return err
 	})
 	return out, err
 }
 
-func (l *Log) needsContent(ctx context.Context, tx *sqlite.Tx, in *event.Batch) ([]bool, error) {
+func (l *Log) needsContent(ctx context.Context, tx *database.Tx, in *event.Batch) ([]bool, error) {
 	b := &batch{l: l, tx: tx, in: in}
 	if err := b.load(ctx, tx); err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // document returns the id of the item's document, giving it one when something
@@ -77,12 +77,12 @@ func (d *documentRow) scan(rows *sql.Rows) (err error) {
 }
 
 // readDocument returns a document with its Source; nothing of document 0.
-func readDocument(ctx context.Context, q sqlite.Querier, id int64) (d documentRow, src sourceConfig, err error) {
+func readDocument(ctx context.Context, q database.Querier, id int64) (d documentRow, src sourceConfig, err error) {
 	if id == 0 {
 		return d, src, nil
 	}
 	rows, err := q.QueryContext(ctx, selectDocuments+" WHERE id = $1", id)
-	if err = sqlite.ScanAll(rows, err, d.scan); err == nil && d.id == 0 {
+	if err = database.ScanAll(rows, err, d.scan); err == nil && d.id == 0 {
 		err = sql.ErrNoRows
 	}
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Epoch is a period of the log. A new one begins when the log has lost events that were
@@ -60,9 +60,9 @@ func (all epochs) began(at event.Micros) bool {
 }
 
 // readEpochs reads them all.
-func readEpochs(ctx context.Context, q sqlite.Querier) (all epochs, err error) {
+func readEpochs(ctx context.Context, q database.Querier) (all epochs, err error) {
 	rows, err := q.QueryContext(ctx, selectEpochs)
-	return all, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return all, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		e, err := scanEpoch(rows)
 		all = append(all, e)
 		return err
@@ -71,7 +71,7 @@ func readEpochs(ctx context.Context, q sqlite.Querier) (all epochs, err error) {
 
 // Epochs returns the epochs that began after a loss, in order.
 func (l *Log) Epochs(ctx context.Context) (out []Epoch, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) (err error) {
+	err = l.read(ctx, func(q database.Querier) (err error) {
 		out, err = readEpochs(ctx, q)
 		return err
 	})
@@ -96,7 +96,7 @@ func (l *Log) Forgotten(ctx context.Context, seq event.Seq) (bool, error) {
 
 // beginEpoch begins a new epoch after a loss.
 func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		lost := max(loss.Lost-loss.Last, 1)
 		if loss.Unknown != "" {
 			lost = unknownLoss
@@ -136,7 +136,7 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 // get numbers that were never published: each closed segment has at least one event, so
 // no more segments than events were lost. The open segment is closed, so that the Change
 // Lists of the epoch begin with the next one.
-func (l *Log) renewSet(ctx context.Context, tx *sqlite.Tx, id int64, s *setRow, e *Epoch) error {
+func (l *Log) renewSet(ctx context.Context, tx *database.Tx, id int64, s *setRow, e *Epoch) error {
 	at, lost := e.Started, int(e.Upto-e.After)
 	var open segmentRow
 	if err := tx.Each(ctx, selectSegments+" ORDER BY n DESC LIMIT 1", []any{id}, func(rows *sql.Rows) (err error) {

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // LimitPages caps the database at so many pages more than it has now, as a full
 // disk would; a negative number takes the cap away.
 func (l *Log) LimitPages(ctx context.Context, more int) error {
 	var pages int
-	if err := l.use(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	if err := l.use(ctx, func(ctx context.Context, tx *database.Tx) error {
 		return tx.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages)
 	}); err != nil {
 		return err
@@ -26,7 +26,7 @@ func (l *Log) LimitPages(ctx context.Context, more int) error {
 
 // Exec changes the database behind the log's back.
 func (l *Log) Exec(ctx context.Context, text string, args ...any) error {
-	return l.use(ctx, func(ctx context.Context, _ *sqlite.Tx) error {
+	return l.use(ctx, func(ctx context.Context, _ *database.Tx) error {
 		_, err := l.writer.Uncommitted().ExecContext(ctx, text, args...)
 		return err
 	})
@@ -34,7 +34,7 @@ func (l *Log) Exec(ctx context.Context, text string, args ...any) error {
 
 // Hold has everybody who writes wait until a channel is closed.
 func (l *Log) Hold(ctx context.Context, until <-chan struct{}) error {
-	return l.use(ctx, func(context.Context, *sqlite.Tx) error {
+	return l.use(ctx, func(context.Context, *database.Tx) error {
 		<-until
 		return nil
 	})

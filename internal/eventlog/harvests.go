@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // The history of a Source: rows of its newest harvests, and their sums for each day. It
@@ -27,7 +27,7 @@ const (
 
 // writeHarvest adds a row to the history of a Source. One that is there is not counted
 // again: rows stay in memory until it is known that they were written.
-func writeHarvest(ctx context.Context, tx *sqlite.Tx, source event.SourceID, h *event.Harvest) error {
+func writeHarvest(ctx context.Context, tx *database.Tx, source event.SourceID, h *event.Harvest) error {
 	problems, err := marshalProblems(h.Problems)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func writeHarvest(ctx context.Context, tx *sqlite.Tx, source event.SourceID, h *
 }
 
 // countDay adds a row to the sums of its day in UTC.
-func countDay(ctx context.Context, tx *sqlite.Tx, source event.SourceID, h *event.Harvest) error {
+func countDay(ctx context.Context, tx *database.Tx, source event.SourceID, h *event.Harvest) error {
 	d := dayRow{source: source, day: dayOf(h.Ended)}
 	if err := tx.Each(ctx, "SELECT "+dayColumns+" FROM harvest_day WHERE source = $1 AND day = $2", []any{int64(source), d.day}, func(rows *sql.Rows) error {
 		if err := d.scan(rows); !errors.Is(err, errDamaged) {
@@ -73,7 +73,7 @@ func countDay(ctx context.Context, tx *sqlite.Tx, source event.SourceID, h *even
 
 // dropDamaged removes the damaged rows of a Source's history, and a damaged pause, and
 // returns the number of the newest row that is left.
-func dropDamaged(ctx context.Context, tx *sqlite.Tx, source event.SourceID) (last int64, err error) {
+func dropDamaged(ctx context.Context, tx *database.Tx, source event.SourceID) (last int64, err error) {
 	var gone []int64
 	if err := tx.Each(ctx, "SELECT "+harvestColumns+" FROM harvest WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
 		var h harvestRow

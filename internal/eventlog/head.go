@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // HeadName is the name of a small file in the data folder that records how far the log
@@ -105,12 +105,12 @@ func openHead(folder string, place int, now head) (*headFile, error) {
 	path := filepath.Join(folder, HeadName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, sqlite.Explain(path, err)
+		return nil, database.Explain(path, err)
 	}
 	h := &headFile{f: f, place: place, now: now}
 	// Write both places, so that the file has its disk space from now on.
-	if err := errors.Join(h.write(), h.write(), f.Sync(), sqlite.SyncDir(folder)); err != nil {
-		return nil, errors.Join(sqlite.Explain(path, err), f.Close())
+	if err := errors.Join(h.write(), h.write(), f.Sync(), database.SyncDir(folder)); err != nil {
+		return nil, errors.Join(database.Explain(path, err), f.Close())
 	}
 	return h, nil
 }
@@ -133,7 +133,7 @@ func (h *headFile) seen(g *clockGuard) {
 
 // advance records the last event. If that cannot be read now, verify will report it: the
 // head stays as it was, and is still correct.
-func (h *headFile) advance(ctx context.Context, tx *sqlite.Tx) {
+func (h *headFile) advance(ctx context.Context, tx *database.Tx) {
 	_ = tx.Each(ctx, "SELECT "+eventColumns+" FROM event WHERE id = (SELECT last_event FROM log)", nil, h.now.scan)
 }
 
@@ -149,7 +149,7 @@ func (l *Log) syncHead() {
 
 // topOf reads the last event that is not after upto, and how many commits the log
 // has seen.
-func topOf(ctx context.Context, q sqlite.Querier, upto event.Seq) (h head, err error) {
+func topOf(ctx context.Context, q database.Querier, upto event.Seq) (h head, err error) {
 	if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&h.Commits); err != nil {
 		return h, err
 	}
@@ -158,7 +158,7 @@ func topOf(ctx context.Context, q sqlite.Querier, upto event.Seq) (h head, err e
 		return h, err
 	}
 	rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", last)
-	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) }); err != nil || last == 0 || h.Seq != 0 {
+	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) }); err != nil || last == 0 || h.Seq != 0 {
 		return h, err
 	}
 	removed, err := readRemoved(ctx, q) // it was the last one of a set that was removed
@@ -220,7 +220,7 @@ func (l *Loss) Events() bool { return l.Unknown != "" || l.Commits <= 0 || l.Los
 
 // lossSince compares the log with its head; nil is no loss. The head was read
 // before: a log that is being written only grows.
-func lossSince(ctx context.Context, q sqlite.Querier, h head, headErr error) (*Loss, error) {
+func lossSince(ctx context.Context, q database.Querier, h head, headErr error) (*Loss, error) {
 	has, err := topOf(ctx, q, 1<<62)
 	if err != nil {
 		return nil, err

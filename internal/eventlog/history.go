@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // The events of a record are its versions, numbered from 1. They are chained: each but
@@ -55,7 +55,7 @@ func (l *chainLink) anchorNumber() int { return (l.Number-2)/anchorStride*anchor
 // chain is the versions of one record.
 type chain struct {
 	ctx    context.Context
-	q      sqlite.Querier
+	q      database.Querier
 	set    int64
 	record int64
 	key    string
@@ -65,7 +65,7 @@ type chain struct {
 
 // openChain finds the record of a set whose key it is; fs.ErrNotExist when the set has
 // never had it, or serves no earlier versions and anySet is not set.
-func (l *Log) openChain(ctx context.Context, q sqlite.Querier, set, key string, anySet bool) (*chain, error) {
+func (l *Log) openChain(ctx context.Context, q database.Querier, set, key string, anySet bool) (*chain, error) {
 	bits, ok := event.KeyBitsOf(key)
 	if !ok {
 		return nil, fmt.Errorf("%q is no key of a record: %w", key, fs.ErrNotExist)
@@ -73,7 +73,7 @@ func (l *Log) openChain(ctx context.Context, q sqlite.Querier, set, key string, 
 	c := &chain{ctx: ctx, q: q, key: key}
 	var has setRow
 	rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", set)
-	if err := sqlite.ScanAll(rows, err, has.scan); err != nil {
+	if err := database.ScanAll(rows, err, has.scan); err != nil {
 		return nil, err
 	}
 	if !has.History && !anySet {
@@ -86,7 +86,7 @@ func (l *Log) openChain(ctx context.Context, q sqlite.Querier, set, key string, 
 	}
 	var found []candidate // records whose keys begin alike
 	rows, err = q.QueryContext(ctx, selectChain, bits, c.set)
-	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var of candidate
 		err := rows.Scan(&of.id, &of.seq)
 		found = append(found, of)
@@ -110,7 +110,7 @@ func (l *Log) openChain(ctx context.Context, q sqlite.Querier, set, key string, 
 func (c *chain) read(seq event.Seq, number int) (at chainLink, err error) {
 	found := false
 	rows, err := c.q.QueryContext(c.ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", eventID(c.set, seq))
-	err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var row columns
 		sealed, err := row.scan(rows)
 		if err != nil {
@@ -178,7 +178,7 @@ func (c *chain) find(reaches func(event.Version) bool) (at, next chainLink, err 
 // later. It is fs.ErrNotExist when the set keeps no history, or has never had the record.
 func (l *Log) Version(ctx context.Context, set, key string, seq event.Seq, observed event.Micros) (*event.Versions, error) {
 	out := &event.Versions{}
-	err := l.read(ctx, func(q sqlite.Querier) error {
+	err := l.read(ctx, func(q database.Querier) error {
 		c, err := l.openChain(ctx, q, set, key, false)
 		if err != nil {
 			return err
@@ -204,7 +204,7 @@ func (l *Log) Version(ctx context.Context, set, key string, seq event.Seq, obser
 			return err
 		}
 		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", eventID(c.set, at.Seq))
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil {
 				clone := *ev
@@ -223,7 +223,7 @@ func (l *Log) Version(ctx context.Context, set, key string, seq event.Seq, obser
 // first and last version. Pages are numbered from 1; 0 is the newest one. A page that
 // is not there has no versions. It is fs.ErrNotExist as in Version.
 func (l *Log) VersionPage(ctx context.Context, set, key string, page, size int) (list []event.Version, first, last event.Version, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		c, err := l.openChain(ctx, q, set, key, false)
 		if err != nil {
 			return err
@@ -257,7 +257,7 @@ func (l *Log) VersionPage(ctx context.Context, set, key string, page, size int) 
 // returns false; before 0 is from the newest one. It is fs.ErrNotExist when the set has
 // never had the record. An event is good until do returns.
 func (l *Log) EventsOf(ctx context.Context, set, key string, before event.Seq, do func(*event.Event) bool) error {
-	return l.read(ctx, func(q sqlite.Querier) error {
+	return l.read(ctx, func(q database.Querier) error {
 		c, err := l.openChain(ctx, q, set, key, true)
 		if err != nil {
 			return err
@@ -272,7 +272,7 @@ func (l *Log) EventsOf(ctx context.Context, set, key string, before event.Seq, d
 		for err == nil {
 			on := true
 			rows, failed := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", eventID(c.set, at.Seq))
-			if err = sqlite.ScanAll(rows, failed, func(rows *sql.Rows) error {
+			if err = database.ScanAll(rows, failed, func(rows *sql.Rows) error {
 				ev, err := s.scan(rows)
 				on = err == nil && do(ev)
 				return err

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // lateKeys are what the batches of one transaction add to the tables whose keys are
@@ -155,7 +155,7 @@ type recentRows struct {
 }
 
 // added moves older rows to the large table after n rows were added.
-func (r *recentRows) added(ctx context.Context, tx *sqlite.Tx, n int) error {
+func (r *recentRows) added(ctx context.Context, tx *database.Tx, n int) error {
 	if n == 0 {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (r *recentRows) added(ctx context.Context, tx *sqlite.Tx, n int) error {
 
 // move moves the next n rows, in the order of their keys. After the last key it begins
 // again at the first, and counts the rows anew.
-func (r *recentRows) move(ctx context.Context, tx *sqlite.Tx, n int) error {
+func (r *recentRows) move(ctx context.Context, tx *database.Tx, n int) error {
 	after, upto := r.moved, int64(math.MaxInt64)
 	r.rows, r.moved, r.counted = r.rows-int64(n), math.MinInt64, false
 	if err := tx.Each(ctx, "SELECT key FROM "+r.table+" WHERE key > $1 ORDER BY key LIMIT 1 OFFSET $2", []any{after, n - 1}, func(rows *sql.Rows) error {

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Links between records of a set (describedby, describes) are part of the state
@@ -208,7 +208,7 @@ func (b *batch) describers(ctx context.Context, q preparer) (ids []int64, err er
 	for i, r := range b.relations.turned {
 		keys[i] = linkKey(b.set.id, r.identifier)
 	}
-	err = each(ctx, q, "SELECT record FROM link WHERE key IN ("+sqlite.Params(lookup)+")", keys, func(rows *sql.Rows) error {
+	err = each(ctx, q, "SELECT record FROM link WHERE key IN ("+database.Params(lookup)+")", keys, func(rows *sql.Rows) error {
 		var id int64
 		err := rows.Scan(&id)
 		ids = append(ids, id)
@@ -221,7 +221,7 @@ func (b *batch) describers(ctx context.Context, q preparer) (ids []int64, err er
 // recordsByID loads records that are not in the batch.
 func (b *batch) recordsByID(ctx context.Context, q preparer, ids []int64) ([]*record, error) {
 	var items []event.Item
-	if err := each(ctx, q, "SELECT identifier FROM record WHERE id IN ("+sqlite.Params(lookup)+")", ids, func(rows *sql.Rows) error {
+	if err := each(ctx, q, "SELECT identifier FROM record WHERE id IN ("+database.Params(lookup)+")", ids, func(rows *sql.Rows) error {
 		var it event.Item
 		err := rows.Scan(&it.Record)
 		items = append(items, it)
@@ -288,7 +288,7 @@ func (b *batch) loadBodies(ctx context.Context, q preparer, records []*record) e
 			ids = append(ids, id)
 		}
 	}
-	return each(ctx, q, "SELECT "+eventColumns+" FROM event WHERE id IN ("+sqlite.Params(lookup)+")", ids, func(rows *sql.Rows) error {
+	return each(ctx, q, "SELECT "+eventColumns+" FROM event WHERE id IN ("+database.Params(lookup)+")", ids, func(rows *sql.Rows) error {
 		var c columns
 		sealed, err := c.scan(rows)
 		if err != nil {

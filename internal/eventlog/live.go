@@ -9,7 +9,7 @@ import (
 	"math/bits"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // seqs is a set of positions of the log: one bit for each place up to the last.
@@ -76,7 +76,7 @@ func (l *Log) Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*e
 
 func (l *Log) liveEvents(ctx context.Context, set string, at event.Seq, listed bool) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
-		err := l.read(ctx, func(q sqlite.Querier) error {
+		err := l.read(ctx, func(q database.Querier) error {
 			st, now, err := l.loadState(ctx, q, set, at)
 			if err != nil {
 				return err
@@ -96,7 +96,7 @@ func (l *Log) liveEvents(ctx context.Context, set string, at event.Seq, listed b
 
 // loadState reads the current state in one transaction: the events up to a position
 // that are the last ones of live records, and the set's last position.
-func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at event.Seq) (*state, event.Seq, error) {
+func (l *Log) loadState(ctx context.Context, q database.Querier, set string, at event.Seq) (*state, event.Seq, error) {
 	if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 		tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 		if err != nil {
@@ -107,7 +107,7 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 	}
 	var now setRow
 	rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", set)
-	if err := sqlite.ScanAll(rows, err, now.scan); err != nil {
+	if err := database.ScanAll(rows, err, now.scan); err != nil {
 		return nil, 0, err
 	}
 	if now.id == 0 {
@@ -116,7 +116,7 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 	st := &state{set: now.id, events: now.Events}
 	live := int64(0)
 	rows, err = q.QueryContext(ctx, "SELECT seq FROM record WHERE id > $1 AND id < $2 AND digest IS NOT NULL", st.set<<32, (st.set+1)<<32)
-	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var seq int64
 		err := rows.Scan(&seq)
 		if err == nil && (seq <= 0 || seq > int64(now.Last)) {
@@ -138,7 +138,7 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 // rewind turns the state into that of the position before a range of events. The first
 // event of a record in the range shows whether the record existed before it, and which
 // event was its last one then.
-func (st *state) rewind(ctx context.Context, q sqlite.Querier, since event.Range) error {
+func (st *state) rewind(ctx context.Context, q database.Querier, since event.Range) error {
 	var told seqs // records, by their ordinals
 	var v body
 	return eachRow(ctx, q, st.set, since, nil, func(c columns, sealed []byte) error {
@@ -162,7 +162,7 @@ func (st *state) rewind(ctx context.Context, q sqlite.Querier, since event.Range
 
 // list yields the events of the state in the order of the log; with listed, only those of
 // records that lists name. Events never change, so no transaction is needed any more.
-func (st *state) list(ctx context.Context, q sqlite.Querier, at event.Seq, listed bool, yield func(*event.Event, error) bool) error {
+func (st *state) list(ctx context.Context, q database.Querier, at event.Seq, listed bool, yield func(*event.Event, error) bool) error {
 	s, err := newScanner(ctx, q)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (st *state) list(ctx context.Context, q sqlite.Querier, at event.Seq, liste
 
 // visit calls do for the rows of the state's events: out of the whole range in one
 // pass, or just these where they are few among the set's.
-func (st *state) visit(ctx context.Context, q sqlite.Querier, at event.Seq, do func(c columns, sealed []byte) error) error {
+func (st *state) visit(ctx context.Context, q database.Querier, at event.Seq, do func(c columns, sealed []byte) error) error {
 	if st.last.n*8 > st.events {
 		return eachRow(ctx, q, st.set, event.Range{Upto: at}, st.last.has, do)
 	}
@@ -205,7 +205,7 @@ func (st *state) visit(ctx context.Context, q sqlite.Querier, at event.Seq, do f
 		if len(few) == 0 {
 			return nil
 		}
-		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id IN ("+sqlite.Params(len(few))+") ORDER BY id", few...)
+		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id IN ("+database.Params(len(few))+") ORDER BY id", few...)
 		few = few[:0]
 		if err := p.read(rows, err, nil); err != nil {
 			return err

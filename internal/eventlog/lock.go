@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // LockName is the name of the lock in the data folder, which outlives its holder.
@@ -38,7 +38,7 @@ type lockFile struct {
 func takeLock(folder, holder string) (*lockFile, error) {
 	f, err := os.OpenFile(filepath.Join(folder, LockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("data folder: %w", sqlite.Explain(folder, err))
+		return nil, fmt.Errorf("data folder: %w", database.Explain(folder, err))
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
@@ -113,11 +113,11 @@ func (l *Log) present() error {
 // its folder has gone, or that the disk fails. A caller that holds the log for
 // long calls it every few seconds.
 func (l *Log) Check(ctx context.Context) error {
-	err := l.use(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err := l.use(ctx, func(ctx context.Context, tx *database.Tx) error {
 		var commits int64
 		return errors.Join(l.present(), tx.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits))
 	})
-	if err == nil || ctx.Err() != nil || errors.Is(err, ErrStopped) || errors.Is(err, errClosed) || errors.Is(err, ErrFull) || errors.Is(err, sqlite.ErrCannotOpen) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrStopped) || errors.Is(err, errClosed) || errors.Is(err, ErrFull) || errors.Is(err, database.ErrCannotOpen) {
 		return err
 	}
 	l.mu.Lock()

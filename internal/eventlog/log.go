@@ -32,14 +32,14 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // FileName is the name of the log's database in the data folder.
 const FileName = "log.db"
 
 // ErrFull: the disk is full. Nothing was written; reading goes on.
-var ErrFull = sqlite.ErrFull
+var ErrFull = database.ErrFull
 
 // ErrStopped: a failure has left the state of the database unknown. The log writes
 // nothing any more and has to be opened anew.
@@ -83,9 +83,9 @@ type Log struct {
 	file    os.FileInfo // of the database when it was opened
 	loss    *Loss       // found when it was opened
 
-	readers *sqlite.Readers // nil in a dry run
-	writer  *sqlite.Writer  // nil when opened for reading
-	dry     *sql.Conn       // of a dry run: the connection that writes, which reads too
+	readers *database.Readers // nil in a dry run
+	writer  *database.Writer  // nil when opened for reading
+	dry     *sql.Conn         // of a dry run: the connection that writes, which reads too
 
 	// The next fields belong to the holder of the writer's turn.
 	walks    map[event.SourceID]*walk // as stored, or as a batch under way has made them
@@ -114,12 +114,12 @@ type Log struct {
 var migrations embed.FS
 
 // kind returns the kind of database that a log is ("brLg").
-func kind() *sqlite.Kind {
+func kind() *database.Kind {
 	steps, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		panic(err) // the path is constant
 	}
-	return &sqlite.Kind{Name: "log", ID: 0x62724c67, Migrations: steps}
+	return &database.Kind{Name: "log", ID: 0x62724c67, Migrations: steps}
 }
 
 // Exists reports whether a data folder holds a log, or a file in its place.
@@ -237,7 +237,7 @@ func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) e
 		}
 	}
 	var now head
-	if err := l.writer.Use(ctx, func(ctx context.Context, tx *sqlite.Tx) (err error) {
+	if err := l.writer.Use(ctx, func(ctx context.Context, tx *database.Tx) (err error) {
 		if now, err = topOf(ctx, tx, 1<<62); err != nil {
 			return err
 		}
@@ -266,7 +266,7 @@ func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) e
 
 // look finds out what the log has lost, and when it was in use last.
 func (l *Log) look(ctx context.Context, h head, headErr error) error {
-	return l.read(ctx, func(q sqlite.Querier) (err error) {
+	return l.read(ctx, func(q database.Querier) (err error) {
 		if l.loss, err = lossSince(ctx, q, h, headErr); err != nil {
 			return err
 		}
@@ -309,18 +309,18 @@ func (l *Log) openForReading(ctx context.Context) error {
 // order of the keys, and the system has a cache too. A transaction of a large log changes
 // more pages than any cache holds: a small cache is full from the first batches on.
 func (l *Log) openWriter(ctx context.Context) error {
-	w, err := kind().OpenWriter(ctx, l.path, sqlite.WriterOptions{
+	w, err := kind().OpenWriter(ctx, l.path, database.WriterOptions{
 		Pragmas: []string{"cache_size(-4096)", "foreign_keys(0)", "temp_store(memory)"},
 		DryRun:  l.opt.DryRun,
 		Refuse:  l.writable, Committed: l.opt.Committed,
-		BeforeCommit: func(ctx context.Context, tx *sqlite.Tx) error {
+		BeforeCommit: func(ctx context.Context, tx *database.Tx) error {
 			return tx.Exec(ctx, "UPDATE log SET commits = commits + 1")
 		},
 		AfterCommit: l.committed,
 		Failed:      func(err error) { _ = l.stopAt(err) },
 		Reopen: func() error {
 			if err := l.present(); err != nil {
-				return fmt.Errorf("%w: %w", sqlite.ErrDisk, err)
+				return fmt.Errorf("%w: %w", database.ErrDisk, err)
 			}
 			return nil
 		},
@@ -385,7 +385,7 @@ func (l *Log) closeDatabase() error {
 
 // read runs do with a connection for reading; in a dry run it is the one that
 // writes.
-func (l *Log) read(ctx context.Context, do func(q sqlite.Querier) error) error {
+func (l *Log) read(ctx context.Context, do func(q database.Querier) error) error {
 	if l.readers == nil {
 		return do(l.dry)
 	}
@@ -407,10 +407,10 @@ func (l *Log) unread(err error) error {
 	if err == nil || l.writer == nil || errors.Is(err, ErrStopped) {
 		return err
 	}
-	if errors.Is(err, sqlite.ErrDisk) || errors.Is(err, sqlite.ErrDamaged) {
+	if errors.Is(err, database.ErrDisk) || errors.Is(err, database.ErrDamaged) {
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
-	if errors.Is(err, sqlite.ErrCannotOpen) {
+	if errors.Is(err, database.ErrCannotOpen) {
 		if gone := l.present(); gone != nil {
 			return fmt.Errorf("%w: %w: %w", ErrStopped, gone, err)
 		}
@@ -431,11 +431,11 @@ func (l *Log) writable() error {
 	return l.failed
 }
 
-// write runs do inside a transaction, which others may share: see sqlite.Writer. When do
+// write runs do inside a transaction, which others may share: see database.Writer. When do
 // or the commit fails nothing has happened. When the disk fails, or the database is
 // damaged, the state of the database is unknown: the log refuses to write until it is
 // opened anew.
-func (l *Log) write(ctx context.Context, do func(ctx context.Context, tx *sqlite.Tx) error) error {
+func (l *Log) write(ctx context.Context, do func(ctx context.Context, tx *database.Tx) error) error {
 	if l.writer == nil {
 		return errClosed
 	}
@@ -443,7 +443,7 @@ func (l *Log) write(ctx context.Context, do func(ctx context.Context, tx *sqlite
 }
 
 // writeFirst is write for work that takes long, or changes many rows.
-func (l *Log) writeFirst(ctx context.Context, do func(ctx context.Context, tx *sqlite.Tx) error) error {
+func (l *Log) writeFirst(ctx context.Context, do func(ctx context.Context, tx *database.Tx) error) error {
 	if l.writer == nil {
 		return errClosed
 	}
@@ -452,7 +452,7 @@ func (l *Log) writeFirst(ctx context.Context, do func(ctx context.Context, tx *s
 
 // use runs do on the connection that writes, after everything before is committed. do
 // must not write. It may use the fields that belong to the holder of the writer's turn.
-func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *sqlite.Tx) error) error {
+func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *database.Tx) error) error {
 	if l.writer == nil {
 		return errClosed
 	}
@@ -460,7 +460,7 @@ func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *sqlite.T
 }
 
 // committed runs after each commit that has changed a row, before any caller returns.
-func (l *Log) committed(ctx context.Context, tx *sqlite.Tx) error {
+func (l *Log) committed(ctx context.Context, tx *database.Tx) error {
 	appended := l.appended
 	l.appended = false
 	err := l.present()
@@ -485,7 +485,7 @@ func (l *Log) committed(ctx context.Context, tx *sqlite.Tx) error {
 func (l *Log) explain(err error) error {
 	err = l.stopAt(err)
 	switch {
-	case errors.Is(err, sqlite.ErrClosed):
+	case errors.Is(err, database.ErrClosed):
 		return errClosed
 	case errors.Is(err, ErrFull):
 		return fmt.Errorf("%w: free some, nothing was lost", err)
@@ -495,7 +495,7 @@ func (l *Log) explain(err error) error {
 
 // stopAt stops the log at an error that leaves the state of the database unknown.
 func (l *Log) stopAt(err error) error {
-	err = l.unread(sqlite.Explain(l.path, err))
+	err = l.unread(database.Explain(l.path, err))
 	if errors.Is(err, ErrStopped) {
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // selectNewest reads the events of a range, and the bodies of those alone that are the
@@ -27,7 +27,7 @@ const firstPage = 128
 // until Newest returns.
 func (l *Log) Newest(ctx context.Context, set string, r event.Range, most int, do func(*event.Event) bool) (looked event.Seq, err error) {
 	r.After, r.Upto = max(r.After, 0), min(r.Upto, maxSeq)
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		s, err := newScanner(ctx, q)
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func (l *Log) Back(ctx context.Context, set string, before event.Seq, do func(*e
 	if last = before; before <= 0 || before > maxSeq {
 		last = maxSeq
 	}
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		s, err := newScanner(ctx, q)
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Pause stops the requests to a Source, until a time or until it is resumed.
@@ -38,9 +38,9 @@ func (p *Pause) scan(rows *sql.Rows) (source event.SourceID, err error) {
 // Pauses returns the Sources that are paused, and those whose pause has ended by itself.
 func (l *Log) Pauses(ctx context.Context) (map[event.SourceID]Pause, error) {
 	all := map[event.SourceID]Pause{}
-	err := l.read(ctx, func(q sqlite.Querier) error {
+	err := l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, selectPauses)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var p Pause
 			source, err := p.scan(rows)
 			if errors.Is(err, errDamaged) {
@@ -55,7 +55,7 @@ func (l *Log) Pauses(ctx context.Context) (map[event.SourceID]Pause, error) {
 
 // SetPause pauses a Source, or changes why and until when; nil resumes it.
 func (l *Log) SetPause(ctx context.Context, source event.SourceID, p *Pause) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		if p == nil {
 			return tx.Exec(ctx, "DELETE FROM pause WHERE source = $1", int64(source))
 		}

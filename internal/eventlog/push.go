@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // HubTopic is what a WebSub hub was told of one of our documents.
@@ -35,9 +35,9 @@ func (h *HubTopic) scan(rows *sql.Rows) error {
 // HubTopics returns what hubs were told. It leaves out damaged rows: their hubs are told
 // once more.
 func (l *Log) HubTopics(ctx context.Context) (all []HubTopic, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, selectHubTopics)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var h HubTopic
 			err := h.scan(rows)
 			switch {
@@ -55,11 +55,11 @@ func (l *Log) HubTopics(ctx context.Context) (all []HubTopic, err error) {
 // DropDamagedPush drops the damaged rows of both tables. The only cost is one more ping,
 // or a subscription that is made anew.
 func (l *Log) DropDamagedPush(ctx context.Context) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		var topics []HubTopic
 		var tokens []string
 		rows, err := tx.QueryContext(ctx, selectHubTopics)
-		err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var h HubTopic
 			err := h.scan(rows)
 			if errors.Is(err, errDamaged) {
@@ -71,7 +71,7 @@ func (l *Log) DropDamagedPush(ctx context.Context) error {
 			return err
 		}
 		rows, err = tx.QueryContext(ctx, selectSubscriptions)
-		err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var s Subscription
 			err := s.scan(rows)
 			if errors.Is(err, errDamaged) {
@@ -89,17 +89,17 @@ func (l *Log) DropDamagedPush(ctx context.Context) error {
 	})
 }
 
-func dropHubTopic(ctx context.Context, tx *sqlite.Tx, h *HubTopic) error {
+func dropHubTopic(ctx context.Context, tx *database.Tx, h *HubTopic) error {
 	return tx.Exec(ctx, "DELETE FROM hub_topic WHERE hub = $1 AND topic = $2", h.Hub, h.Topic)
 }
 
-func dropSubscription(ctx context.Context, tx *sqlite.Tx, token string) error {
+func dropSubscription(ctx context.Context, tx *database.Tx, token string) error {
 	return tx.Exec(ctx, "DELETE FROM subscription WHERE token = $1", token)
 }
 
 // SaveHubTopics keeps what hubs were told, and drops the rows of gone.
 func (l *Log) SaveHubTopics(ctx context.Context, told, gone []HubTopic) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		for i := range gone {
 			if err := dropHubTopic(ctx, tx, &gone[i]); err != nil {
 				return err
@@ -154,9 +154,9 @@ func (s *Subscription) scan(rows *sql.Rows) error {
 // Subscriptions returns all of them. It leaves out damaged rows: each is replaced by a
 // new subscription, and the hub ends the old one with its lease.
 func (l *Log) Subscriptions(ctx context.Context) (all []Subscription, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, selectSubscriptions+" ORDER BY source, hub, topic, token")
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var s Subscription
 			err := s.scan(rows)
 			switch {
@@ -173,7 +173,7 @@ func (l *Log) Subscriptions(ctx context.Context) (all []Subscription, err error)
 
 // SaveSubscription keeps a subscription.
 func (l *Log) SaveSubscription(ctx context.Context, s *Subscription) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		return tx.Exec(ctx, `INSERT OR REPLACE INTO subscription (token, source, base, hub, topic, secret, unwanted, asked, until, due, failures, error, pushed, sum)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.Token, int64(s.Source), s.Base, s.Hub, s.Topic, s.Secret, boolArg(s.Unwanted),
 			int64(s.Asked), int64(s.Until), int64(s.Due), s.Failures, s.Error, int64(s.Pushed), s.sum())
@@ -182,7 +182,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.Token, 
 
 // DropSubscription forgets a subscription.
 func (l *Log) DropSubscription(ctx context.Context, token string) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		return dropSubscription(ctx, tx, token)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // quarantine keeps the bad input of the batch whole, the same input once (I8). If the
@@ -196,7 +196,7 @@ func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantin
 		return q, err
 	}
 	q = found[0]
-	err = l.read(ctx, func(c sqlite.Querier) error {
+	err = l.read(ctx, func(c database.Querier) error {
 		var sum int64
 		err := c.QueryRowContext(ctx, "SELECT input, sum FROM quarantine WHERE id = $1", id).Scan(&q.Input, &sum)
 		if err == nil && sum != quarantineSum(&q) {
@@ -208,9 +208,9 @@ func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantin
 }
 
 func (l *Log) quarantined(ctx context.Context, where string, args ...any) (out []event.Quarantined, err error) {
-	err = l.read(ctx, func(c sqlite.Querier) error {
+	err = l.read(ctx, func(c database.Querier) error {
 		rows, err := c.QueryContext(ctx, selectQuarantined+where, args...)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var set string
 			q, err := scanQuarantined(rows, &set)
 			q.Set = set
@@ -239,7 +239,7 @@ func (l *Log) Replayed(ctx context.Context, id int64) error {
 	if err != nil {
 		return err
 	}
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		if q.Replayed, err = l.now(); err != nil {
 			return err
 		}
@@ -252,7 +252,7 @@ func (l *Log) Discard(ctx context.Context, id int64) error {
 	if _, err := l.QuarantinedInput(ctx, id); err != nil {
 		return err
 	}
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		return tx.Exec(ctx, "DELETE FROM quarantine WHERE id = $1", id)
 	})
 }

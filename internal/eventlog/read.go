@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // protocolOf names the protocol of each kind of Source.
@@ -30,7 +30,7 @@ func protocolOf(kind string) string {
 // scanner turns rows of table event into events. It keeps the few documents
 // that neighbouring events share.
 type scanner struct {
-	q    sqlite.Querier
+	q    database.Querier
 	ctx  context.Context
 	sets map[int64]event.Set
 	docs map[int64]event.Origin // what events of a document have in common
@@ -41,7 +41,7 @@ type scanner struct {
 	ev      event.Event
 }
 
-func newScanner(ctx context.Context, q sqlite.Querier) (*scanner, error) {
+func newScanner(ctx context.Context, q database.Querier) (*scanner, error) {
 	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]event.Origin{}}
 	var err error
 	if s.lost, err = readEpochs(ctx, q); err != nil {
@@ -55,7 +55,7 @@ func newScanner(ctx context.Context, q sqlite.Querier) (*scanner, error) {
 
 func (s *scanner) readSets() error {
 	rows, err := s.q.QueryContext(s.ctx, selectSets)
-	return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var set setRow
 		err := set.scan(rows)
 		s.sets[set.id] = set.Set
@@ -88,7 +88,7 @@ const eventPage = 500
 // set, or of all when set is 0. It reads page by page, and a page to its end before it
 // passes on any of it: however long do takes, it holds no read transaction, which would
 // keep the write-ahead log from being checkpointed.
-func eachRow(ctx context.Context, q sqlite.Querier, set int64, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
+func eachRow(ctx context.Context, q database.Querier, set int64, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
 	r.After, r.Upto = max(r.After, 0), min(r.Upto, maxSeq) // no more bits than an id has for it
 	var p rowPage
 	for set != 0 {
@@ -131,9 +131,9 @@ var (
 
 // firstAfter returns the id of the first event after a place in the log, of a set or of
 // all when set is 0; 0 when there is none.
-func firstAfter(ctx context.Context, q sqlite.Querier, set int64, after event.Seq) (first int64, err error) {
+func firstAfter(ctx context.Context, q database.Querier, set int64, after event.Seq) (first int64, err error) {
 	rows, err := q.QueryContext(ctx, selectFirst, int64(min(max(after, 0), maxSeq)), set)
-	return first, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return first, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var id sql.NullInt64
 		err := rows.Scan(&id)
 		if id.Valid && (first == 0 || seqOf(id.Int64) < seqOf(first)) {
@@ -145,9 +145,9 @@ func firstAfter(ctx context.Context, q sqlite.Querier, set int64, after event.Se
 
 // lastUpto returns the id of the last event of all sets up to a place in the log; 0 when
 // there is none.
-func lastUpto(ctx context.Context, q sqlite.Querier, upto event.Seq) (last int64, err error) {
+func lastUpto(ctx context.Context, q database.Querier, upto event.Seq) (last int64, err error) {
 	rows, err := q.QueryContext(ctx, selectUpto, int64(min(upto, maxSeq)))
-	return last, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return last, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var id sql.NullInt64
 		err := rows.Scan(&id)
 		if id.Valid && seqOf(id.Int64) > seqOf(last) {
@@ -176,7 +176,7 @@ type keptRow struct {
 // disk too.
 func (p *rowPage) read(rows *sql.Rows, err error, wanted func(seq int64) bool) error {
 	*p = rowPage{kept: p.kept[:0], bytes: p.bytes[:0]}
-	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var c columns
 		sealed, err := c.scan(rows)
 		if err != nil {
@@ -265,7 +265,7 @@ var errStop = errors.New("stop")
 // One of the log's few connections is in use until the sequence ends.
 func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
-		err := l.read(ctx, func(q sqlite.Querier) error {
+		err := l.read(ctx, func(q database.Querier) error {
 			s, err := newScanner(ctx, q)
 			if err != nil {
 				return err
@@ -332,7 +332,7 @@ func (s *scanner) ended(set string, id int64, last, upto event.Seq) error {
 	}
 	rows, err := s.q.QueryContext(s.ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", first)
 	next := false
-	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		ev, err := s.scan(rows)
 		next = true
 		if err == nil && s.before(set) > last {
@@ -376,14 +376,14 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 	if !ok {
 		return nil, fmt.Errorf("%q is no key of a record: %w", key, fs.ErrNotExist)
 	}
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		s, err := newScanner(ctx, q)
 		if err != nil {
 			return err
 		}
 		id := s.idOf(set)
 		rows, err := q.QueryContext(ctx, selectCurrent, bits, id)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil && event.IsKeyOf(key, ev.Record) {
 				clone := *ev
@@ -398,7 +398,7 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 	return found, err
 }
 
-var selectLogged = "SELECT r.identifier FROM any_key k JOIN record r ON r.id = k.record WHERE r.seq <> 0 AND k.key IN (" + sqlite.Params(lookup) + ") AND k.record > ? AND k.record < ?"
+var selectLogged = "SELECT r.identifier FROM any_key k JOIN record r ON r.id = k.record WHERE r.seq <> 0 AND k.key IN (" + database.Params(lookup) + ") AND k.record > ? AND k.record < ?"
 
 // Logged returns which of these identifiers are of records that a set has events of.
 func (l *Log) Logged(ctx context.Context, set string, identifiers []string) (map[string]bool, error) {
@@ -406,7 +406,7 @@ func (l *Log) Logged(ctx context.Context, set string, identifiers []string) (map
 	for i, identifier := range identifiers {
 		keys[i] = event.KeyBits(identifier)
 	}
-	err := l.read(ctx, func(q sqlite.Querier) error {
+	err := l.read(ctx, func(q database.Querier) error {
 		var in int64
 		if err := q.QueryRowContext(ctx, "SELECT id FROM sets WHERE name = $1", set).Scan(&in); errors.Is(err, sql.ErrNoRows) {
 			return noSet(set)
@@ -427,7 +427,7 @@ func (l *Log) Logged(ctx context.Context, set string, identifiers []string) (map
 // of kind rejected is of no record.
 func (l *Log) Latest(ctx context.Context, set string, events []event.Seq) (map[event.Seq]bool, error) {
 	latest := make(map[event.Seq]bool, len(events))
-	err := l.read(ctx, func(q sqlite.Querier) error {
+	err := l.read(ctx, func(q database.Querier) error {
 		var of int64
 		if err := q.QueryRowContext(ctx, "SELECT id FROM sets WHERE name = $1", set).Scan(&of); errors.Is(err, sql.ErrNoRows) {
 			return noSet(set)
@@ -456,11 +456,11 @@ func (l *Log) Latest(ctx context.Context, set string, events []event.Seq) (map[e
 	return latest, err
 }
 
-var selectLast = "SELECT e.id, r.seq FROM event e LEFT JOIN record r ON r.id = e.record WHERE e.record <> 0 AND e.id IN (" + sqlite.Params(lookup) + ")"
+var selectLast = "SELECT e.id, r.seq FROM event e LEFT JOIN record r ON r.id = e.record WHERE e.record <> 0 AND e.id IN (" + database.Params(lookup) + ")"
 
 // LastSeq returns the Seq of the last event of all sets, 0 when there is none.
 func (l *Log) LastSeq(ctx context.Context) (seq event.Seq, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		id, err := lastUpto(ctx, q, maxSeq)
 		seq = seqOf(id)
 		return err

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // sourceState is the last report of one Source about a record.
@@ -212,7 +212,7 @@ func each(ctx context.Context, q preparer, text string, values []int64, scan fun
 	values = slices.Compact(values)
 	size := lookup
 	if len(values) <= few {
-		text, size = strings.Replace(text, sqlite.Params(lookup), sqlite.Params(few), 1), few
+		text, size = strings.Replace(text, database.Params(lookup), database.Params(few), 1), few
 	}
 	args := make([]any, size)
 	for len(values) > 0 {
@@ -235,23 +235,23 @@ type preparer interface {
 }
 
 // reading is the preparer of a connection that reads.
-type reading struct{ q sqlite.Querier }
+type reading struct{ q database.Querier }
 
 func (r reading) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
 	rows, err := r.q.QueryContext(ctx, text, args...)
-	return sqlite.ScanAll(rows, err, scan)
+	return database.ScanAll(rows, err, scan)
 }
 
 var (
-	selectKeys      = "SELECT key, record FROM any_key WHERE key IN (" + sqlite.Params(lookup) + ") AND record > ? AND record < ?"
+	selectKeys      = "SELECT key, record FROM any_key WHERE key IN (" + database.Params(lookup) + ") AND record > ? AND record < ?"
 	selectChain     = "SELECT r.id, r.seq FROM any_key k JOIN record r ON r.id = k.record WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32 AND r.seq <> 0"
-	selectLocs      = "SELECT key, owner, others FROM any_loc WHERE key IN (" + sqlite.Params(lookup) + ")"
-	selectRecords   = "SELECT id, identifier, seq, digest, source_state FROM record WHERE id IN (" + sqlite.Params(lookup) + ")"
-	selectPresence  = `SELECT record, source, source_state, suppressed FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
-	selectPending   = "SELECT " + pendingColumns + " FROM pending WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
-	selectRegressed = "SELECT " + regressedColumns + " FROM regressed WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
-	selectOrder     = "SELECT " + orderColumns + " FROM seen_order WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
-	selectHeld      = "SELECT " + heldColumns + " FROM held_deletion WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
+	selectLocs      = "SELECT key, owner, others FROM any_loc WHERE key IN (" + database.Params(lookup) + ")"
+	selectRecords   = "SELECT id, identifier, seq, digest, source_state FROM record WHERE id IN (" + database.Params(lookup) + ")"
+	selectPresence  = `SELECT record, source, source_state, suppressed FROM presence WHERE record IN (` + database.Params(lookup) + `)`
+	selectPending   = "SELECT " + pendingColumns + " FROM pending WHERE record IN (" + database.Params(lookup) + ") AND source = ?"
+	selectRegressed = "SELECT " + regressedColumns + " FROM regressed WHERE record IN (" + database.Params(lookup) + ") AND source = ?"
+	selectOrder     = "SELECT " + orderColumns + " FROM seen_order WHERE record IN (" + database.Params(lookup) + ") AND source = ?"
+	selectHeld      = "SELECT " + heldColumns + " FROM held_deletion WHERE record IN (" + database.Params(lookup) + ") AND source = ?"
 )
 
 // recordsOf looks up the records of the items: result[i] is that of items[i], and

@@ -10,7 +10,7 @@ import (
 	"math"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // A set is removed as a whole, or not at all: one transaction takes it out of the log and
@@ -49,9 +49,9 @@ func (r *RemovedSet) scan(rows *sql.Rows) error {
 	return err
 }
 
-func readRemoved(ctx context.Context, q sqlite.Querier) (out []RemovedSet, err error) {
+func readRemoved(ctx context.Context, q database.Querier) (out []RemovedSet, err error) {
 	rows, err := q.QueryContext(ctx, selectRemoved)
-	return out, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return out, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var r RemovedSet
 		err := r.scan(rows)
 		out = append(out, r)
@@ -61,7 +61,7 @@ func readRemoved(ctx context.Context, q sqlite.Querier) (out []RemovedSet, err e
 
 // RemovedSets returns the sets that were removed, in the order of their creation.
 func (l *Log) RemovedSets(ctx context.Context) (out []RemovedSet, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) (err error) {
+	err = l.read(ctx, func(q database.Querier) (err error) {
 		out, err = readRemoved(ctx, q)
 		return err
 	})
@@ -70,7 +70,7 @@ func (l *Log) RemovedSets(ctx context.Context) (out []RemovedSet, err error) {
 
 // RemoveSet takes a set out of the log for good. FinishRemovals removes its rows.
 func (l *Log) RemoveSet(ctx context.Context, name string) error {
-	return l.writeFirst(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.writeFirst(ctx, func(ctx context.Context, tx *database.Tx) error {
 		set, err := l.findSet(ctx, tx, name)
 		if err != nil {
 			return err
@@ -178,7 +178,7 @@ func (l *Log) finishRemoval(ctx context.Context, r *RemovedSet) error {
 			return err
 		}
 	}
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		delete(l.filters, r.id)
 		for _, statement := range []string{"DELETE FROM segment WHERE set_id = $1", "DELETE FROM source WHERE set_id = $1"} {
 			if err := tx.Exec(ctx, statement, r.id); err != nil {
@@ -223,7 +223,7 @@ func (l *Log) removeRows(ctx context.Context, r *RemovedSet, table, key, body, w
 		returned = body
 	}
 	text := fmt.Sprintf("DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s LIMIT %[4]d) RETURNING %[5]s", table, key, where, removedAtOnce, returned)
-	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		removed = 0
 		var sums [][]byte
 		if err := tx.Each(ctx, text, args, func(rows *sql.Rows) error {
@@ -292,7 +292,7 @@ func contentsOfRow(table string, rows *sql.Rows) (sums [][]byte, err error) {
 
 // removeRecords removes some records of a set, with their keys.
 func (l *Log) removeRecords(ctx context.Context, from, to int64) (removed int, err error) {
-	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		var keys []recordKey
 		if err := tx.Each(ctx, fmt.Sprintf("DELETE FROM record WHERE id IN (SELECT id FROM record WHERE id >= $1 AND id < $2 LIMIT %d) RETURNING id, identifier", removedAtOnce), []any{from, to}, func(rows *sql.Rows) error {
 			var id int64
@@ -340,7 +340,7 @@ func (l *Log) removeScanned(ctx context.Context, table, key, second string, mine
 		for len(found) > 0 {
 			some := found[:min(len(found), removedAtOnce)]
 			found = found[len(some):]
-			if err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+			if err := l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 				for _, row := range some {
 					if err := tx.Exec(ctx, remove, row[0], row[1]); err != nil {
 						return err
@@ -374,13 +374,13 @@ func (l *Log) UnusedContents(ctx context.Context) (unused [][32]byte, done func(
 	for sum := range named {
 		all = append(all, sum)
 	}
-	if err := l.read(ctx, func(q sqlite.Querier) error {
+	if err := l.read(ctx, func(q database.Querier) error {
 		for _, t := range []struct{ table, query string }{
 			{"event", "SELECT " + eventColumns + " FROM event"}, {"presence", "SELECT suppressed FROM presence WHERE suppressed IS NOT NULL"}, {"pending", "SELECT observation FROM pending"},
 			{"regressed", "SELECT observation FROM regressed"}, {"submission", "SELECT content FROM submission WHERE content IS NOT NULL"},
 		} {
 			rows, err := q.QueryContext(ctx, t.query)
-			if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 				sums, err := contentsOfRow(t.table, rows)
 				for _, sum := range sums {
 					delete(named, [32]byte(sum))
@@ -403,7 +403,7 @@ func (l *Log) UnusedContents(ctx context.Context) (unused [][32]byte, done func(
 		for len(all) > 0 {
 			some := all[:min(len(all), removedAtOnce)]
 			all = all[len(some):]
-			if err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+			if err := l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 				for _, sum := range some {
 					if err := tx.Exec(ctx, "DELETE FROM removed_content WHERE sha256 = $1", sum[:]); err != nil {
 						return err

@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // A set keeps its number when it gets another name, and with it its events, records,
@@ -33,7 +33,7 @@ func (e *FormerNameError) Error() string {
 // the other set. If a set has the new name now, or the set was derived from a template,
 // that is an error.
 func (l *Log) RenameSet(ctx context.Context, name, newName string, take bool) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		set, err := l.findSet(ctx, tx, name)
 		if err != nil {
 			return err
@@ -83,7 +83,7 @@ func (l *Log) RenameSet(ctx context.Context, name, newName string, take bool) er
 
 // renameAddresses changes the URLs of Sources that are made of the name of a set: of its
 // SIP service, and of the set as a Source of others.
-func (l *Log) renameAddresses(ctx context.Context, tx *sqlite.Tx, urls map[string]string) error {
+func (l *Log) renameAddresses(ctx context.Context, tx *database.Tx, urls map[string]string) error {
 	for _, url := range slices.Sorted(maps.Keys(urls)) {
 		var found []sourceConfig
 		if err := tx.Each(ctx, selectConfigs+" WHERE url = $1", []any{url}, func(rows *sql.Rows) error {
@@ -107,7 +107,7 @@ func (l *Log) renameAddresses(ctx context.Context, tx *sqlite.Tx, urls map[strin
 
 // freeName makes a former name free for a set; 0 is a new one. A former name of the set
 // itself always is.
-func freeName(ctx context.Context, tx *sqlite.Tx, name string, set int64, take bool) error {
+func freeName(ctx context.Context, tx *database.Tx, name string, set int64, take bool) error {
 	var has formerRow
 	if err := tx.Each(ctx, selectFormerNames+" WHERE f.name = $1", []any{name}, has.scan); err != nil || has.set == 0 {
 		return err
@@ -127,12 +127,12 @@ func (l *Log) FreeName(ctx context.Context, name string) error {
 	if !slices.ContainsFunc(all, func(f FormerName) bool { return f.Name == name }) {
 		return fmt.Errorf("%q is no former name of a set: see bridge set ls", name)
 	}
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error { return freeName(ctx, tx, name, 0, true) })
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error { return freeName(ctx, tx, name, 0, true) })
 }
 
 // identifierName returns what identifiers of a new set have for its name: "" for the name
 // itself, or the name with a number if the identifiers of a renamed set have the name.
-func identifierName(ctx context.Context, tx *sqlite.Tx, name string) (string, error) {
+func identifierName(ctx context.Context, tx *database.Tx, name string) (string, error) {
 	for n := 1; ; n++ {
 		named := name
 		if n > 1 {
@@ -179,9 +179,9 @@ func (f *formerRow) scan(rows *sql.Rows) error {
 
 // FormerNames returns the names that sets had before, in their order.
 func (l *Log) FormerNames(ctx context.Context) (out []FormerName, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, selectFormerNames+" ORDER BY f.name")
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var f formerRow
 			err := f.scan(rows)
 			out = append(out, f.FormerName)

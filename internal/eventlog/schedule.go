@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // schedules are those that were saved lazily: newer than what is stored, and not
@@ -82,7 +82,7 @@ func (l *Log) FlushSchedules(ctx context.Context) error {
 		return nil
 	}
 	var writing map[event.SourceID]freshSchedule
-	err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err := l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		// Take what is fresh now, and not when this began to wait: meanwhile it may have
 		// been written or replaced, or the Source was forgotten.
 		l.schedules.mu.Lock()
@@ -125,7 +125,7 @@ func (l *Log) ResetSchedule(ctx context.Context, source event.SourceID) error {
 		return err
 	}
 	was.Next, was.Failures, was.Report = 0, 0, nil
-	if err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	if err := l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		last, err := dropDamaged(ctx, tx, source)
 		was.Harvests = max(was.Harvests, last)
 		return err
@@ -141,9 +141,9 @@ func (l *Log) Schedule(ctx context.Context, source event.SourceID) (out event.Sc
 	if s, ok := l.schedules.get(source); ok {
 		return s, nil
 	}
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT "+scheduleColumns+" FROM schedule sch WHERE source = $1", int64(source))
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var s scheduleRow
 			err := rows.Scan(s.columns()...)
 			if err == nil {

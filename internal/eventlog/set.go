@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // SetConfig is the configuration of a set.
@@ -82,7 +82,7 @@ type SourceConfig struct {
 // former are the Sources that a configuration no longer has, if it is whole, including
 // those of sets that it does not have.
 func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerSource, err error) {
-	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		former = nil
 		named := map[string]bool{}
 		for i := range sets {
@@ -125,13 +125,13 @@ type FormerSource struct{ Set, URL string }
 
 // EnsureSet is Configure for one set whose Sources stay as they are.
 func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		_, err := l.ensureSet(ctx, tx, &c)
 		return err
 	})
 }
 
-func (l *Log) ensureSet(ctx context.Context, tx *sqlite.Tx, c *SetConfig) (int64, error) {
+func (l *Log) ensureSet(ctx context.Context, tx *database.Tx, c *SetConfig) (int64, error) {
 	has, err := l.findSet(ctx, tx, c.Name)
 	if err != nil {
 		return 0, err
@@ -203,7 +203,7 @@ func (s *setRow) sum() int64 {
 }
 
 // findSet returns a set; its id is 0 when there is none.
-func (l *Log) findSet(ctx context.Context, tx *sqlite.Tx, name string) (set setRow, err error) {
+func (l *Log) findSet(ctx context.Context, tx *database.Tx, name string) (set setRow, err error) {
 	return set, tx.Each(ctx, selectSets+" WHERE name = $1", []any{name}, set.scan)
 }
 
@@ -225,23 +225,23 @@ func (s *setRow) scan(rows *sql.Rows) error {
 
 // MarkSetComplete records that each Source of a set was walked completely.
 func (l *Log) MarkSetComplete(ctx context.Context, set string) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		return tx.Exec(ctx, "UPDATE sets SET partial = 0 WHERE name = $1", set)
 	})
 }
 
 // Sets returns all sets in the order of their creation.
 func (l *Log) Sets(ctx context.Context) (out []event.Set, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		out, err = allSets(ctx, q)
 		return err
 	})
 	return out, err
 }
 
-func allSets(ctx context.Context, q sqlite.Querier) (out []event.Set, err error) {
+func allSets(ctx context.Context, q database.Querier) (out []event.Set, err error) {
 	rows, err := q.QueryContext(ctx, selectSets+" ORDER BY id")
-	err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var s setRow
 		err := s.scan(rows)
 		out = append(out, s.Set)
@@ -253,9 +253,9 @@ func allSets(ctx context.Context, q sqlite.Querier) (out []event.Set, err error)
 // Set returns one set; fs.ErrNotExist when there is none of that name.
 func (l *Log) Set(ctx context.Context, name string) (set event.Set, err error) {
 	var s setRow
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", name)
-		return sqlite.ScanAll(rows, err, s.scan)
+		return database.ScanAll(rows, err, s.scan)
 	})
 	if err == nil && s.id == 0 {
 		err = noSet(name)
@@ -270,7 +270,7 @@ func (l *Log) Segments(ctx context.Context, set string) ([]event.Segment, error)
 
 // SegmentsFrom returns the segments of a set from the one with a number on.
 func (l *Log) SegmentsFrom(ctx context.Context, set string, n int) (out []event.Segment, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		out, err = segmentsOf(ctx, q, set, n)
 		return err
 	})
@@ -280,10 +280,10 @@ func (l *Log) SegmentsFrom(ctx context.Context, set string, n int) (out []event.
 	return out, err
 }
 
-func segmentsOf(ctx context.Context, q sqlite.Querier, set string, n int) (out []event.Segment, err error) {
+func segmentsOf(ctx context.Context, q database.Querier, set string, n int) (out []event.Segment, err error) {
 	rows, err := q.QueryContext(ctx, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight, feed_weight
 FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 AND n >= $2 ORDER BY n`, set, n)
-	err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		s, err := scanSegment(rows)
 		out = append(out, s.Segment)
 		return err
@@ -295,7 +295,7 @@ FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 AND n >= $2 ORDE
 // name of the set, as they were together at one moment.
 func (l *Log) AtOnce(ctx context.Context) (sets []event.Set, segments map[string][]event.Segment, err error) {
 	segments = map[string][]event.Segment{}
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 			tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 			if err != nil {
@@ -321,9 +321,9 @@ func (l *Log) AtOnce(ctx context.Context) (sets []event.Set, segments map[string
 // public addresses then.
 func (l *Log) Hosts(ctx context.Context) (map[string]bool, error) {
 	known := map[string]bool{}
-	err := l.read(ctx, func(q sqlite.Querier) error {
+	err := l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, selectHosts)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			name, public, err := scanHost(rows)
 			if errors.Is(err, errDamaged) {
 				err = fmt.Errorf("host %q: %w: run bridge verify", name, err)
@@ -349,7 +349,7 @@ func scanHost(rows *sql.Rows) (name string, public bool, err error) {
 // RememberHost keeps whether a host name that was connected to for the first time
 // had public addresses.
 func (l *Log) RememberHost(ctx context.Context, name string, public bool) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		return tx.Exec(ctx, "INSERT OR IGNORE INTO host (name, public, sum) VALUES ($1, $2, $3)", name, boolArg(public), sumOf(name, public))
 	})
 }
@@ -374,9 +374,9 @@ func (s *DerivedSet) scan(rows *sql.Rows) error {
 
 // DerivedSets returns the sets that were derived from a configured one, by their names.
 func (l *Log) DerivedSets(ctx context.Context, template string) (out []DerivedSet, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, selectDerived+" WHERE template = $1 ORDER BY name", template)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var s DerivedSet
 			err := s.scan(rows)
 			if errors.Is(err, errDamaged) {
@@ -392,7 +392,7 @@ func (l *Log) DerivedSets(ctx context.Context, template string) (out []DerivedSe
 // DeriveSet gives a set of resources its set, unless it has one: the first of names that
 // no set has, and that is not among others.
 func (l *Log) DeriveSet(ctx context.Context, template, url string, names, others []string) (name string, err error) {
-	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		name = ""
 		var has DerivedSet
 		if err := tx.Each(ctx, selectDerived+" WHERE template = $1 AND url = $2", []any{template, url}, has.scan); err != nil {

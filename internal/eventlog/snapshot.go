@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Snapshot is a log at one moment, for a copy beside the process that writes it.
 type Snapshot struct {
-	*sqlite.Snapshot
+	*database.Snapshot
 	Sets []event.Set
 	// Last is the last event, Observed when it was observed; 0 when there is none.
 	Last     event.Seq

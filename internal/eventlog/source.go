@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Source is an upstream server of a set, with counts of what waits.
@@ -40,7 +40,7 @@ const Member = "set"
 // ensureSources gives the configured Sources of a set their ranks. A Source is identified
 // by its URL, else by its name. A Source that is a set is identified by its URL alone,
 // since positions in the events of one set mean nothing in another set or at a server.
-func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, config *SetConfig, ended *[]FormerSource) error {
+func (l *Log) ensureSources(ctx context.Context, tx *database.Tx, set int64, config *SetConfig, ended *[]FormerSource) error {
 	sources := config.Sources
 	stored, err := l.sourceConfigs(ctx, tx, set)
 	if err != nil || len(sources) == 0 && !config.Whole {
@@ -116,7 +116,7 @@ func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, confi
 // kind and a rank below 0 leave the stored ones. A Source that has had the rank so
 // far goes behind all others.
 func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int) (id event.SourceID, err error) {
-	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		of, err := l.findSet(ctx, tx, set)
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 }
 
 // sourceConfigs returns the Sources of a set by their URL.
-func (l *Log) sourceConfigs(ctx context.Context, tx *sqlite.Tx, set int64) (map[string]sourceConfig, error) {
+func (l *Log) sourceConfigs(ctx context.Context, tx *database.Tx, set int64) (map[string]sourceConfig, error) {
 	out := map[string]sourceConfig{}
 	err := tx.Each(ctx, selectConfigs+" WHERE set_id = $1", []any{set}, func(rows *sql.Rows) error {
 		var h sourceConfig
@@ -168,7 +168,7 @@ func (l *Log) sourceConfigs(ctx context.Context, tx *sqlite.Tx, set int64) (map[
 // saveSource writes a Source unless nothing has changed; one without a number is new and
 // gets one. If its kind has changed it is harvested anew: marks, cursors and orders of
 // two kinds have nothing in common.
-func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, was sourceConfig) error {
+func (l *Log) saveSource(ctx context.Context, tx *database.Tx, h *sourceConfig, was sourceConfig) error {
 	switch {
 	case *h == was:
 		return nil
@@ -189,7 +189,7 @@ func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, wa
 // dropped. The records that the set has from it stay as they are. If it is configured
 // again it is harvested from the beginning.
 func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
-	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		was, err := readSource(ctx, tx, id)
 		if err != nil {
 			return err
@@ -211,7 +211,7 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 
 // forgetHarvest forgets how far a Source has been harvested. What waits for its
 // content, and what is held, stays.
-func (l *Log) forgetHarvest(ctx context.Context, tx *sqlite.Tx, id event.SourceID) error {
+func (l *Log) forgetHarvest(ctx context.Context, tx *database.Tx, id event.SourceID) error {
 	var none event.Progress
 	if err := tx.Each(ctx, "SELECT version FROM source WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) error {
 		return rows.Scan(&none.Cursor.Version)
@@ -261,9 +261,9 @@ func (h *sourceConfig) scan(rows *sql.Rows) error {
 }
 
 // readSource returns what a Source is; fs.ErrNotExist when there is none of that number.
-func readSource(ctx context.Context, q sqlite.Querier, id event.SourceID) (h sourceConfig, err error) {
+func readSource(ctx context.Context, q database.Querier, id event.SourceID) (h sourceConfig, err error) {
 	rows, err := q.QueryContext(ctx, selectConfigs+" WHERE id = $1", int64(id))
-	if err = sqlite.ScanAll(rows, err, h.scan); err == nil && h.id == 0 {
+	if err = database.ScanAll(rows, err, h.scan); err == nil && h.id == 0 {
 		err = noSource(id)
 	}
 	return h, err
@@ -348,7 +348,7 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 // Progress returns what the log keeps of a Source.
 func (l *Log) Progress(ctx context.Context, source event.SourceID) (p event.Progress, err error) {
 	var row progressRow
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		err := q.QueryRowContext(ctx, "SELECT "+progressColumns+" FROM source src WHERE src.id = $1", int64(source)).Scan(row.columns()...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return noSource(source)
@@ -364,7 +364,7 @@ func (l *Log) Progress(ctx context.Context, source event.SourceID) (p event.Prog
 
 // SourceKind returns the kind of a Source, "" while it is not known.
 func (l *Log) SourceKind(ctx context.Context, source event.SourceID) (kind string, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		err := q.QueryRowContext(ctx, "SELECT kind FROM source WHERE id = $1", int64(source)).Scan(&kind)
 		if errors.Is(err, sql.ErrNoRows) {
 			return noSource(source)
@@ -380,9 +380,9 @@ func noSource(id event.SourceID) error {
 
 // DuePending returns which Sources have pending observations that are due.
 func (l *Log) DuePending(ctx context.Context, due event.Micros) (out []event.SourceID, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT id FROM source src WHERE EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next <= $1)", int64(due))
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id event.SourceID
 			err := rows.Scan(&id)
 			out = append(out, id)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // SourceRecord is the last report of one Source about a record, and the state of that record in the log.
@@ -40,14 +40,14 @@ const selectSourceRecords = "SELECT id, identifier, seq, digest, source_state FR
 // Records that the Source has never reported are among them. With statesOnly it leaves
 // the observations out, which need the events.
 func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) (out []SourceRecord, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		b, err := readOnlyBatch(ctx, q, source)
 		if err != nil {
 			return err
 		}
 		var all []*record
 		rows, err := q.QueryContext(ctx, selectSourceRecords, max(after, b.set.id<<32), (b.set.id+1)<<32, limit)
-		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			r := &record{}
 			var digest sql.NullInt64
 			var state sql.RawBytes
@@ -79,7 +79,7 @@ func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after in
 
 // SourceRecordsOf returns the same of the records with some identifiers, in their order.
 func (l *Log) SourceRecordsOf(ctx context.Context, source event.SourceID, identifiers []string) (out []SourceRecord, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		b, err := readOnlyBatch(ctx, q, source)
 		if err != nil {
 			return err
@@ -101,7 +101,7 @@ func (l *Log) SourceRecordsOf(ctx context.Context, source event.SourceID, identi
 
 // readOnlyBatch returns a batch that only looks records up, with what is stored of them for a
 // Source: nothing is looked up in a table that has nothing of it.
-func readOnlyBatch(ctx context.Context, q sqlite.Querier, source event.SourceID) (*batch, error) {
+func readOnlyBatch(ctx context.Context, q database.Querier, source event.SourceID) (*batch, error) {
 	src, err := readSource(ctx, q, source)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func readOnlyBatch(ctx context.Context, q sqlite.Querier, source event.SourceID)
 }
 
 // said returns the last reports of the batch's Source about records.
-func (b *batch) said(ctx context.Context, q sqlite.Querier, all []*record, statesOnly bool) ([]SourceRecord, error) {
+func (b *batch) said(ctx context.Context, q database.Querier, all []*record, statesOnly bool) ([]SourceRecord, error) {
 	if !statesOnly {
 		var published []*record
 		for _, r := range all {

@@ -6,14 +6,14 @@ import (
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Tx is a transaction of the log that others have joined: what they write to their own
 // tables of the database commits together with the events of Append, or not at all.
 // It is theirs until their work returns.
 type Tx struct {
-	*sqlite.Tx
+	*database.Tx
 	// Now is the moment of the transaction, by the log's clock.
 	Now event.Micros
 
@@ -35,7 +35,7 @@ func (l *Log) Append(ctx context.Context, in *event.Batch) (out event.Appended, 
 }
 
 // Do runs work in a transaction, which the work of other callers may share (see
-// sqlite.Writer.Do). All of it is durable when Do returns nil, and none of it has
+// database.Writer.Do). All of it is durable when Do returns nil, and none of it has
 // happened when Do returns an error. The work must not call methods of the Log that
 // write. An error of the clock is ErrClock.
 func (l *Log) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
@@ -43,16 +43,16 @@ func (l *Log) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) err
 }
 
 // DoFirst is Do for work that takes long, or appends many events: see
-// sqlite.Writer.DoFirst.
+// database.Writer.DoFirst.
 func (l *Log) DoFirst(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
 	return l.join(ctx, l.writeFirst, work)
 }
 
-func (l *Log) join(ctx context.Context, write func(context.Context, func(context.Context, *sqlite.Tx) error) error, work func(ctx context.Context, tx *Tx) error) error {
+func (l *Log) join(ctx context.Context, write func(context.Context, func(context.Context, *database.Tx) error) error, work func(ctx context.Context, tx *Tx) error) error {
 	var joined *Tx
 	var began event.Micros
 	defer func() { l.observing.end(began) }()
-	err := write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err := write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		l.observing.end(began) // work that runs a second time
 		now, err := l.beginObserving()
 		if err != nil {
@@ -98,8 +98,8 @@ func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 }
 
 // Snapshot runs do with one moment of the database, which others may write meanwhile.
-func (l *Log) Snapshot(ctx context.Context, do func(q sqlite.Querier) error) error {
-	return l.read(ctx, func(q sqlite.Querier) error {
+func (l *Log) Snapshot(ctx context.Context, do func(q database.Querier) error) error {
+	return l.read(ctx, func(q database.Querier) error {
 		conn, ok := q.(*sql.Conn)
 		if !ok || l.opt.DryRun { // of which the writer's transaction is under way
 			return do(q)

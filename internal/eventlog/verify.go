@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // Finding is something in the log that is not as it must be.
@@ -42,7 +42,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 	if l.loss != nil && l.head == nil && !l.loss.Backup {
 		report(Finding{"file " + HeadName, l.loss.String(), doEpoch})
 	}
-	return l.read(ctx, func(q sqlite.Querier) error {
+	return l.read(ctx, func(q database.Querier) error {
 		v := &verifier{ctx: ctx, q: q, report: report, reported: map[Finding]bool{}, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, has: map[event.SourceID]*seqs{}, weights: map[int64]int64{}}
 		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 			v.conn = c
@@ -149,7 +149,7 @@ func (v *verifier) make(c checking) error {
 type verifier struct {
 	ctx       context.Context
 	conn      *sql.Conn // nil where transactions are none of ours
-	q         sqlite.Querier
+	q         database.Querier
 	report    func(Finding)
 	reported  map[Finding]bool // some tables are read again and again
 	where, do string           // of the check under way
@@ -189,7 +189,7 @@ func (v *verifier) found(place, format string, args ...any) {
 
 func (v *verifier) each(query string, scan func(*sql.Rows) error, args ...any) error {
 	rows, err := v.q.QueryContext(v.ctx, query, args...)
-	return sqlite.ScanAll(rows, err, scan)
+	return database.ScanAll(rows, err, scan)
 }
 
 // structure is SQLite's own check: pages, indexes, types.
@@ -230,9 +230,9 @@ func (v *verifier) schema() (err error) {
 	return err
 }
 
-func schemaOf(ctx context.Context, q sqlite.Querier) (out []string, err error) {
+func schemaOf(ctx context.Context, q database.Querier) (out []string, err error) {
 	rows, err := q.QueryContext(ctx, "SELECT type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY type, name")
-	err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var text string
 		err := rows.Scan(&text)
 		out = append(out, text)

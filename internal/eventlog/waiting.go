@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // A record of a Source may wait in four tables: pending, held_deletion,
@@ -278,10 +278,10 @@ func hrefOf(obs *event.Observation) string {
 // the Source's stamps, with whether the stored stamp lay in the future when it
 // was stored.
 func (l *Log) Regressed(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		var found waitingRows
 		rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM regressed WHERE source = $1 ORDER BY stamp, record", int64(source))
-		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var g regressedRow
 			err := g.scan(rows)
 			return found.add(event.WaitingItem{Number: g.record, Flag: g.future}, &g.v, err)
@@ -299,10 +299,10 @@ const selectPendingOf = "SELECT " + pendingColumns + " FROM pending WHERE source
 // Pending returns the Source's pending observations whose next try is due, at
 // most limit, in the order of the records' numbers, after one of these.
 func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.WaitingItem, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		var found waitingRows
 		rows, err := q.QueryContext(ctx, selectPendingOf+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", int64(source), int64(due), after, limit)
-		if err := sqlite.ScanAll(rows, err, found.addPending); err != nil {
+		if err := database.ScanAll(rows, err, found.addPending); err != nil {
 			return err
 		}
 		out, err = found.withDocuments(ctx, q)
@@ -314,9 +314,9 @@ func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micr
 // Due returns which of the Source's pending observations may be asked for, the
 // next first: those that never were, then in the order in which they are due.
 func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) (out []event.Due, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT record, asked FROM pending WHERE source = $1 AND next <= $2 ORDER BY asked > 0, next, record", int64(source), int64(due))
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var d event.Due
 			err := rows.Scan(&d.Number, &d.Asked)
 			out = append(out, d)
@@ -329,11 +329,11 @@ func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) 
 // PendingOf returns the pending observations of some records, in their order, as
 // far as they are still pending.
 func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []event.Due) (out []event.WaitingItem, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		var found waitingRows
 		for _, d := range records {
 			rows, err := q.QueryContext(ctx, selectPendingOf+" AND record = $2", int64(source), d.Number)
-			if err := sqlite.ScanAll(rows, err, found.addPending); err != nil {
+			if err := database.ScanAll(rows, err, found.addPending); err != nil {
 				return err
 			}
 		}
@@ -367,7 +367,7 @@ func (w *waitingRows) addPending(rows *sql.Rows) error {
 }
 
 // withDocuments returns the items with their documents.
-func (w *waitingRows) withDocuments(ctx context.Context, q sqlite.Querier) ([]event.WaitingItem, error) {
+func (w *waitingRows) withDocuments(ctx context.Context, q database.Querier) ([]event.WaitingItem, error) {
 	known := map[int64]event.Document{}
 	for i, id := range w.documents {
 		document, ok := known[id]
@@ -387,10 +387,10 @@ func (w *waitingRows) withDocuments(ctx context.Context, q sqlite.Querier) ([]ev
 // Held returns the identifiers of the Source's deletions that are held since a time or
 // longer. With person it includes those that only a person may release.
 func (l *Log) Held(ctx context.Context, source event.SourceID, person bool, since event.Micros) (out []string, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
 WHERE h.source = $1 AND h.since <= $3 AND ($2 OR h.person = 0) ORDER BY h.record`, int64(source), boolArg(person), int64(since))
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&id)
 			out = append(out, id)
@@ -411,10 +411,10 @@ type HeldDeletion struct {
 // HeldDeletions returns at most limit held deletions of a Source, of records with numbers
 // above after.
 func (l *Log) HeldDeletions(ctx context.Context, source event.SourceID, after int64, limit int) (out []HeldDeletion, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT h.record, r.identifier, h.since, h.person FROM held_deletion h JOIN record r ON r.id = h.record
 WHERE h.source = $1 AND h.record > $2 ORDER BY h.record LIMIT $3`, int64(source), after, limit)
-		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var d HeldDeletion
 			err := rows.Scan(&d.Number, &d.Record, &d.Since, &d.Person)
 			out = append(out, d)
@@ -427,7 +427,7 @@ WHERE h.source = $1 AND h.record > $2 ORDER BY h.record LIMIT $3`, int64(source)
 // HeldUntil returns since when the newest held deletion of a Source is held, 0 when it has
 // none.
 func (l *Log) HeldUntil(ctx context.Context, source event.SourceID) (newest event.Micros, err error) {
-	err = l.read(ctx, func(q sqlite.Querier) error {
+	err = l.read(ctx, func(q database.Querier) error {
 		return q.QueryRowContext(ctx, "SELECT coalesce(max(since), 0) FROM held_deletion WHERE source = $1", int64(source)).Scan(&newest)
 	})
 	return newest, err
@@ -436,7 +436,7 @@ func (l *Log) HeldUntil(ctx context.Context, source event.SourceID) (newest even
 // KeepHeld has the held deletions of a Source wait for a person: time does not release
 // them any more. It returns how many there are.
 func (l *Log) KeepHeld(ctx context.Context, source event.SourceID) (n int, err error) {
-	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		var held []heldRow
 		if err := tx.Each(ctx, "SELECT "+heldColumns+" FROM held_deletion WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
 			var h heldRow

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 )
 
 // walk is what the walk under way of one Source has seen: two bitmaps over the ordinals
@@ -162,13 +162,13 @@ func (w *walk) markSeen(record int64, s side, present bool) {
 }
 
 // walkOf returns the walk under way of the source, from memory or the database.
-func (l *Log) walkOf(ctx context.Context, tx *sqlite.Tx, source event.SourceID) (*walk, error) {
+func (l *Log) walkOf(ctx context.Context, tx *database.Tx, source event.SourceID) (*walk, error) {
 	if w := l.walks[source]; w != nil {
 		return w, nil
 	}
 	w := newWalk()
 	rows, err := tx.QueryContext(ctx, "SELECT page, bits FROM seen WHERE source = $1", int64(source))
-	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var n int64
 		var sealed sql.RawBytes
 		if err := rows.Scan(&n, &sealed); err != nil {
@@ -190,7 +190,7 @@ func (l *Log) walkOf(ctx context.Context, tx *sqlite.Tx, source event.SourceID) 
 // walkNow returns a copy of what was present that nobody else changes.
 func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error) {
 	now := newWalk()
-	err := l.use(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+	err := l.use(ctx, func(ctx context.Context, tx *database.Tx) error {
 		w, err := l.walkOf(ctx, tx, source)
 		if err != nil {
 			return err
@@ -203,7 +203,7 @@ func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error)
 	return now, err
 }
 
-func (l *Log) saveWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID, w *walk) error {
+func (l *Log) saveWalk(ctx context.Context, tx *database.Tx, source event.SourceID, w *walk) error {
 	for n := range w.dirty {
 		bits := slices.Concat(w.seen[n][:], w.present[n][:])
 		err := tx.Exec(ctx, "INSERT OR REPLACE INTO seen (source, page, bits) VALUES ($1, $2, $3)",
@@ -218,7 +218,7 @@ func (l *Log) saveWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID
 
 // undoWalk forgets what is in memory of a walk when the transaction is undone: it is
 // not what is stored.
-func (l *Log) undoWalk(tx *sqlite.Tx, source event.SourceID) {
+func (l *Log) undoWalk(tx *database.Tx, source event.SourceID) {
 	tx.OnUndo(func() {
 		delete(l.walks, source)
 		l.unsaved.drop(source)
@@ -226,7 +226,7 @@ func (l *Log) undoWalk(tx *sqlite.Tx, source event.SourceID) {
 }
 
 // endWalk forgets what was seen and what has regressed.
-func (l *Log) endWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID) error {
+func (l *Log) endWalk(ctx context.Context, tx *database.Tx, source event.SourceID) error {
 	l.undoWalk(tx, source)
 	delete(l.walks, source)
 	l.unsaved.drop(source)

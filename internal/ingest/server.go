@@ -23,7 +23,7 @@
 // All state is in the log. What follows from a request or from a disposition happens
 // in one transaction, which reads the submission as it is then, and nothing is
 // acknowledged before that is committed. Requests that arrive together share a commit:
-// see sqlite.Writer.
+// see database.Writer.
 package ingest
 
 import (

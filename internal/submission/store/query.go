@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
@@ -92,7 +92,7 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 		for _, s := range states {
 			args = append(args, int64(s))
 		}
-		and("t.state IN ("+sqlite.Params(len(args))+")", args...)
+		and("t.state IN ("+database.Params(len(args))+")", args...)
 	}
 	if q.Request != nil {
 		and("t.request IS NOT NULL AND t.request = ?", q.Request[:])
@@ -152,7 +152,7 @@ func (r Queries) HasNewerVersion(ctx context.Context, s *submission.Submission, 
 	for _, state := range states {
 		args = append(args, int64(state))
 	}
-	err := r.q.Each(ctx, submissions.selection()+"t.subject <> 0 AND t.subject = ? AND t.id > ? AND +t.source = ? AND t.state IN ("+sqlite.Params(len(states))+")", args, func(rows *sql.Rows) error {
+	err := r.q.Each(ctx, submissions.selection()+"t.subject <> 0 AND t.subject = ? AND t.id > ? AND +t.source = ? AND t.state IN ("+database.Params(len(states))+")", args, func(rows *sql.Rows) error {
 		v, err := submissions.scan(rows, new(string))
 		if err == nil && v.Subject() == s.Subject() && // other subjects may have the same hash
 			(assigned == "" || v.Assigned == assigned) {
@@ -224,7 +224,7 @@ func oneOrAll(set string, after, one, last int64) (which string, args []any) {
 			args = append(args, n)
 		}
 	}
-	return sqlite.Params(len(args) - 2), args
+	return database.Params(len(args) - 2), args
 }
 
 // below returns the ID below which a page begins.

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
@@ -92,7 +92,7 @@ var replies = table[reply]{"reply", "reply",
 		return []any{&r.id, &r.source, (*digest)(&r.Request), &r.at, &r.Disposition}
 	}}
 
-// insert is the text of a statement that adds rows, for a sqlite.Bulk.
+// insert is the text of a statement that adds rows, for a database.Bulk.
 func (t *table[T]) insert() string {
 	return "INSERT INTO " + t.name + " (" + strings.Join(t.columns, ", ") + ", sum) VALUES "
 }
@@ -114,7 +114,7 @@ func (t *table[T]) add(ctx context.Context, tx *Tx, v *T) error {
 	}); err != nil {
 		return err
 	}
-	return tx.Exec(ctx, t.insert()+"("+sqlite.Params(len(values)+1)+")", append(values, checksum(values))...)
+	return tx.Exec(ctx, t.insert()+"("+database.Params(len(values)+1)+")", append(values, checksum(values))...)
 }
 
 // update replaces the columns of a row from one column on.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
@@ -89,7 +89,7 @@ type writer struct {
 	log    event.Batch           // what the log appends
 	stored map[int64]storedState // of the submissions that are updated
 	counts map[count]int64       // what is to be added
-	rows   *sqlite.Bulk          // new submissions
+	rows   *database.Bulk        // new submissions
 	// anonymous: there may be too many anonymous rows, so that old ones have to be
 	// removed.
 	anonymous bool

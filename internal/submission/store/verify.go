@@ -9,8 +9,8 @@ import (
 	"math"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/sqlite"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
@@ -21,7 +21,7 @@ const maxFindings = 100
 type verifier struct {
 	s       *Store
 	ctx     context.Context
-	q       sqlite.Querier
+	q       database.Querier
 	report  func(eventlog.Finding)
 	found   int
 	sources map[event.SourceID]string // their sets
@@ -38,7 +38,7 @@ type verifier struct {
 // the time from which a target passes its records on.
 func (s *Store) Verify(ctx context.Context, report func(eventlog.Finding)) error {
 	v := &verifier{s: s, ctx: ctx, report: report, sources: map[event.SourceID]string{}, rows: map[count]int64{}}
-	err := s.Snapshot(ctx, func(q sqlite.Querier) error {
+	err := s.Snapshot(ctx, func(q database.Querier) error {
 		v.q = q
 		if err := v.each("SELECT src.id, s.name FROM source src JOIN sets s ON s.id = src.set_id", func(rows *sql.Rows) error {
 			var id event.SourceID
@@ -92,7 +92,7 @@ func (v *verifier) tell(place, what string) {
 
 func (v *verifier) each(query string, scan func(*sql.Rows) error) error {
 	rows, err := v.q.QueryContext(v.ctx, query)
-	return sqlite.ScanAll(rows, err, scan)
+	return database.ScanAll(rows, err, scan)
 }
 
 // sound reports a row that is damaged, or whose Source is missing. It returns whether the

@@ -1,13 +1,13 @@
 //go:build unix
 
-// Package sqlite opens the databases of a data folder and classifies their errors.
+// Package database opens the databases of a data folder and classifies their errors.
 // The packages that use a database define its tables.
 //
 // A database is created completely or not at all, so an empty file is never a new one.
 // Its header identifies its kind. Its write-ahead log is checkpointed at a few megabytes,
 // after large commits at a few dozen, and whenever nothing is being written. So the
 // database file alone has nearly all data.
-package sqlite
+package database
 
 import (
 	"context"

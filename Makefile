@@ -21,7 +21,7 @@ AXE         := axe-core@4.14.1
 
 # Independent peers of the tests, as Debian packages.
 DEBIAN      := libxml2-utils jing python3 python3-zeep python3-aiosmtpd swaks curl sqlite3 nginx-light unzip libhttp-oai-perl chromium \
-               mandoc groff-base bash-completion prometheus
+               mandoc groff-base bash-completion prometheus postgresql
 
 .PHONY: help deps tools test race lint fuzz bench soak golden release
 

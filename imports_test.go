@@ -71,13 +71,13 @@ var rules = map[string]rule{
 		why:   "the guarded HTTP client knows HTTP only",
 	},
 	"internal/database": {
-		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
+		third: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5", "golang.org/x/sys"},
 		why:   "database opens databases and knows nothing of what is in them",
 	},
 	"internal/eventlog": {
 		ours:  []string{"event", "internal/database", "internal/defect"},
 		third: []string{"golang.org/x/sys"},
-		why:   "the log knows events and SQLite (and the system's file lock)",
+		why:   "the log knows events and its database (and the system's file lock)",
 	},
 	"internal/eventlog/eventlogtest": {
 		ours:  []string{"event", "internal/eventlog"},
@@ -182,7 +182,10 @@ var rules = map[string]rule{
 		ours: []string{"fixtures", "sip"},
 		why:  "testserver writes what it serves by hand, so that what reads it is tested against something else",
 	},
-	"internal/testenv": {why: "testenv helps tests and knows none of the packages that they test"},
+	"internal/testenv": {
+		third: []string{"github.com/jackc/pgx/v5/pgconn"},
+		why:   "testenv helps tests and knows none of the packages that they test; it asks PostgreSQL whether it is ready",
+	},
 	"internal/release": {why: "release reads what Go has recorded in a binary; nothing imports it"},
 	"internal/bench": {
 		ours:  []string{"..."},

@@ -14,26 +14,41 @@ import (
 // test ends: connections to it are refused until the test listens there.
 func Nobody(t testing.TB) string {
 	t.Helper()
-	// A socket that is bound and does not listen reserves its port; the test itself can
-	// listen on it (SO_REUSEADDR, which net.Listen sets too).
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	address, release, err := reserve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	release := func() { _ = syscall.Close(fd) }
-	if runtime.GOOS == "linux" {
-		t.Cleanup(release)
-	} else {
-		defer release() // other systems do not share a port like this; it probably stays free
+	t.Cleanup(release)
+	return address
+}
+
+// reserve returns an address on loopback that is reserved until it is released.
+func reserve() (address string, release func(), err error) {
+	// A socket that is bound and does not listen reserves its port; others can listen on it
+	// if they set SO_REUSEADDR, as net.Listen does.
+	syscall.ForkLock.RLock() // or a process that starts now inherits it
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fd)
 	}
-	syscall.CloseOnExec(fd)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return "", nil, err
+	}
+	release = func() { _ = syscall.Close(fd) }
 	err = errors.Join(syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1), syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	if err != nil {
-		t.Fatal(err)
+		release()
+		return "", nil, err
 	}
 	bound, err := syscall.Getsockname(fd)
 	if err != nil {
-		t.Fatal(err)
+		release()
+		return "", nil, err
 	}
-	return fmt.Sprintf("127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port)
+	if runtime.GOOS != "linux" {
+		release() // other systems do not share a port like this; it probably stays free
+		release = func() {}
+	}
+	return fmt.Sprintf("127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port), release, nil
 }

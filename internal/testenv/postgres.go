@@ -1,0 +1,507 @@
+//go:build unix
+
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// postgresPatience is how long a server may take to start or to stop on a loaded machine.
+	postgresPatience = time.Minute
+	postgresLook     = 10 * time.Millisecond
+)
+
+// PostgresServer is a PostgreSQL server on loopback, with one superuser who needs no
+// password. Its methods but NewSchema and URL are for one goroutine at a time.
+type PostgresServer struct {
+	url     string
+	port    string
+	bin     string // the folder of its programs
+	folder  string // with its data and its log; "" for a server that is not ours
+	user    *syscall.Credential
+	cmd     *exec.Cmd
+	ended   chan struct{} // closed when the process has ended; nil before the first start
+	keeper  *keeper
+	release func() // of the port
+	lasting bool   // beyond a test
+}
+
+// Postgres starts a server of the test's own, which stops and whose data goes when the test
+// ends. That takes a second or two, so a test that does not stop the server or change its
+// settings better uses SharedPostgres. Without PostgreSQL the test is skipped, as by Need.
+func Postgres(t testing.TB) *PostgresServer {
+	t.Helper()
+	p, err := startPostgres(needPostgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("postgres said:\n%s", p.said())
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// shared is the server of this process.
+var shared struct {
+	sync.Mutex
+	server *PostgresServer
+	err    error
+}
+
+// SharedPostgres returns the server that all tests of this process share: the one that
+// BRIDGE_POSTGRES names with a URL, else one that the first call starts. Each test needs a
+// schema of its own: NewSchema. WithPostgres stops the server in TestMain, before a search
+// for goroutines that are left; at the latest it stops, and its data goes, when the process
+// ends, however it ends. The first call must not be in a synctest bubble. Without
+// PostgreSQL the test is skipped, as by Need.
+func SharedPostgres(t testing.TB) *PostgresServer {
+	t.Helper()
+	if running := os.Getenv("BRIDGE_POSTGRES"); running != "" {
+		return &PostgresServer{url: running, lasting: true}
+	}
+	bin := needPostgres(t)
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil && shared.err == nil {
+		if shared.server, shared.err = startPostgres(bin); shared.err == nil {
+			shared.server.lasting = true
+		}
+	}
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.server
+}
+
+// StopSharedPostgres stops the server of SharedPostgres, if this process has started it, and
+// removes its data.
+func StopSharedPostgres() error {
+	shared.Lock()
+	defer shared.Unlock()
+	p := shared.server
+	shared.server = nil
+	if p == nil {
+		return nil
+	}
+	return p.Close()
+}
+
+// WithPostgres makes m, a *testing.M or what wraps one, stop the shared server when it has
+// run:
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithPostgres(m)) }
+func WithPostgres(m interface{ Run() int }) interface{ Run() int } { return withPostgres{m} }
+
+type withPostgres struct{ tests interface{ Run() int } }
+
+// Run runs the tests.
+func (w withPostgres) Run() int {
+	code := w.tests.Run()
+	if err := StopSharedPostgres(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// needPostgres returns the folder of PostgreSQL's programs.
+func needPostgres(t testing.TB) (bin string) {
+	t.Helper()
+	bin = findPostgres()
+	if bin == "" {
+		Missing(t, "postgres", "postgresql")
+	}
+	return bin
+}
+
+// postgresFolders is where Debian has the programs of each version; they are not in PATH.
+var postgresFolders = "/usr/lib/postgresql/*/bin"
+
+// findPostgres returns the folder with the programs of the PostgreSQL that PATH names, else
+// of the newest version in postgresFolders; or "".
+func findPostgres() (bin string) {
+	complete := func(dir string) bool {
+		for _, program := range [...]string{"initdb", "postgres"} {
+			if _, err := exec.LookPath(filepath.Join(dir, program)); err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil && complete(filepath.Dir(path)) {
+			return filepath.Dir(path)
+		}
+	}
+	folders, _ := filepath.Glob(postgresFolders) // the pattern is well formed
+	newest := 0.0
+	for _, dir := range folders {
+		version, err := strconv.ParseFloat(filepath.Base(filepath.Dir(dir)), 64)
+		if err == nil && version > newest && complete(dir) {
+			bin, newest = dir, version
+		}
+	}
+	return bin
+}
+
+// startPostgres makes a cluster and starts its server.
+func startPostgres(bin string) (_ *PostgresServer, err error) {
+	p := &PostgresServer{bin: bin}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	if p.user, err = unprivileged(); err != nil {
+		return nil, err
+	}
+	address, release, err := reserve()
+	if err != nil {
+		return nil, err
+	}
+	p.release = release
+	_, p.port, _ = strings.Cut(address, ":")
+	p.url = "postgres://bridge@" + address + "/postgres"
+	if p.folder, err = os.MkdirTemp(temporary(p.user), "bridge-postgres-"); err != nil {
+		return nil, err
+	}
+	if p.keeper, err = keep(p.folder); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(p.folder))
+	}
+	if p.user != nil {
+		if err := os.Chown(p.folder, int(p.user.Uid), int(p.user.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	initdb := p.command("initdb", "--pgdata="+p.data(), "--encoding=UTF8", "--locale=C", "--auth=trust", "--username=bridge", "--no-sync")
+	runtime.LockOSThread() // the system may end a child with the thread that has started it
+	out, err := initdb.CombinedOutput()
+	runtime.UnlockOSThread()
+	if err != nil {
+		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return p, p.start()
+}
+
+// unprivileged returns the user that runs the server when the caller is root, whom
+// PostgreSQL refuses; nil is the caller.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	var missing error
+	for _, name := range [...]string{"nobody", "postgres"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			missing = err
+			continue
+		}
+		uid, err := strconv.ParseUint(u.Uid, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		gid, err := strconv.ParseUint(u.Gid, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	}
+	return nil, fmt.Errorf("root needs another user to run postgres: %w", missing)
+}
+
+// temporary returns the folder for temporary files, or /tmp if another user cannot reach it.
+func temporary(other *syscall.Credential) string {
+	dir, err := filepath.EvalSymlinks(os.TempDir())
+	if err != nil || other == nil {
+		return os.TempDir()
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if info, err := os.Stat(at); err != nil || info.Mode()&1 == 0 {
+			return "/tmp"
+		}
+		if at == filepath.Dir(at) {
+			return dir
+		}
+	}
+}
+
+// command returns a command for a program of PostgreSQL, with nothing of the environment
+// that changes what it does.
+func (p *PostgresServer) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(p.bin, program), args...)
+	cmd.Dir = p.folder
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	cmd.SysProcAttr = childAttributes(p.user)
+	return cmd
+}
+
+func (p *PostgresServer) data() string { return filepath.Join(p.folder, "data") }
+
+func (p *PostgresServer) log() string { return filepath.Join(p.folder, "log") }
+
+// said returns the end of the log.
+func (p *PostgresServer) said() string {
+	text, err := os.ReadFile(p.log())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-4000):])
+}
+
+// URL returns the URL of the database postgres.
+func (p *PostgresServer) URL() string { return p.url }
+
+// NewSchema makes an empty schema with a name of its own, and returns the URL of the
+// database with this schema as search_path. In a server that BRIDGE_POSTGRES names the
+// schema goes when the test ends.
+func (p *PostgresServer) NewSchema(t testing.TB) string {
+	t.Helper()
+	u, err := url.Parse(p.url)
+	if err != nil || u.Host == "" {
+		t.Fatal("BRIDGE_POSTGRES is not a URL") // which may have a password
+	}
+	name := "test_" + strings.ToLower(rand.Text())
+	if err := p.execute("CREATE SCHEMA " + name); err != nil {
+		t.Fatal(err)
+	}
+	if p.folder == "" {
+		t.Cleanup(func() {
+			if err := p.execute("SET lock_timeout = '10s'; DROP SCHEMA " + name + " CASCADE"); err != nil {
+				t.Errorf("the schema %s stays: %v", name, err)
+			}
+		})
+	}
+	// Not by url.Values, which write a space as a plus; PostgreSQL's clients read that as one.
+	parts := slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(part string) bool {
+		return part == "" || strings.HasPrefix(part, "search_path=")
+	})
+	u.RawQuery = strings.Join(append(parts, "search_path="+name), "&")
+	return u.String()
+}
+
+// execute executes SQL in a connection of its own.
+func (p *PostgresServer) execute(sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	defer cancel()
+	c, err := p.connect(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = c.Exec(ctx, sql).ReadAll()
+	return errors.Join(err, c.Close(ctx))
+}
+
+func (p *PostgresServer) connect(ctx context.Context) (*pgconn.PgConn, error) {
+	c, err := pgconn.ParseConfig(p.url)
+	if err != nil {
+		return nil, err
+	}
+	if p.folder != "" {
+		c.TLSConfig, c.Fallbacks = nil, nil
+	}
+	return pgconn.ConnectConfig(ctx, c)
+}
+
+// Shutdown is a way to stop a PostgresServer.
+type Shutdown uint8
+
+// The ways to stop.
+const (
+	// FastShutdown rolls back what is open, ends the connections and writes everything to the
+	// data files.
+	FastShutdown Shutdown = iota
+	// ImmediateShutdown is like a crash: the next start recovers from the write-ahead log.
+	ImmediateShutdown
+)
+
+// Stop stops the server and waits until it has ended. A shared server is not stopped.
+func (p *PostgresServer) Stop(t testing.TB, how Shutdown) {
+	t.Helper()
+	if p.lasting {
+		t.Fatal("a shared server is stopped: take one of the test's own")
+	}
+	if err := p.stop(how); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Start starts a stopped server again, at the same address and with the same data, and
+// waits until it takes connections.
+func (p *PostgresServer) Start(t testing.TB) {
+	t.Helper()
+	if err := p.start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Close stops the server and removes its data. It does nothing to a server that
+// BRIDGE_POSTGRES names.
+func (p *PostgresServer) Close() error {
+	err := p.stop(ImmediateShutdown)
+	if p.keeper != nil {
+		err = errors.Join(err, p.keeper.remove())
+		p.keeper = nil
+	}
+	if p.release != nil {
+		p.release()
+		p.release = nil
+	}
+	return err
+}
+
+// running reports whether the process has been started and has not ended.
+func (p *PostgresServer) running() bool {
+	if p.ended == nil {
+		return false
+	}
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *PostgresServer) start() error {
+	if p.keeper == nil || p.running() {
+		return errors.New("postgres: started while it is running or closed")
+	}
+	log, err := os.OpenFile(p.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	// fsync stays on: bridge refuses a server without it.
+	args := []string{"-D", p.data()}
+	for _, setting := range [...]string{"listen_addresses=127.0.0.1", "port=" + p.port, "unix_socket_directories=", "max_connections=200",
+		"shared_buffers=16MB", "max_wal_size=256MB", "autovacuum=off"} {
+		args = append(args, "-c", setting)
+	}
+	p.cmd = p.command("postgres", args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	began, ended := make(chan error), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the system ends a child with the thread that has started it
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		began <- err
+		if err == nil {
+			_ = p.cmd.Wait() // it is told to end
+		}
+	}()
+	p.ended = ended
+	if err := <-began; err != nil {
+		<-ended
+		return err
+	}
+	if err := p.await(); err != nil {
+		return errors.Join(fmt.Errorf("postgres does not start: %w\n%s", err, p.said()), p.stop(ImmediateShutdown))
+	}
+	return nil
+}
+
+// await waits until the server takes connections.
+func (p *PostgresServer) await() error {
+	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	defer cancel()
+	tick := time.NewTicker(postgresLook)
+	defer tick.Stop()
+	for {
+		c, err := p.connect(ctx)
+		if err == nil {
+			return c.Close(ctx)
+		}
+		select {
+		case <-p.ended:
+			return errors.New("it has ended")
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *PostgresServer) stop(how Shutdown) error {
+	if !p.running() {
+		return nil
+	}
+	signal := syscall.SIGINT
+	if how == ImmediateShutdown {
+		signal = syscall.SIGQUIT
+	}
+	err := p.cmd.Process.Signal(signal)
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(postgresPatience):
+		err := p.cmd.Process.Kill()
+		<-p.ended
+		return errors.Join(fmt.Errorf("postgres did not stop in %v\n%s", postgresPatience, p.said()), err)
+	}
+}
+
+// keeper is a process that removes a folder when this process wants it or has ended.
+type keeper struct {
+	cmd *exec.Cmd
+	end *os.File // is closed in either case
+}
+
+// Whatever still ends in the folder may write a file behind rm's back.
+const keeping = `cat >/dev/null
+for i in 1 2 3 4 5 6 7 8 9; do
+	rm -rf "$1" 2>/dev/null && exit
+	sleep 0.2
+done
+exec rm -rf "$1"`
+
+func keep(folder string) (*keeper, error) {
+	in, end, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	k := &keeper{exec.Command("/bin/sh", "-c", keeping, "sh", folder), end}
+	k.cmd.Dir, k.cmd.Stdin = "/", in
+	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal from the terminal is not for it
+	if err := k.cmd.Start(); err != nil {
+		end.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+// remove removes the folder.
+func (k *keeper) remove() error {
+	if err := errors.Join(k.end.Close(), k.cmd.Wait()); err != nil {
+		return fmt.Errorf("removing the folder of postgres: %w", err)
+	}
+	return nil
+}

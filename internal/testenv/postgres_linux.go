@@ -1,0 +1,11 @@
+package testenv
+
+import "syscall"
+
+// childAttributes returns the attributes of a process that runs as a user, or as the caller
+// if that is nil. A signal from the terminal does not reach it. When the thread that starts
+// it ends, it gets the signal of an immediate shutdown: after a SIGKILL the system would
+// keep the server's shared memory.
+func childAttributes(user *syscall.Credential) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: user, Setpgid: true, Pdeathsig: syscall.SIGQUIT}
+}

@@ -1,0 +1,12 @@
+//go:build unix && !linux
+
+package testenv
+
+import "syscall"
+
+// childAttributes returns the attributes of a process that runs as a user, or as the caller
+// if that is nil. A signal from the terminal does not reach it. A server whose caller has
+// ended notices within a minute that its folder is gone, and ends.
+func childAttributes(user *syscall.Credential) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: user, Setpgid: true}
+}

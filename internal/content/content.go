@@ -116,7 +116,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context, o Options) error {
-	found, err := kind().Find(s.path)
+	found, err := kind().Find(ctx, s.path)
 	switch {
 	case err != nil:
 		return err

@@ -90,7 +90,7 @@ func (b *Bulk) exec(text string, args []driver.NamedValue) error {
 		return b.tx.ended
 	}
 	return b.tx.check(b.tx.w.conn.Raw(func(conn any) error {
-		_, err := conn.(*preparedConn).ExecContext(b.ctx, text, args) //nolint:forcetypeassert // as openPrepared opens it
+		_, err := conn.(driver.ExecerContext).ExecContext(b.ctx, text, args) //nolint:forcetypeassert // both kinds of connections can
 		return err
 	}))
 }

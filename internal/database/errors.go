@@ -52,6 +52,9 @@ func Explain(path string, err error) error {
 	if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrDisk) || errors.Is(err, ErrCannotOpen) {
 		return err
 	}
+	if OnServer(path) {
+		return explainServer(err)
+	}
 	code := Code(err)
 	switch {
 	case code == lib.SQLITE_FULL, errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -32,6 +32,13 @@ type Readers struct {
 // full disk, is read without writing: that needs a database that was closed, or
 // whose files were all copied.
 func (k *Kind) OpenReaders(ctx context.Context, path string, connections int, pragmas ...string) (*Readers, error) {
+	if OnServer(path) {
+		db, err := k.openServerReaders(ctx, path, connections)
+		if err != nil {
+			return nil, err
+		}
+		return &Readers{DB: db, path: path}, nil
+	}
 	mode := "rw"
 	if unix.Access(filepath.Dir(path), unix.W_OK) != nil {
 		mode = unwritable(path)
@@ -72,8 +79,8 @@ func (k *Kind) openReaders(ctx context.Context, path, mode string, connections i
 	if err == nil {
 		err = k.newer(version)
 	}
-	if err == nil && version < k.Version() {
-		err = fmt.Errorf("it was written by an older bridge (version %d of its format, this one wants %d): run serve or harvest once, which brings it up to date", version, k.Version())
+	if err == nil {
+		err = k.older(version)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening %s: %w", path, Explain(path, err)), db.Close())

@@ -34,6 +34,16 @@ type Kind struct {
 	// Migrations holds 1.sql, 2.sql and so on. The number of the last is the version
 	// of the format.
 	Migrations fs.FS
+	// Postgres holds the same for a PostgreSQL server. Its first file has all that the
+	// migrations up to that number make, since there are no older databases. Nil is a kind
+	// that is always a file.
+	Postgres fs.FS
+	// Rewrite has pairs: parts of statements that SQLite alone understands, and what a
+	// PostgreSQL server gets in their place.
+	Rewrite []string
+
+	// How long to wait for a lock and for an outcome, if not the usual time.
+	lockWait, outcomeWait time.Duration
 }
 
 const (
@@ -82,8 +92,12 @@ func (k *Kind) steps(version int) (text string, err error) {
 }
 
 // Find reports whether there is a database of the kind at path. Any other file there is
-// an error, also an empty one: a new database must not take its place.
-func (k *Kind) Find(path string) (bool, error) {
+// an error, also an empty one: a new database must not take its place. So is a server that
+// has something else there, or must not keep a database.
+func (k *Kind) Find(ctx context.Context, path string) (bool, error) {
+	if OnServer(path) {
+		return k.findOnServer(ctx, path)
+	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -110,6 +124,9 @@ func (k *Kind) Find(path string) (bool, error) {
 
 // Create makes a new database. It gets its name only when it is whole and durable.
 func (k *Kind) Create(ctx context.Context, path string) error {
+	if OnServer(path) {
+		return k.createOnServer(ctx, path)
+	}
 	tmp := path + ".new"
 	for _, leftover := range []string{tmp, tmp + "-journal", tmp + "-wal", tmp + "-shm"} {
 		if err := os.Remove(leftover); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -203,6 +220,13 @@ func (k *Kind) migrate(ctx context.Context, conn *sql.Conn) error {
 func (k *Kind) newer(version int) error {
 	if version > k.Version() {
 		return fmt.Errorf("it was written by a newer bridge (version %d of its format, this one knows %d): use that one", version, k.Version())
+	}
+	return nil
+}
+
+func (k *Kind) older(version int) error {
+	if version < k.Version() {
+		return fmt.Errorf("it was written by an older bridge (version %d of its format, this one wants %d): run serve or harvest once, which brings it up to date", version, k.Version())
 	}
 	return nil
 }

@@ -34,12 +34,13 @@ var ErrClosed = errors.New("the database is closed")
 //     its work has begun, the work is not interrupted: SQLite would end the
 //     transaction of the others too.
 //
-// Only the statements are particular to SQLite: a savepoint for each caller and one
-// COMMIT work in the same way on PostgreSQL.
+// On a PostgreSQL server that is the same, but for two things: after the error of any
+// statement the whole work of a caller fails, and a COMMIT whose connection breaks may have
+// happened (ErrDisk) where the server cannot be asked.
 type Writer struct {
-	kind *Kind
-	path string
-	opt  WriterOptions
+	path   string
+	engine engine
+	opt    WriterOptions
 
 	turn    chan struct{} // holds one token: that of the caller that uses the connection
 	waiting atomic.Int64  // callers that wait for their first turn
@@ -48,7 +49,6 @@ type Writer struct {
 	db      *sql.DB // nil together with conn
 	conn    *sql.Conn
 	inserts map[insertText]string // INSERTs of many rows
-	walMax  int                   // bytes of the write-ahead log after which a commit checkpoints it
 	group   *group                // has work that is not committed yet; nil when there is none
 	failed  error                 // why nothing can be written any more
 	idle    *time.Timer           // runs while no transaction is under way and something is to be checkpointed; nil in a dry run
@@ -77,6 +77,9 @@ type WriterOptions struct {
 	// Reopen is called before a connection that was lost is opened again. If it returns
 	// an error the connection is not opened: the path may lead to another file by now.
 	Reopen func() error
+	// Reopened is called with the connection that was opened in its place, before anybody
+	// else uses it. After an error it is closed.
+	Reopened func(ctx context.Context, tx *Tx) error
 	// Idle runs after the checkpoint that follows IdleTime without a change.
 	Idle func()
 }
@@ -104,7 +107,7 @@ const savepoint, savepointUndo, savepointRelease = "SAVEPOINT caller", "ROLLBACK
 // OpenWriter opens the connection that writes, of which there is one, and brings the
 // database up to date. The file at path must exist; "" is a new database in memory.
 func (k *Kind) OpenWriter(ctx context.Context, path string, opt WriterOptions) (*Writer, error) {
-	w := &Writer{kind: k, path: path, opt: opt, turn: make(chan struct{}, 1), inserts: map[insertText]string{}}
+	w := &Writer{path: path, engine: k.engine(path, opt.Pragmas), opt: opt, turn: make(chan struct{}, 1), inserts: map[insertText]string{}}
 	if err := w.connect(ctx); err != nil {
 		return nil, errors.Join(err, w.disconnect())
 	}
@@ -116,12 +119,11 @@ func (k *Kind) OpenWriter(ctx context.Context, path string, opt WriterOptions) (
 
 // connect opens the connection. In a dry run it begins the one transaction.
 func (w *Writer) connect(ctx context.Context) (err error) {
-	if w.db, w.conn, err = w.kind.openWriter(ctx, w.path, w.opt.Pragmas); err != nil {
+	if w.db, w.conn, err = w.engine.open(ctx); err != nil {
 		return err
 	}
-	w.walMax = 0
 	if w.opt.DryRun {
-		_, err = w.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+		err = w.engine.begin(ctx, w.conn, false)
 	}
 	return Explain(w.path, err)
 }
@@ -189,7 +191,7 @@ func (w *Writer) Use(ctx context.Context, do func(ctx context.Context, tx *Tx) e
 	if w.group != nil {
 		w.commit(context.WithoutCancel(ctx))
 	}
-	if err := w.reconnect(ctx); err != nil {
+	if err := errors.Join(w.engine.alive(ctx, w), w.reconnect(ctx)); err != nil {
 		return w.fail(err)
 	}
 	return Explain(w.path, do(ctx, &Tx{w: w}))
@@ -218,7 +220,16 @@ func (w *Writer) reconnect(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := w.connect(ctx); err != nil {
+	return w.open(ctx)
+}
+
+// open opens a connection in the place of one that was lost.
+func (w *Writer) open(ctx context.Context) error {
+	err := w.connect(ctx)
+	if err == nil && w.opt.Reopened != nil {
+		err = Explain(w.path, w.opt.Reopened(ctx, &Tx{w: w}))
+	}
+	if err != nil {
 		return errors.Join(err, w.disconnect())
 	}
 	return nil
@@ -284,6 +295,9 @@ func (w *Writer) join(ctx context.Context, work func(ctx context.Context, tx *Tx
 	if err := work(ctx, tx); err != nil {
 		return nil, err
 	}
+	if err := w.engine.failed(w.conn); err != nil {
+		return nil, err
+	}
 	if !first {
 		if err := tx.Exec(ctx, savepointRelease); err != nil {
 			return nil, err
@@ -301,19 +315,16 @@ func (w *Writer) begin(ctx context.Context) error {
 	if err := w.reconnect(ctx); err != nil {
 		return err
 	}
-	before, err := w.changes(ctx)
-	if err == nil {
-		_, err = w.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	before, err := w.beginOn(ctx)
+	if err != nil && w.engine.lost(w.conn) && !w.opt.DryRun {
+		// It was lost since the last transaction, as when the server was restarted.
+		if err = errors.Join(w.disconnect(), w.reconnect(ctx)); err == nil {
+			before, err = w.beginOn(ctx)
+		}
 	}
-	if w.opt.DryRun {
-		if err == nil { // the one transaction should be under way
-			w.rollback(ctx)
-			w.failed = errors.New("the dry run ended with an earlier failure")
-			return w.failed
-		}
-		if Code(err) == lib.SQLITE_ERROR {
-			err = nil
-		}
+	if errors.Is(err, errGone) {
+		w.failed = err
+		return err
 	}
 	if err == nil {
 		w.due = w.idle != nil && w.idle.Stop() || w.due
@@ -322,6 +333,15 @@ func (w *Writer) begin(ctx context.Context) error {
 		err = errors.Join(err, w.disconnect())
 	}
 	return err
+}
+
+// beginOn begins a transaction on the connection that there is, and returns how many rows
+// were changed before.
+func (w *Writer) beginOn(ctx context.Context) (before int64, err error) {
+	if before, err = w.engine.changes(ctx, w.conn); err != nil {
+		return 0, err
+	}
+	return before, w.engine.begin(ctx, w.conn, w.opt.DryRun)
 }
 
 // undo undoes the work of one caller. If SQLite has ended the transaction that is
@@ -351,6 +371,9 @@ func (w *Writer) undo(ctx context.Context, first bool, cause error) {
 // rollback ends the transaction, if there still is one. If that fails, rollback closes
 // the connection, which undoes the transaction too.
 func (w *Writer) rollback(ctx context.Context) {
+	if w.conn == nil {
+		return // the COMMIT has lost it
+	}
 	if _, err := w.conn.ExecContext(ctx, "ROLLBACK"); err != nil && !noTransaction(err) {
 		_ = w.disconnect() // the next caller opens another one
 	}
@@ -372,18 +395,15 @@ func (w *Writer) commit(ctx context.Context) {
 	err := w.refused()
 	var after int64
 	if err == nil {
-		after, err = w.changes(ctx)
+		after, err = w.engine.changes(ctx, w.conn)
 	}
 	changed := after != g.before
 	if err == nil && changed && w.opt.BeforeCommit != nil {
 		err = w.opt.BeforeCommit(ctx, tx)
 	}
 	if err == nil && !w.opt.DryRun {
-		err = w.limitLog(ctx, after-g.before)
-	}
-	if err == nil && !w.opt.DryRun {
 		began := time.Now()
-		_, err = w.conn.ExecContext(ctx, "COMMIT")
+		err = w.engine.commit(ctx, w, after-g.before)
 		if changed && w.opt.Committed != nil {
 			w.opt.Committed(time.Since(began))
 		}
@@ -409,21 +429,6 @@ func (w *Writer) commit(ctx context.Context) {
 	}
 }
 
-// limitLog sets at which length of the write-ahead log a COMMIT of so many rows
-// checkpoints it.
-func (w *Writer) limitLog(ctx context.Context, rows int64) error {
-	most := walBytes
-	if rows > manyRows {
-		most = walBytesOfMany
-	}
-	if most == w.walMax {
-		return nil
-	}
-	w.walMax = most
-	_, err := w.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA wal_autocheckpoint = %d", most/pageSize))
-	return err
-}
-
 // end gives all callers of the group its outcome. It runs the OnUndo functions of the
 // members that are left: their work was undone.
 func (w *Writer) end(err error) {
@@ -447,7 +452,7 @@ func (w *Writer) end(err error) {
 // has been written for IdleTime. If it fails, the next checkpoint does it.
 func (w *Writer) Checkpoint() {
 	_ = w.Use(context.Background(), func(ctx context.Context, tx *Tx) error {
-		_, err := w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
+		err := w.engine.checkpoint(ctx, w.conn)
 		if w.opt.Idle != nil {
 			w.opt.Idle()
 		}
@@ -516,7 +521,7 @@ func (tx *Tx) Each(ctx context.Context, text string, args []any, scan func(*sql.
 }
 
 // Changes counts the rows that were ever changed on the connection.
-func (tx *Tx) Changes(ctx context.Context) (int64, error) { return tx.w.changes(ctx) }
+func (tx *Tx) Changes(ctx context.Context) (int64, error) { return tx.w.engine.changes(ctx, tx.w.conn) }
 
 // Awaited reports whether other callers wait for the connection, or for the COMMIT of
 // their work. Work that could go on should end then.
@@ -530,11 +535,6 @@ func (tx *Tx) OnCommit(f func()) { tx.committed = append(tx.committed, f) }
 // OnUndo registers f to be called when the caller's work is undone, before anybody else
 // has the connection.
 func (tx *Tx) OnUndo(f func()) { tx.undone = append(tx.undone, f) }
-
-func (w *Writer) changes(ctx context.Context) (n int64, err error) {
-	err = w.conn.QueryRowContext(ctx, "SELECT total_changes()").Scan(&n)
-	return n, err
-}
 
 // QueryContext runs a query. See Each.
 func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {

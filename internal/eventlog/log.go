@@ -149,7 +149,7 @@ func (l *Log) open(ctx context.Context) error {
 	if l.opt.ReadOnly {
 		return l.openForReading(ctx)
 	}
-	found, err := kind().Find(l.path)
+	found, err := kind().Find(ctx, l.path)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (l *Log) openFolder() (err error) {
 }
 
 func (l *Log) openForWriting(ctx context.Context) error {
-	found, err := kind().Find(l.path)
+	found, err := kind().Find(ctx, l.path)
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (l *Log) look(ctx context.Context, h head, headErr error) error {
 }
 
 func (l *Log) openForReading(ctx context.Context) error {
-	found, err := kind().Find(l.path)
+	found, err := kind().Find(ctx, l.path)
 	if err == nil && !found {
 		err = fmt.Errorf("%s holds no log: give the data folder of a bridge with --data, or harvest something first: %w", l.folder, fs.ErrNotExist)
 	}

@@ -1,0 +1,488 @@
+//go:build unix
+
+package database
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// A database on a PostgreSQL server has a URL for its path. One schema of one database on
+// the server holds one database of ours: the first of the search_path.
+//
+// What is different there: the server keeps the log of its transactions itself, so there
+// is nothing to checkpoint; the writer is known by an advisory lock of its connection; and
+// a connection that breaks during a COMMIT leaves open whether it has happened, until the
+// server is asked.
+
+const (
+	// postgresMin is the oldest version that is supported: pg_current_xact_id came with it.
+	postgresMin = 130000
+	// lockWait is how long to wait for the lock of a writer that is gone: the server may
+	// not have noticed that yet.
+	lockWait = 10 * time.Second
+	// outcomeWait is how long to ask a server for the outcome of a COMMIT.
+	outcomeWait = time.Minute
+	// lockKey is the first half of the lock's key, the schema's number is the other.
+	lockKey = 0x62726467
+)
+
+// ErrInUse: another process writes the database. Only a server can tell it: files are
+// locked by their folder.
+var ErrInUse = errors.New("another process writes the database")
+
+// OnServer reports whether a path is the URL of a database on a PostgreSQL server.
+func OnServer(path string) bool {
+	return strings.HasPrefix(path, "postgres://") || strings.HasPrefix(path, "postgresql://")
+}
+
+// Shown returns a path as messages show it: without a password.
+func Shown(path string) string {
+	if !OnServer(path) {
+		return path
+	}
+	u, err := url.Parse(path)
+	if err != nil {
+		return "the PostgreSQL server"
+	}
+	q := u.Query()
+	for _, name := range []string{"password", "sslpassword"} {
+		if q.Has(name) {
+			q.Set(name, "xxxxx")
+			u.RawQuery = q.Encode()
+		}
+	}
+	return u.Redacted()
+}
+
+// openPostgres returns connections to a server, with its parameters for each session.
+func (k *Kind) openPostgres(path string, params map[string]string) (*sql.DB, error) {
+	c, err := pgx.ParseConfig(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no URL of a PostgreSQL server, as in postgres://bridge@db.example.org/bridge: %w", Shown(path), err)
+	}
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 10*time.Second)
+	if c.RuntimeParams["application_name"] == "" {
+		host, _ := os.Hostname()
+		c.RuntimeParams["application_name"] = fmt.Sprintf("bridge %s %d", host, os.Getpid())
+	}
+	// To compile a statement takes longer than ours run: a page of events 250 ms instead of 1.
+	c.RuntimeParams["jit"] = "off"
+	for name, value := range params {
+		c.RuntimeParams[name] = value
+	}
+	return sql.OpenDB(postgresConnector{stdlib.GetConnector(*c), strings.NewReplacer(append([]string{"INSERT OR FAIL INTO", "INSERT INTO"}, k.Rewrite...)...)}), nil
+}
+
+// findOnServer is Find for a URL.
+func (k *Kind) findOnServer(ctx context.Context, path string) (bool, error) {
+	db, err := k.openPostgres(path, nil)
+	if err != nil {
+		return false, err
+	}
+	found, err := k.lookFor(ctx, db)
+	if err := errors.Join(err, db.Close()); err != nil {
+		return false, fmt.Errorf("opening %s: %w", Shown(path), Explain(path, err))
+	}
+	return found, nil
+}
+
+func (k *Kind) lookFor(ctx context.Context, db *sql.DB) (found bool, err error) {
+	if err := checkServer(ctx, db); err != nil {
+		return false, err
+	}
+	var schema sql.NullString
+	if err := db.QueryRowContext(ctx, "SELECT current_schema()").Scan(&schema); err != nil {
+		return false, err
+	}
+	if !schema.Valid {
+		return false, errors.New("there is no schema of the search_path: make it with CREATE SCHEMA")
+	}
+	if err := db.QueryRowContext(ctx, "SELECT to_regclass(quote_ident($1) || '.format') IS NOT NULL", schema.String).Scan(&found); err != nil {
+		return false, err
+	}
+	if found {
+		return k.isKind(ctx, db)
+	}
+	var others bool
+	if err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM pg_class WHERE relkind = 'r' AND relnamespace = quote_ident($1)::regnamespace)", schema.String).Scan(&others); err != nil {
+		return false, err
+	}
+	if others {
+		return false, k.foreign()
+	}
+	return false, nil
+}
+
+func (k *Kind) foreign() error {
+	return fmt.Errorf("the schema has tables, but no %s: it belongs to something else: give a database of its own, or another schema with ?search_path=", k.Name)
+}
+
+// isKind reports whether the schema, which has a table format, holds a database of the
+// kind. If it does not, it has to be an error: a new database must not take its place.
+func (k *Kind) isKind(ctx context.Context, db *sql.DB) (bool, error) {
+	_, _, err := k.formatOnServer(ctx, db)
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "42703" { // no such column
+		return false, k.foreign()
+	}
+	return err == nil, err
+}
+
+// checkServer returns why a server must not keep a database.
+func checkServer(ctx context.Context, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+},
+) error {
+	var version int64
+	var encoding, fsync, pages string
+	if err := db.QueryRowContext(ctx, "SELECT current_setting('server_version_num')::bigint, current_setting('server_encoding'), current_setting('fsync'), current_setting('full_page_writes')").
+		Scan(&version, &encoding, &fsync, &pages); err != nil {
+		return err
+	}
+	switch {
+	case version < postgresMin:
+		return fmt.Errorf("the server is PostgreSQL %d: bridge needs %d or later", version/10000, postgresMin/10000)
+	case encoding != "UTF8":
+		return fmt.Errorf("the database has the encoding %s: make one with ENCODING 'UTF8'", encoding)
+	case fsync != "on" || pages != "on":
+		return errors.New("the server has fsync or full_page_writes off, and would lose what is committed when its machine stops: set both on in postgresql.conf")
+	}
+	return nil
+}
+
+// createOnServer is Create for a URL. All of it is one transaction.
+func (k *Kind) createOnServer(ctx context.Context, path string) error {
+	if k.Postgres == nil {
+		return fmt.Errorf("a %s is a file, and %s is none", k.Name, Shown(path))
+	}
+	text, err := k.postgresSteps(0)
+	if err != nil {
+		return err
+	}
+	db, err := k.openPostgres(path, nil)
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, "BEGIN;\n"+text+"COMMIT;")
+	if err := errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("creating the tables in %s: %w", Shown(path), Explain(path, err))
+	}
+	return nil
+}
+
+// postgresSteps returns what brings a database of a version up to date; 0 is none yet.
+func (k *Kind) postgresSteps(version int) (text string, err error) {
+	found := false
+	for n := version + 1; n <= k.Version(); n++ {
+		step, err := fs.ReadFile(k.Postgres, fmt.Sprintf("%d.sql", n))
+		if errors.Is(err, fs.ErrNotExist) && version == 0 && !found {
+			continue // the first step makes what the steps before have made in a file
+		}
+		if err != nil {
+			return "", err
+		}
+		found = true
+		text += string(step) + "\n"
+	}
+	if version == 0 {
+		return text + fmt.Sprintf("CREATE TABLE format (kind BIGINT NOT NULL, version BIGINT NOT NULL, identity TEXT NOT NULL, last TEXT NOT NULL DEFAULT '');\nINSERT INTO format (kind, version, identity) VALUES (%d, %d, gen_random_uuid()::text);\n", k.ID, k.Version()), nil
+	}
+	return text + fmt.Sprintf("UPDATE format SET version = %d;\n", k.Version()), nil
+}
+
+// serverEngine is PostgreSQL.
+type serverEngine struct {
+	kind    *Kind
+	url     string
+	session string // the last that had the lock: its sessionName; "" before the first
+	last    string // the mark of the last transaction, as far as it is known
+}
+
+// sessionName distinguishes a session of a server from all others, also from those before
+// a restart.
+const sessionName = "pid || ' ' || extract(epoch FROM backend_start)"
+
+// open also takes the lock.
+func (e *serverEngine) open(ctx context.Context) (*sql.DB, *sql.Conn, error) {
+	db, err := e.kind.openPostgres(e.url, map[string]string{
+		"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
+		// The lock of a machine that has vanished ends after two minutes, not after hours.
+		"tcp_keepalives_idle": "60", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "6",
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	db.SetMaxOpenConns(1)
+	conn, err := db.Conn(ctx)
+	if err == nil {
+		if err = e.prepareWriting(ctx, conn); err != nil {
+			err = errors.Join(err, conn.Close())
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("opening %s: %w", Shown(e.url), Explain(e.url, err)), db.Close())
+	}
+	return db, conn, nil
+}
+
+// begin: a dry run whose transaction is gone has no connection either.
+func (e *serverEngine) begin(ctx context.Context, conn *sql.Conn, dryRun bool) error {
+	if dryRun {
+		return nil
+	}
+	_, err := conn.ExecContext(ctx, "BEGIN")
+	return err
+}
+
+func (e *serverEngine) changes(_ context.Context, conn *sql.Conn) (n int64, err error) {
+	err = conn.Raw(func(c any) error {
+		n = c.(*postgresConn).changed //nolint:forcetypeassert // as openPostgres opens it
+		return nil
+	})
+	return n, err
+}
+
+// checkpoint: the server does that by itself.
+func (e *serverEngine) checkpoint(context.Context, *sql.Conn) error { return nil }
+
+func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error {
+	if err := checkServer(ctx, conn); err != nil {
+		return err
+	}
+	if err := e.takeLock(ctx, conn); err != nil {
+		return err
+	}
+	// An acknowledgement is worth what the COMMIT before it is.
+	if _, err := conn.ExecContext(ctx, "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')"); err != nil {
+		return err
+	}
+	version, last, err := e.kind.formatOnServer(ctx, conn)
+	if err != nil {
+		return err
+	}
+	e.last = last
+	if err := e.kind.newer(version); err != nil || version == e.kind.Version() {
+		return err
+	}
+	text, err := e.kind.postgresSteps(version)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "BEGIN;\n"+text+"COMMIT;"); err != nil {
+		return fmt.Errorf("bringing it to version %d: %w", e.kind.Version(), err) // closing undoes it
+	}
+	return nil
+}
+
+// formatOnServer returns the version of a database of the kind, and the mark of its last
+// transaction.
+func (k *Kind) formatOnServer(ctx context.Context, db Querier) (version int, last string, err error) {
+	var id int64
+	err = db.QueryRowContext(ctx, "SELECT kind, version, last FROM format").Scan(&id, &version, &last)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		err = fmt.Errorf("%w: the table format is empty: restore it from a backup", ErrDamaged)
+	case err == nil && id != int64(k.ID):
+		err = fmt.Errorf("the schema holds a database, but no %s (kind %#x)", k.Name, id)
+	}
+	return version, last, err
+}
+
+// Identity returns what distinguishes a database on a server from all others: a UUID that
+// it was given when it was created.
+func (k *Kind) Identity(ctx context.Context, path string) (identity string, err error) {
+	db, err := k.openPostgres(path, nil)
+	if err != nil {
+		return "", err
+	}
+	err = db.QueryRowContext(ctx, "SELECT identity FROM format").Scan(&identity)
+	return identity, Explain(path, errors.Join(err, db.Close()))
+}
+
+// takeLock makes the connection the only one that writes. The lock ends with it. A session
+// of ours whose connection has broken, which the server need not have noticed, is ended.
+func (e *serverEngine) takeLock(ctx context.Context, conn *sql.Conn) error {
+	if e.session != "" {
+		if err := conn.QueryRowContext(ctx, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE "+sessionName+" = $1", e.session).Scan(new(int64)); err != nil {
+			return err
+		}
+	}
+	until := time.Now().Add(cmp.Or(e.kind.lockWait, lockWait))
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
+		var mine bool
+		if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1::int, (SELECT oid::bigint::bit(32)::int FROM pg_namespace WHERE nspname = current_schema()))", lockKey).Scan(&mine); err != nil {
+			return err
+		}
+		if mine {
+			return conn.QueryRowContext(ctx, "SELECT "+sessionName+" FROM pg_stat_activity WHERE pid = pg_backend_pid()").Scan(&e.session)
+		}
+		if time.Now().After(until) {
+			break
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+	var holder string
+	_ = conn.QueryRowContext(ctx, `SELECT a.application_name || coalesce(' at ' || host(a.client_addr), '') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND l.objid = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())`, lockKey).Scan(&holder) // a better message is all that it is for
+	return fmt.Errorf("%w: %s has locked it: stop that one first, or give another database or schema", ErrInUse, cmp.Or(holder, "it"))
+}
+
+// pause waits, or returns the error of a context that ends meanwhile.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (k *Kind) openServerReaders(ctx context.Context, path string, connections int) (*sql.DB, error) {
+	db, err := k.openPostgres(path, map[string]string{"default_transaction_read_only": "on"})
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	version, _, err := k.formatOnServer(ctx, db)
+	if err == nil {
+		err = errors.Join(k.newer(version), k.older(version))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening %s: %w", Shown(path), Explain(path, err)), db.Close())
+	}
+	return db, nil
+}
+
+// commit leaves a mark in the transaction. If the connection breaks during the COMMIT, the
+// mark tells on another connection whether it has happened. The number of the transaction
+// could not: after a crash the server gives it to another one.
+func (e *serverEngine) commit(ctx context.Context, w *Writer, _ int64) error {
+	// Not crypto/rand: the mark has to differ, and nobody gains by guessing it.
+	before, mark := e.last, fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
+	marked, err := w.conn.ExecContext(ctx, "UPDATE format SET last = $1 WHERE pg_current_xact_id_if_assigned() IS NOT NULL", mark)
+	if err != nil {
+		return err
+	}
+	n, err := marked.RowsAffected()
+	if err != nil {
+		return err
+	}
+	_, err = w.conn.ExecContext(ctx, "COMMIT")
+	if err == nil && n > 0 {
+		e.last = mark
+	}
+	if err == nil || n == 0 || !e.lost(w.conn) {
+		return err
+	}
+	err = Explain(e.url, err)
+	wait := cmp.Or(e.kind.outcomeWait, outcomeWait)
+	for until := time.Now().Add(wait); ; {
+		// The new connection has the lock: so the old one has ended, and with it the
+		// transaction.
+		asked := errors.Join(w.disconnect(), w.open(ctx))
+		switch {
+		case asked == nil && e.last == mark:
+			return nil
+		case asked == nil && e.last == before:
+			return err
+		case asked == nil:
+			return fmt.Errorf("%w: the connection was lost during a COMMIT, and another process has written since, so that nobody knows whether it has happened: %v", ErrDisk, err) //nolint:errorlint // ErrCannotOpen would say that nothing has happened
+		case errors.Is(asked, ErrDamaged), time.Now().After(until):
+			return fmt.Errorf("%w: the connection was lost during a COMMIT, and the server has not said in %v whether it has happened: %v", ErrDisk, wait, errors.Join(err, asked)) //nolint:errorlint // as above
+		}
+		if err := pause(ctx, min(200*time.Millisecond, wait/10)); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *serverEngine) lost(conn *sql.Conn) (closed bool) {
+	if conn == nil {
+		return true
+	}
+	err := conn.Raw(func(c any) error {
+		closed = c.(*postgresConn).inner.Conn().IsClosed() //nolint:forcetypeassert // as openPostgres opens it
+		return nil
+	})
+	return closed || err != nil
+}
+
+// alive does nothing in a dry run: what it has written is gone with its connection.
+func (e *serverEngine) alive(ctx context.Context, w *Writer) error {
+	if w.conn == nil || w.opt.DryRun || w.conn.PingContext(ctx) == nil {
+		return nil
+	}
+	return w.disconnect()
+}
+
+// failed: work that goes on after an error would fail those who share the transaction.
+func (e *serverEngine) failed(conn *sql.Conn) error {
+	return conn.Raw(func(c any) error {
+		if c.(*postgresConn).inner.Conn().PgConn().TxStatus() == 'E' { //nolint:forcetypeassert // as openPostgres opens it
+			return errors.New("a statement had failed, and the work went on")
+		}
+		return nil
+	})
+}
+
+// explainServer is Explain for errors of a server, and of the way to it.
+func explainServer(err error) error {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		if _, ok := errors.AsType[wayToServer](err); ok || errors.Is(err, driver.ErrBadConn) {
+			return fmt.Errorf("%w: %w", ErrCannotOpen, err)
+		}
+		return err
+	}
+	class := server.Code[:min(len(server.Code), 2)]
+	switch {
+	case server.Code == "53100":
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	case server.Code == "XX001", server.Code == "XX002":
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	case class == "58":
+		return fmt.Errorf("%w: %w", ErrDisk, err)
+	case class == "08", class == "53", class == "57", class == "28", class == "3D", server.Code == "25006":
+		// Lost or refused connections, no memory, a shutdown, a standby.
+		return fmt.Errorf("%w: %w", ErrCannotOpen, err)
+	}
+	return err
+}
+
+// postgresConnector opens connections of postgresConn.
+type postgresConnector struct {
+	driver.Connector
+	rewrite *strings.Replacer
+}
+
+func (c postgresConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	opened, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, wayToServer{err}
+	}
+	return &postgresConn{inner: opened.(*stdlib.Conn), rewrite: c.rewrite, texts: map[statement]string{}}, nil
+}
+
+// wayToServer is an error that no server has made: it could not be reached, or the
+// connection has ended.
+type wayToServer struct{ error }
+
+func (e wayToServer) Unwrap() error { return e.error }

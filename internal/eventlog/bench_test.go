@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	"golang.org/x/sys/unix"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // items are n records as a harvest finds them: identifiers in no order, one
@@ -68,8 +70,43 @@ func processor(b *testing.B) time.Duration {
 
 // BenchmarkAppend appends a million new records of a set in mode reference, in
 // batches of 50,000, then compares them unchanged. BenchmarkBare is its rival.
-func BenchmarkAppend(b *testing.B) {
+func BenchmarkAppend(b *testing.B) { benchmarkAppend(b, b.TempDir()) }
+
+// BenchmarkAppendOnServer is BenchmarkAppend on PostgreSQL, BenchmarkBareOnServer its rival.
+func BenchmarkAppendOnServer(b *testing.B) {
 	folder := b.TempDir()
+	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{URL: benchServer(b)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	benchmarkAppend(b, folder)
+}
+
+// benchServer starts a server as it is set up by default, and returns a schema on it.
+func benchServer(b *testing.B) (url string) {
+	server := testenv.Postgres(b)
+	db, err := sql.Open("pgx", server.URL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range []string{"shared_buffers", "max_wal_size", "autovacuum"} {
+		text := "ALTER SYSTEM SET " + name + " = '" + map[string]string{"shared_buffers": "128MB", "max_wal_size": "1GB", "autovacuum": "on"}[name] + "'"
+		if _, err := db.Exec(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		b.Fatal(err)
+	}
+	server.Stop(b, testenv.FastShutdown)
+	server.Start(b)
+	return server.NewSchema(b)
+}
+
+func benchmarkAppend(b *testing.B, folder string) {
 	l, src, err := start(folder, event.Reference)
 	if err != nil {
 		b.Fatal(err)
@@ -132,10 +169,38 @@ func BenchmarkBare(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer conn.Close()
+	benchmarkBare(b, conn, func(int) string { return "?" })
+}
+
+// BenchmarkBareOnServer is BenchmarkBare on PostgreSQL.
+func BenchmarkBareOnServer(b *testing.B) {
+	ctx := context.Background()
+	url := benchServer(b)
+	l, err := eventlog.Open(ctx, b.TempDir(), eventlog.Options{URL: url})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	benchmarkBare(b, conn, func(n int) string { return fmt.Sprintf("$%d", n) })
+}
+
+func benchmarkBare(b *testing.B, conn *sql.Conn, parameter func(n int) string) {
 	b.Run("new", func(b *testing.B) {
 		rival := map[string]*rows{}
 		for text, width := range map[string]int{"record (id, identifier, seq, digest, source_state)": 5, "record_key (key, record)": 2, "event (id, record, kind, observed, body)": 5, "loc (key, owner, others)": 3} {
-			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width)
+			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width, parameter)
 		}
 		batches(b, func(from int, items []event.Item) { bare(b, conn, rival, from, items) })
 	})
@@ -159,7 +224,7 @@ func bare(b *testing.B, conn *sql.Conn, rival map[string]*rows, from int, items 
 			b.Fatal(err)
 		}
 	}
-	exec("BEGIN IMMEDIATE")
+	exec("BEGIN")
 	for i := range all {
 		r := &all[i]
 		seq := int64(from + i + 1)
@@ -184,10 +249,17 @@ type rows struct {
 	args  []any
 }
 
-func prepare(b *testing.B, conn *sql.Conn, table string, width int) *rows {
+func prepare(b *testing.B, conn *sql.Conn, table string, width int, parameter func(n int) string) *rows {
 	b.Helper()
-	row := "(?" + strings.Repeat(", ?", width-1) + ")"
-	stmt, err := conn.PrepareContext(context.Background(), "INSERT INTO "+table+" VALUES "+row+strings.Repeat(", "+row, 49))
+	var all []string
+	for row := range 50 {
+		var one []string
+		for i := range width {
+			one = append(one, parameter(row*width+i+1))
+		}
+		all = append(all, "("+strings.Join(one, ", ")+")")
+	}
+	stmt, err := conn.PrepareContext(context.Background(), "INSERT INTO "+table+" VALUES "+strings.Join(all, ", "))
 	if err != nil {
 		b.Fatal(err)
 	}

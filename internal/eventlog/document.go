@@ -40,7 +40,7 @@ func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error)
 		}
 	}
 	row.Document = d
-	if err := b.tx.Each(ctx, "INSERT INTO document (source, url, feed_id, title, updated, feed, sum) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id",
+	if err := b.tx.Each(ctx, "INSERT INTO document (id, source, url, feed_id, title, updated, feed, sum) VALUES ((SELECT coalesce(max(id), 0) + 1 FROM document), $1, $2, $3, $4, $5, $6, $7) RETURNING id",
 		[]any{int64(row.source), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), row.feed, row.sum()},
 		func(rows *sql.Rows) error { return rows.Scan(&row.id) }); err != nil {
 		return 0, err

@@ -106,8 +106,14 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 			return fmt.Errorf("a new epoch cannot begin: %w", err)
 		}
 		e := Epoch{Started: max(now, h.Observed+1), After: loss.Last, Upto: loss.Last + lost, Reason: loss.String()}
-		if err := tx.Each(ctx, fmt.Sprintf("SELECT (SELECT count(*) FROM epoch) + 2, max((SELECT coalesce(max(clock), 0) FROM sets) + 1, $1), max((SELECT coalesce(max(upto_seq), 0) FROM epoch), (SELECT last_event & %d FROM log), $2)", int64(maxSeq)),
-			[]any{int64(e.Started), int64(e.Upto)}, func(rows *sql.Rows) error { return rows.Scan(&e.N, &e.Started, &e.Upto) }); err != nil {
+		if err := tx.Each(ctx, "SELECT (SELECT count(*) FROM epoch) + 2, (SELECT coalesce(max(clock), 0) FROM sets), (SELECT coalesce(max(upto_seq), 0) FROM epoch), (SELECT last_event FROM log)", nil, func(rows *sql.Rows) error {
+			var clock event.Micros
+			var upto event.Seq
+			var last int64
+			err := rows.Scan(&e.N, &clock, &upto, &last)
+			e.Started, e.Upto = max(e.Started, clock+1), max(e.Upto, upto, seqOf(last))
+			return err
+		}); err != nil {
 			return err
 		}
 		if err := tx.Exec(ctx, "INSERT INTO epoch (n, started, after_seq, upto_seq, reason, sum) VALUES ($1, $2, $3, $4, $5, $6)",
@@ -161,7 +167,7 @@ func (l *Log) renewSet(ctx context.Context, tx *database.Tx, id int64, s *setRow
 	}
 	s.Created, s.Feed, s.Complete = at, newUUID(), newUUID()
 	if err := tx.Exec(ctx, `UPDATE sets SET created = $2, feed = $3, complete = $4, sum = $5, last_observed = $2, clock = $2, base_seq = $7, base_n = base_n + $6,
-	partial = EXISTS (SELECT 1 FROM source WHERE set_id = sets.id AND kind NOT IN ('sip', '`+Target+`')) WHERE id = $1`,
+	partial = CASE WHEN EXISTS (SELECT 1 FROM source WHERE set_id = sets.id AND kind NOT IN ('sip', '`+Target+`')) THEN 1 ELSE 0 END WHERE id = $1`,
 		id, int64(at), s.Feed, s.Complete, s.sum(), shift, int64(e.After)); err != nil {
 		return err
 	}

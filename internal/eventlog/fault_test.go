@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(testenv.WithPostgres(m).Run())
 }
 
 // filled opens a log in a folder with one set and one Source.
@@ -293,8 +293,12 @@ func TestTwoProcesses(t *testing.T) {
 // it acknowledged is there, nothing is there twice, and the cursor names just
 // what is there.
 func TestKill(t *testing.T) {
-	rounds := testenv.Rounds(t, 30, 1000)
-	folder := t.TempDir()
+	killed(t, t.TempDir(), testenv.Rounds(t, 30, 1000))
+}
+
+// killed is TestKill in a folder.
+func killed(t *testing.T, folder string, rounds int) {
+	t.Helper()
 	acknowledged := 0
 	for round := range rounds {
 		child, stdout := spawn(t, folder)

@@ -35,7 +35,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
-// FileName is the name of the log's database in the data folder.
+// FileName is the name of the log's database in the data folder, unless it is on a server.
 const FileName = "log.db"
 
 // ErrFull: the disk is full. Nothing was written; reading goes on.
@@ -56,6 +56,9 @@ type Options struct {
 	DryRun bool
 	// AcceptClock confirms a clock that jumped ahead (I3).
 	AcceptClock bool
+	// URL of the PostgreSQL server that has the log, or is to have it; "" is where log.url in
+	// the data folder says, or log.db in it.
+	URL string
 	// Clock returns the wall clock and the time since some fixed moment by a
 	// clock that never jumps, nor stops while the machine is suspended. Nil is the
 	// system's.
@@ -110,22 +113,25 @@ type Log struct {
 	changed chan struct{} // closed and replaced by every commit that appended
 }
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql migrations/postgres/*.sql
 var migrations embed.FS
 
 // kind returns the kind of database that a log is ("brLg").
 func kind() *database.Kind {
 	steps, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		panic(err) // the path is constant
+	postgres, err2 := fs.Sub(migrations, "migrations/postgres")
+	if err := errors.Join(err, err2); err != nil {
+		panic(err) // the paths are constant
 	}
-	return &database.Kind{Name: "log", ID: 0x62724c67, Migrations: steps}
+	return &database.Kind{Name: "log", ID: 0x62724c67, Migrations: steps, Postgres: postgres, Rewrite: []string{
+		"(t.import_pending)", "t.import_pending <> 0",
+	}}
 }
 
 // Exists reports whether a data folder holds a log, or a file in its place.
 func Exists(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, FileName))
-	return err == nil
+	return err == nil || OnServer(folder)
 }
 
 // Open opens the log in the data folder. It makes both if they are missing, unless
@@ -136,9 +142,14 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	if opt.Clock == nil {
 		opt.Clock = systemClock
 	}
-	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
+	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
 		newKeys: recentRows{table: "recent_key", large: "record_key"}, newLocs: recentRows{table: "recent_loc", large: "loc"}, changed: make(chan struct{}),
 		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
+	at, err := placeOf(folder, opt.URL)
+	if err != nil {
+		return nil, err
+	}
+	l.path = at.path
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -149,24 +160,19 @@ func (l *Log) open(ctx context.Context) error {
 	if l.opt.ReadOnly {
 		return l.openForReading(ctx)
 	}
-	found, err := kind().Find(ctx, l.path)
-	if err != nil {
-		return err
-	}
-	if l.opt.DryRun && !found {
-		if l.scratch, err = os.MkdirTemp("", "bridge-dry-run-"); err != nil {
-			return fmt.Errorf("dry run: %w", err)
-		}
-		l.path = filepath.Join(l.scratch, FileName)
-		if err := kind().Create(ctx, l.path); err != nil {
+	if l.opt.DryRun {
+		found, err := kind().Find(ctx, l.path)
+		if err != nil {
 			return err
 		}
-		return l.openWriter(ctx)
+		if !found {
+			return l.openScratch(ctx)
+		}
 	}
 	if err := l.openFolder(); err != nil {
 		return err
 	}
-	err = l.openForWriting(ctx)
+	err := l.openForWriting(ctx)
 	if errors.Is(err, ErrFull) && l.useReserve() {
 		err = l.closeDatabase()
 		l.readers, l.writer = nil, nil
@@ -175,9 +181,25 @@ func (l *Log) open(ctx context.Context) error {
 		}
 	}
 	if errors.Is(err, ErrFull) {
-		err = fmt.Errorf("the data folder %s cannot be opened for writing: free some space there first: %w", l.folder, err)
+		where := "the data folder " + l.folder
+		if database.OnServer(l.path) {
+			where = database.Shown(l.path)
+		}
+		err = fmt.Errorf("%s cannot be opened for writing: free some space there first: %w", where, err)
 	}
 	return err
+}
+
+// openScratch opens a log for a dry run where there is none yet.
+func (l *Log) openScratch(ctx context.Context) (err error) {
+	if l.scratch, err = os.MkdirTemp("", "bridge-dry-run-"); err != nil {
+		return fmt.Errorf("dry run: %w", err)
+	}
+	l.path = filepath.Join(l.scratch, FileName)
+	if err := kind().Create(ctx, l.path); err != nil {
+		return err
+	}
+	return l.openWriter(ctx)
 }
 
 // openFolder makes the data folder, which is for its owner alone, and locks it.
@@ -199,12 +221,19 @@ func (l *Log) openForWriting(ctx context.Context) error {
 			return err
 		}
 	}
+	if database.OnServer(l.path) {
+		if err := l.recognize(ctx); err != nil {
+			return err
+		}
+	}
 	h, place, headErr := readHead(l.folder)
 	if err := l.openWriter(ctx); err != nil || l.opt.DryRun {
 		return err // a dry run reads on the connection that writes
 	}
-	if l.file, err = os.Stat(l.path); err != nil {
-		return err
+	if !database.OnServer(l.path) {
+		if l.file, err = os.Stat(l.path); err != nil {
+			return err
+		}
 	}
 	if err := l.openReaders(ctx); err != nil {
 		return err
@@ -214,12 +243,23 @@ func (l *Log) openForWriting(ctx context.Context) error {
 
 // create makes a new log, unless the folder has had one.
 func (l *Log) create(ctx context.Context) error {
+	lost := FileName
+	if database.OnServer(l.path) {
+		lost = "the log in " + database.Shown(l.path)
+	}
 	for _, name := range []string{HeadName, FileName + "-wal", "content.db"} {
 		switch _, err := os.Stat(filepath.Join(l.folder, name)); {
 		case err == nil:
 			return fmt.Errorf("%s has lost its log: %s is there, and %s is not: put %[3]s back from a backup; to start empty move the files of the folder away",
-				l.folder, name, FileName)
+				l.folder, name, lost)
 		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+	}
+	if database.OnServer(l.path) {
+		// The file comes first: without it, the folder would not know its own log after a
+		// crash.
+		if err := writeURL(l.folder, place{path: l.path}); err != nil {
 			return err
 		}
 	}
@@ -290,6 +330,9 @@ func (l *Log) look(ctx context.Context, h head, headErr error) error {
 
 func (l *Log) openForReading(ctx context.Context) error {
 	found, err := kind().Find(ctx, l.path)
+	if err == nil && found && database.OnServer(l.path) {
+		err = l.recognize(ctx)
+	}
 	if err == nil && !found {
 		err = fmt.Errorf("%s holds no log: give the data folder of a bridge with --data, or harvest something first: %w", l.folder, fs.ErrNotExist)
 	}
@@ -324,7 +367,8 @@ func (l *Log) openWriter(ctx context.Context) error {
 			}
 			return nil
 		},
-		Idle: l.syncHead,
+		Reopened: l.reopened,
+		Idle:     l.syncHead,
 	})
 	if err != nil {
 		return err
@@ -414,6 +458,9 @@ func (l *Log) unread(err error) error {
 		if gone := l.present(); gone != nil {
 			return fmt.Errorf("%w: %w: %w", ErrStopped, gone, err)
 		}
+		if !errors.Is(err, event.ErrUnavailable) {
+			return fmt.Errorf("%w: %w", event.ErrUnavailable, err)
+		}
 	}
 	return err
 }
@@ -457,6 +504,21 @@ func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *database
 		return errClosed
 	}
 	return l.explain(l.writer.Use(ctx, do))
+}
+
+// reopened refuses a server that has less than the one before, as a standby may that has
+// taken its place: the next start begins a new epoch.
+func (l *Log) reopened(ctx context.Context, tx *database.Tx) error {
+	var commits int64
+	if err := tx.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head != nil && commits < l.head.now.Commits {
+		return fmt.Errorf("%w: it has %d transactions, and %d were committed: start bridge anew, which begins a new epoch", database.ErrDamaged, commits, l.head.now.Commits)
+	}
+	return nil
 }
 
 // committed runs after each commit that has changed a row, before any caller returns.

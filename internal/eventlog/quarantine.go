@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
+	"math"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -88,9 +89,9 @@ func (b *batch) quarantineInput(ctx context.Context, in *event.Quarantined, dige
 		return err
 	}
 	if q.ID == 0 {
-		return b.tx.Exec(ctx, `INSERT INTO quarantine (source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CAST($9 AS BLOB), $10, $11, $12, $13, $14)`, int64(q.Source), digest[:], q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason,
-			string(q.Input), int64(q.First), int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
+		return b.tx.Exec(ctx, `INSERT INTO quarantine (id, source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum)
+VALUES ((SELECT coalesce(max(id), 0) + 1 FROM quarantine), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, int64(q.Source), digest[:], q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason,
+			q.Input, int64(q.First), int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
 	}
 	return b.tx.Exec(ctx, `UPDATE quarantine SET url = $2, line = $3, col = $4, identifier = $5, rule = $6, reason = $7, last = $8, times = $9, replayed = $10, sum = $11
 WHERE id = $1`, q.ID, q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
@@ -161,9 +162,9 @@ func (l *Log) QuarantinePage(ctx context.Context, q event.QuarantineQuery) ([]ev
 		order = "($5 = 0 OR q.id < $5) ORDER BY q.id DESC"
 	}
 	if q.Limit <= 0 {
-		q.Limit = -1
+		q.Limit = math.MaxInt32
 	}
-	return l.quarantined(ctx, "($1 = '' OR s.name = $1) AND ($2 = '' OR q.rule = $2) AND ($3 = 0 OR q.source = $3) AND (NOT $4 OR q.replayed = 0) AND "+order+" LIMIT $6",
+	return l.quarantined(ctx, "($1 = '' OR s.name = $1) AND ($2 = '' OR q.rule = $2) AND (q.source = $3 OR $3 = 0) AND ($4 = 0 OR q.replayed = 0) AND "+order+" LIMIT $6",
 		q.Set, q.Rule, int64(q.Source), boolArg(q.Waiting), q.After, q.Limit)
 }
 

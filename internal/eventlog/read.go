@@ -124,8 +124,8 @@ func eachRow(ctx context.Context, q database.Querier, set int64, r event.Range, 
 
 var (
 	selectOfSet = fmt.Sprintf("SELECT %s FROM event WHERE id > $1 AND id <= $2 ORDER BY id LIMIT %d", eventColumns, eventPage)
-	selectOfAll = fmt.Sprintf(`SELECT e.id, e.record, e.kind, e.observed, e.body FROM sets s CROSS JOIN event e ON e.id > s.id << %d | $1 AND e.id <= s.id << %[1]d | $2`, seqBits)
-	selectFirst = fmt.Sprintf("SELECT (SELECT min(e.id) FROM event e WHERE e.id > s.id << %d | $1 AND e.id < s.id + 1 << %[1]d) FROM sets s WHERE $2 IN (0, s.id)", seqBits)
+	selectOfAll = fmt.Sprintf(`SELECT e.id, e.record, e.kind, e.observed, e.body FROM sets s CROSS JOIN event e WHERE e.id > s.id << %d | $1 AND e.id <= s.id << %[1]d | $2`, seqBits)
+	selectFirst = fmt.Sprintf("SELECT (SELECT min(e.id) FROM event e WHERE e.id > s.id << %d | $1 AND e.id < s.id + 1 << %[1]d) FROM sets s WHERE s.id = $2 OR $2 = 0", seqBits)
 	selectUpto  = fmt.Sprintf("SELECT (SELECT max(e.id) FROM event e WHERE e.id > s.id << %d AND e.id <= s.id << %[1]d | $1) FROM sets s UNION ALL SELECT max(id << %[1]d | last_seq) FROM removed_set WHERE last_seq BETWEEN 1 AND $1 GROUP BY id", seqBits)
 )
 

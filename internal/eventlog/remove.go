@@ -92,7 +92,7 @@ func (l *Log) RemoveSet(ctx context.Context, name string) error {
 			return err
 		}
 		r.first, r.last, r.observed, r.hash = int64(seqOf(r.first)), int64(seqOf(r.last)), last.Observed, last.Hash
-		if err := tx.Each(ctx, "SELECT max((SELECT coalesce(max(id), 0) FROM source), (SELECT coalesce(max(source), 0) FROM removed_set))", nil, func(rows *sql.Rows) error {
+		if err := tx.Each(ctx, "SELECT max(n) FROM (SELECT coalesce(max(id), 0) AS n FROM source UNION ALL SELECT coalesce(max(source), 0) FROM removed_set) AS given", nil, func(rows *sql.Rows) error {
 			return rows.Scan(&r.source)
 		}); err != nil {
 			return err

@@ -174,7 +174,7 @@ func (l *Log) ensureSet(ctx context.Context, tx *database.Tx, c *SetConfig) (int
 		return 0, err
 	}
 	if err := tx.Each(ctx, `INSERT INTO sets (id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_observed, clock, partial, named)
-VALUES (1 + max((SELECT coalesce(max(id), 0) FROM sets), (SELECT coalesce(max(id), 0) FROM removed_set)), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $5, $5, $17, $18) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
+VALUES (1 + (SELECT max(n) FROM (SELECT coalesce(max(id), 0) AS n FROM sets UNION ALL SELECT coalesce(max(id), 0) FROM removed_set) AS given), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $5, $5, $17, $18) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
 		want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.KeepLists, int64(want.KeepListsFor), want.sum(), boolArg(c.Partial), want.Named}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
 		return 0, err
 	}

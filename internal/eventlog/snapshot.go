@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -23,6 +24,9 @@ type Snapshot struct {
 
 // TakeSnapshot begins a Snapshot of the log in a data folder. The caller has to close it.
 func TakeSnapshot(ctx context.Context, folder string) (*Snapshot, error) {
+	if OnServer(folder) {
+		return nil, fmt.Errorf("the log of %s is on a PostgreSQL server: copy it with pg_dump or pg_basebackup, and the data folder beside it, see docs/scale.md#backup", folder)
+	}
 	h, _, headErr := readHead(folder) // first: a log that is being written only grows
 	copying, err := kind().Snapshot(ctx, filepath.Join(folder, FileName))
 	if err != nil {

@@ -181,7 +181,7 @@ func (l *Log) saveSource(ctx context.Context, tx *database.Tx, h *sourceConfig, 
 		return tx.Exec(ctx, "UPDATE source SET name = $2, kind = $3, url = $4, rank = $5, status = $6, sum = $7 WHERE id = $1",
 			int64(h.id), h.name, h.kind, h.url, h.rank, int64(h.status), h.sum())
 	}
-	return tx.Each(ctx, "INSERT INTO source (id, set_id, name, kind, url, rank, status, sum, progress_sum) VALUES (1 + max((SELECT coalesce(max(id), 0) FROM source), (SELECT coalesce(max(source), 0) FROM removed_set)), $1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+	return tx.Each(ctx, "INSERT INTO source (id, set_id, name, kind, url, rank, status, sum, progress_sum) VALUES (1 + (SELECT max(n) FROM (SELECT coalesce(max(id), 0) AS n FROM source UNION ALL SELECT coalesce(max(source), 0) FROM removed_set) AS given), $1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
 		[]any{h.set, h.name, h.kind, h.url, h.rank, int64(h.status), h.sum(), progressSum(new(event.Progress))}, func(rows *sql.Rows) error { return rows.Scan(&h.id) })
 }
 
@@ -314,7 +314,7 @@ func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
 
 func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
 	err = l.Each(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.status, src.sum, `+progressColumns+`, `+scheduleColumns+`,
-	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
+	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial <> 0),
 	(SELECT count(*) FROM held_deletion h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0), src.dropped
 FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.status <> 2 AND `+which+` ORDER BY src.rank, src.id`, []any{set}, func(rows *sql.Rows) error {
 		var s Source

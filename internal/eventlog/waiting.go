@@ -389,7 +389,7 @@ func (w *waitingRows) withDocuments(ctx context.Context, q database.Querier) ([]
 func (l *Log) Held(ctx context.Context, source event.SourceID, person bool, since event.Micros) (out []string, err error) {
 	err = l.read(ctx, func(q database.Querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
-WHERE h.source = $1 AND h.since <= $3 AND ($2 OR h.person = 0) ORDER BY h.record`, int64(source), boolArg(person), int64(since))
+WHERE h.source = $1 AND h.since <= $3 AND ($2 <> 0 OR h.person = 0) ORDER BY h.record`, int64(source), boolArg(person), int64(since))
 		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&id)

@@ -48,8 +48,15 @@ func (s set) ensure(l *eventlog.Log, sources ...string) (out []event.SourceID, e
 	return out, nil
 }
 
-// Test runs the whole suite, each part on logs of its own.
-func Test(t *testing.T) {
+// newURL makes a place for a new log on a PostgreSQL server; nil is that each log is a file.
+var newURL func() string
+
+// On makes the logs of all that is tested from now on in places that newURL makes on a
+// PostgreSQL server.
+func On(place func() string) { newURL = place }
+
+// Test runs some parts of the suite, or all when none are named, each on logs of its own.
+func Test(t *testing.T, parts ...string) {
 	for _, part := range []struct {
 		name string
 		run  func(*testing.T)
@@ -64,7 +71,9 @@ func Test(t *testing.T) {
 		{"Observed", testObserved}, {"ClockJump", testClockJump}, {"ClockAtStart", testClockAtStart},
 		{"Live", testLive}, {"Record", testRecord}, {"Versions", testVersions}, {"HistoryOnAndOff", testHistoryOnAndOff}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {
-		t.Run(part.name, part.run)
+		if len(parts) == 0 || slices.Contains(parts, part.name) {
+			t.Run(part.name, part.run)
+		}
 	}
 }
 
@@ -112,6 +121,9 @@ func begin(t tester, set set, sources ...string) *bench {
 	b.must(err)
 	t.Cleanup(func() { b.must(os.RemoveAll(b.folder)) })
 	b.options.Clock = b.clock.read
+	if newURL != nil { // "" is a file
+		b.options.URL = newURL()
+	}
 	b.start()
 	t.Cleanup(b.stop)
 	t.Cleanup(b.sound)

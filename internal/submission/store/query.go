@@ -98,12 +98,12 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 		and("t.request IS NOT NULL AND t.request = ?", q.Request[:])
 	}
 	// The indexes are partial: SQLite uses them only if the condition repeats theirs word
-	// for word.
+	// for word. What stands in parentheses is written anew for PostgreSQL.
 	if q.Subject != "" {
 		and("t.subject <> 0 AND t.subject = ?", subjectKey(q.Subject))
 	}
 	if q.ImportPending {
-		and("t.import_pending")
+		and("(t.import_pending)")
 	}
 	order := " ORDER BY t.id"
 	if q.Newest {
@@ -119,7 +119,7 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 		q.Limit = 1000
 	}
 	if len(where) == 0 {
-		where = []string{"1"}
+		where = []string{"1 = 1"}
 	}
 	found, err := r.submissions(ctx, strings.Join(where, " AND ")+order+" LIMIT ?", append(args, q.Limit)...)
 	return slices.DeleteFunc(found, func(s submission.Submission) bool { // other subjects may have the same hash

@@ -496,7 +496,7 @@ func (w *writer) saveCounts(ctx context.Context) error {
 		if n == 0 {
 			continue
 		}
-		if err := w.tx.Exec(ctx, "INSERT INTO submission_count (source, what, state, n) VALUES ($1, $2, $3, $4) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+		if err := w.tx.Exec(ctx, "INSERT INTO submission_count (source, what, state, n) VALUES ($1, $2, $3, $4) ON CONFLICT (source, what, state) DO UPDATE SET n = submission_count.n + excluded.n",
 			int64(c.source), c.what, c.state, n); err != nil {
 			return err
 		}

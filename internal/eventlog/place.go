@@ -1,0 +1,135 @@
+//go:build unix
+
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/database"
+)
+
+// URLName is the name of the file in the data folder that says on which PostgreSQL server
+// the log is. It has the server's URL, and in a second line which log it is there. A
+// folder has it or log.db, not both.
+const URLName = "log.url"
+
+// place is where a log is.
+type place struct {
+	path string // of the file, or a URL
+	// identity of the log on a server; "" when it is not known yet, or the log is a file.
+	identity string
+}
+
+// placeOf finds out where the log of a data folder is: at a URL that is not "", or where
+// log.url says, or in log.db.
+func placeOf(folder, url string) (place, error) {
+	file := filepath.Join(folder, FileName)
+	noted, err := readURL(folder)
+	if err != nil {
+		return place{}, err
+	}
+	if url == "" && noted.path == "" {
+		return place{path: file}, nil
+	}
+	if _, err := os.Stat(file); err == nil {
+		return place{}, fmt.Errorf("%s has its log in %s, and it should be on a server (%s): take the address away, or give another data folder, into which everything is harvested anew",
+			folder, FileName, database.Shown(cmp.Or(url, noted.path)))
+	}
+	if url != "" {
+		noted.path = url
+	}
+	return noted, nil
+}
+
+// readURL reads log.url. The zero place is none.
+func readURL(folder string) (place, error) {
+	b, err := os.ReadFile(filepath.Join(folder, URLName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return place{}, nil
+	}
+	if err != nil {
+		return place{}, err
+	}
+	lines := strings.Fields(string(b))
+	if len(lines) == 0 || len(lines) > 2 || !database.OnServer(lines[0]) {
+		return place{}, fmt.Errorf("%s does not name a PostgreSQL server: write its URL into it, as in postgres://bridge@db.example.org/bridge, or put it back from a backup", filepath.Join(folder, URLName))
+	}
+	p := place{path: lines[0]}
+	if len(lines) == 2 {
+		p.identity = lines[1]
+	}
+	return p, nil
+}
+
+// writeURL writes log.url, whole or not at all.
+func writeURL(folder string, p place) error {
+	path := filepath.Join(folder, URLName)
+	text := p.path + "\n"
+	if p.identity != "" {
+		text += p.identity + "\n"
+	}
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // it may have a password
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return database.Explain(tmp, err)
+	}
+	return errors.Join(os.Rename(tmp, path), database.SyncDir(folder))
+}
+
+// OnServer reports whether the log of a data folder is on a PostgreSQL server.
+func OnServer(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, URLName))
+	return err == nil
+}
+
+// recognize makes sure that the log that was found on a server is the one of this folder.
+func (l *Log) recognize(ctx context.Context) error {
+	has, err := kind().Identity(ctx, l.path)
+	if err != nil {
+		return err
+	}
+	noted, err := readURL(l.folder)
+	switch {
+	case err != nil:
+		return err
+	case noted.path == "":
+		return fmt.Errorf("%s has the log of another data folder than %s: give a database or schema of its own; if that folder is lost, write the address into %s to take the log over",
+			database.Shown(l.path), l.folder, filepath.Join(l.folder, URLName))
+	case noted.identity != "" && noted.identity != has:
+		return fmt.Errorf("%s has another log than the one of %s: give the address of that one; if it was replaced on purpose, remove the second line of %s",
+			database.Shown(l.path), l.folder, filepath.Join(l.folder, URLName))
+	}
+	if now := (place{l.path, has}); noted != now && !l.opt.ReadOnly && !l.opt.DryRun {
+		return writeURL(l.folder, now)
+	}
+	return nil
+}
+
+// Size returns how many bytes the log takes where it is kept, with its indexes.
+func (l *Log) Size(ctx context.Context) (n int64, err error) {
+	if !database.OnServer(l.path) {
+		for _, name := range []string{l.path, l.path + "-wal"} {
+			st, err := os.Stat(name)
+			if err == nil {
+				n += st.Size()
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return 0, err
+			}
+		}
+		return n, nil
+	}
+	return n, l.read(ctx, func(q database.Querier) error {
+		return q.QueryRowContext(ctx, "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace").Scan(&n)
+	})
+}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
@@ -603,6 +604,10 @@ func (s *Server) writeError(rw *responseWriter, r *http.Request, err error) {
 			rw.Header().Set("Bridge-Partial", s.opt.PartialHeader(r.Context(), wait.Partial))
 		}
 		writeText(rw, http.StatusServiceUnavailable, "This document will be here, but it is still being made: ask again.\n")
+	case errors.Is(err, event.ErrUnavailable):
+		s.log.Error("a request failed", "path", s.loggable(r.URL.Path), "error", err)
+		rw.Header().Set("Retry-After", "5")
+		writeText(rw, http.StatusServiceUnavailable, "The server's log cannot be reached at the moment: ask again.\n")
 	case r.Context().Err() != nil:
 		// The client has gone. To return would answer 200.
 		panic(http.ErrAbortHandler)

@@ -488,6 +488,10 @@ func (v sourceView) Host() string {
 var (
 	userPart  = regexp.MustCompile(`(?i)\b(https?://)[^/?#\s"'<>]*@`)
 	queryPart = regexp.MustCompile(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s"'<>]*[^#\s"'<>.,:;)])?`)
+	// passwordPart is the password in the URL of a PostgreSQL server, passwordSetting one among
+	// its settings; the user and the other settings say which database it is.
+	passwordPart    = regexp.MustCompile(`(?i)(postgres(?:ql)?://[^/?#\s"'<>:]*:)[^/?#\s"'<>]*@`)
+	passwordSetting = regexp.MustCompile(`(?i)([?&](?:ssl)?password=)(?:[^&#\s"'<>]*[^&#\s"'<>.,:;)])?`)
 	// tokenPart is what follows the path of a SIP service.
 	tokenPart = regexp.MustCompile(`(?i)(/sip/[^/?#\s"'<>]*/)[^?#\s"'<>]*[^?#\s"'<>.,:;)]`)
 	// callbackPart is what follows the path of a WebSub callback, also in a query.
@@ -501,12 +505,14 @@ var (
 
 // Redact returns a text without the secrets of the URLs in it: it removes user and password,
 // and replaces the whole query, and the tokens of a SIP service, of a WebSub callback and of a
-// mailbox, by ***. Scheme, host and path stay, so that the URL can be recognized. It applies to
-// everything that people read: pages, logs, errors, and the output of commands.
-// Redact(Redact(text)) is Redact(text).
+// mailbox, by ***; of a PostgreSQL server the passwords alone. Scheme, host and path stay, so
+// that the URL can be recognized. It applies to everything that people read: pages, logs,
+// errors, and the output of commands. Redact(Redact(text)) is Redact(text).
 func Redact(text string) string {
 	text = userPart.ReplaceAllString(text, "$1")
 	text = queryPart.ReplaceAllString(text, "$1?***")
+	text = passwordPart.ReplaceAllString(text, "${1}***@")
+	text = passwordSetting.ReplaceAllString(text, "${1}***")
 	text = tokenPart.ReplaceAllString(text, "${1}***")
 	text = callbackPart.ReplaceAllString(text, "${1}***")
 	return tagPart.ReplaceAllString(text, "+***@")

@@ -299,15 +299,20 @@ func TestPrivate(t *testing.T) {
 		"smtp://mail.example/box+abcdefghijklmnopqrstuvwxyz@example.org":                   "smtp://mail.example/box+***@example.org",
 		"smtp:box+0123456789abcdef@example.org, mailto:x+0123456789ABCDEF@a.example":       "smtp:box+***@example.org, mailto:x+***@a.example",
 		"to https://library.example/a/websub/ABCDEFGH234567ABC, or %2Fwebsub%2FABCDEFGH23": "to https://library.example/a/websub/***, or %2Fwebsub%2F***",
+		"opening postgres://bridge:secret@db.example:5433/bridge?sslmode=require: refused": "opening postgres://bridge:***@db.example:5433/bridge?sslmode=require: refused",
+		"postgres://ann@home:se@cret@a.example:1,b.example:2/bridge":                       "postgres://ann@home:***@a.example:1,b.example:2/bridge",
+		"postgresql:///bridge?host=/run/postgresql&password=secret, or elsewhere":          "postgresql:///bridge?host=/run/postgresql&password=***, or elsewhere",
+		"postgres://db.example/bridge?sslpassword=secret&sslmode=require":                  "postgres://db.example/bridge?sslpassword=***&sslmode=require",
 		// What holds no secret stays.
-		"https://hub.example/websub/subscribe":                   "https://hub.example/websub/subscribe",
-		"https://library.example/sip":                            "https://library.example/sip",
-		"https://library.example/sip/main takes it":              "https://library.example/sip/main takes it",
-		"http://127.0.0.1:8080/sip/library (description: ?wsdl)": "http://127.0.0.1:8080/sip/library (description: ?wsdl)",
-		"https://library.example/records/{assigned-identifier}":  "https://library.example/records/{assigned-identifier}",
-		"file:///srv/feeds/feed.atom":                            "file:///srv/feeds/feed.atom",
-		"ann+list@example.org wrote what? 1+1@2":                 "ann+list@example.org wrote what? 1+1@2",
-		"does not leave room for the token in box+token@domain":  "does not leave room for the token in box+token@domain",
+		"postgres://bridge@db.example:5433/bridge?sslmode=require": "postgres://bridge@db.example:5433/bridge?sslmode=require",
+		"https://hub.example/websub/subscribe":                     "https://hub.example/websub/subscribe",
+		"https://library.example/sip":                              "https://library.example/sip",
+		"https://library.example/sip/main takes it":                "https://library.example/sip/main takes it",
+		"http://127.0.0.1:8080/sip/library (description: ?wsdl)":   "http://127.0.0.1:8080/sip/library (description: ?wsdl)",
+		"https://library.example/records/{assigned-identifier}":    "https://library.example/records/{assigned-identifier}",
+		"file:///srv/feeds/feed.atom":                              "file:///srv/feeds/feed.atom",
+		"ann+list@example.org wrote what? 1+1@2":                   "ann+list@example.org wrote what? 1+1@2",
+		"does not leave room for the token in box+token@domain":    "does not leave room for the token in box+token@domain",
 		"": "",
 	} {
 		if got := server.Redact(text); got != want {
@@ -325,6 +330,11 @@ func TestPrivateHidesItAnywhere(t *testing.T) {
 		url := rapid.SampledFrom([]string{"http://", "https://", "HTTPS://"}).Draw(t, "scheme") + host + rapid.SampledFrom([]string{
 			"/sip/main/" + secret, "/a/b/sip/main/" + secret, "/feed?key=" + secret, "/feed?a=1&key=" + secret + "&b=2", "?" + secret, "/sip/main/" + secret + "?wsdl",
 		}).Draw(t, "place")
+		if rapid.Bool().Draw(t, "a database") {
+			url = rapid.SampledFrom([]string{"postgres://", "postgresql://"}).Draw(t, "database") + host + "/bridge?" + rapid.SampledFrom([]string{
+				"password=" + secret, "sslmode=require&password=" + secret + "&port=1", "sslpassword=" + secret,
+			}).Draw(t, "setting")
+		}
 		if rapid.Bool().Draw(t, "with a login") {
 			url = strings.Replace(url, "://", "://ann:"+secret+"@", 1)
 		}
@@ -337,7 +347,7 @@ func TestPrivateHidesItAnywhere(t *testing.T) {
 		if again := server.Redact(got); again != got {
 			t.Fatalf("%q becomes %q again", got, again)
 		}
-		anything := rapid.StringMatching(`(https?://|/sip/|[a-c?@+#.,:* ]|a{16}){0,14}`).Draw(t, "anything")
+		anything := rapid.StringMatching(`(https?://|postgres://|password=|/sip/|[a-c?&@+#.,:* ]|a{16}){0,14}`).Draw(t, "anything")
 		if once := server.Redact(anything); server.Redact(once) != once {
 			t.Fatalf("%q becomes %q, and then %q", anything, once, server.Redact(once))
 		}

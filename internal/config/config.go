@@ -58,6 +58,7 @@ type Config struct {
 	// Proxy is the URL of an HTTP proxy for our requests, "" means none. The proxy of the
 	// environment is not used.
 	Proxy    string   `toml:"proxy" form:"base"`
+	Store    Store    `toml:"store"`
 	Mail     Mail     `toml:"mail"`
 	Snapshot Snapshot `toml:"snapshot"`
 	Limits   Limits   `toml:"limits"`
@@ -66,6 +67,13 @@ type Config struct {
 	// Sets in the order of the file. Without any, only the sets in the data folder are
 	// published.
 	Sets []Set `toml:"set"`
+}
+
+// Store says where the data is that need not be in the data folder.
+type Store struct {
+	// Log is the URL of a database on a PostgreSQL server, which has the event log: it names
+	// a host and the database, and may have a password. "" means log.db in the data folder.
+	Log string `toml:"log" form:"log"`
 }
 
 // Mail configures notifications by mail, to recipients that are mailboxes.

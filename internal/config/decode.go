@@ -211,7 +211,7 @@ func (t table) decode(pointer any) {
 			}
 		case *Secret:
 			*to = t.secret(key)
-		case *Mail, *Snapshot, *Limits:
+		case *Store, *Mail, *Snapshot, *Limits:
 			in := t.table(key)
 			in.decode(to)
 			in.reportUnknown(keysOf(to))
@@ -606,6 +606,7 @@ func headerOf(key string) string {
 		{"under a [[set.source]] that is harvested", keysOf(Source{})},
 		{`under a [[set.source]] of kind "sip"`, keysOf(SIP{}, Access{})},
 		{"under [[set.submit]]", keysOf(Target{})},
+		{"under [store]", keysOf(Store{})},
 		{"under [mail]", keysOf(Mail{})},
 		{"under [[alert]]", keysOf(Alert{})},
 		{"under [snapshot]", keysOf(Snapshot{})},

@@ -180,6 +180,9 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	known := keysOf(c)
 	known["defaults"], known["include"] = true, true
 	t.reportUnknown(known)
+	if hasPassword(c.Store.Log) {
+		d.noteExposed(filepath.Join(d.folder, filepath.Base(d.file)))
+	}
 	c.exposed = d.exposed
 	if err := reach(c, t, flags); err != nil {
 		return nil, nil, err

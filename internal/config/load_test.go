@@ -93,7 +93,7 @@ func TestKeys(t *testing.T) {
 		"BaseURL": "base_url", "PublicURL": "public_url", "RecordURL": "record_url", "URL": "url", "HELO": "helo", "OAISet": "oai_set", "OAIPage": "oai_page", "OAIFormats": "format", "SMTPListen": "smtp_listen", "SIPMessage": "sip_message",
 	}
 	keys := 0
-	for _, table := range []any{Config{}, Set{}, Format{}, Source{}, SIP{}, Access{}, Target{}, Mail{}, Alert{}, Snapshot{}, Limits{}} {
+	for _, table := range []any{Config{}, Set{}, Format{}, Source{}, SIP{}, Access{}, Target{}, Store{}, Mail{}, Alert{}, Snapshot{}, Limits{}} {
 		for f := range reflect.TypeOf(table).Fields() {
 			key := f.Tag.Get("toml")
 			if key == "" {
@@ -104,7 +104,7 @@ func TestKeys(t *testing.T) {
 			if name := reflect.TypeOf(table).Name() + "." + f.Name; key != snake && key != otherwise[f.Name] && key != otherwise[name] {
 				t.Errorf("%s has the key %s", name, key)
 			}
-			if slices.Contains([]string{"set", "source", "submit", "mail", "alert", "snapshot", "limits"}, key) {
+			if slices.Contains([]string{"set", "source", "submit", "store", "mail", "alert", "snapshot", "limits"}, key) {
 				continue
 			}
 			shown := regexp.MustCompile(`(?m)^(# )*(.*# or )?`+key+` = (.*)$`).FindAllStringSubmatch(Template(), -1)

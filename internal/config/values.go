@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // form returns the function that checks a text of a form, and returns the text in its
@@ -25,6 +26,7 @@ func form(name string) func(string) (string, error) {
 		"from":              checkFrom,
 		"gateway recipient": func(s string) (string, error) { return checkRecipient(s, wantedOfGateway) },
 		"host":              checkHost,
+		"log":               checkLog,
 		"listen":            func(s string) (string, error) { _, _, err := checkListen(s); return s, err },
 		"mailbox":           checkMailbox,
 		"metadataPrefix":    checkPrefixOfFormat,
@@ -61,6 +63,43 @@ func checkServer(s string) (string, error) {
 		return "", fmt.Errorf(`%q is not a server; write host:port, like "smtp.example.org:25"`, s)
 	}
 	return s, nil
+}
+
+// checkLog accepts the URL of a database on a PostgreSQL server. Its errors do not repeat the
+// text, which may have a password in any place.
+func checkLog(typed string) (string, error) {
+	const example = `write it like "postgres://bridge@db.example.org/bridge"`
+	switch {
+	case !strings.HasPrefix(typed, "postgres://") && !strings.HasPrefix(typed, "postgresql://"):
+		return "", errors.New("is not the URL of a PostgreSQL server; " + example + ", or leave it out to keep the log in the data folder")
+	case strings.ContainsFunc(typed, unicode.IsSpace):
+		return "", errors.New("has a space or a line break, which no URL has; leave it out, or write %20 for a space")
+	}
+	u, err := url.Parse(typed)
+	if err != nil || u.Fragment != "" || strings.HasSuffix(typed, "#") {
+		return "", errors.New("cannot be read as a URL; a user or password with : / ? # @ or % in it is written with %3A %2F %3F %23 %40 or %25, and a folder of sockets like \"postgres:///bridge?host=/run/postgresql\"")
+	}
+	q, err := url.ParseQuery(u.RawQuery)
+	switch {
+	case err != nil:
+		return "", errors.New("has a part behind the ? that cannot be read; write name=value, with & between two of them, like ?sslmode=verify-full")
+	case u.Host == "" && q.Get("host") == "":
+		return "", errors.New("names no host; " + example + ", or for a server on this machine \"postgres:///bridge?host=/run/postgresql\"")
+	case strings.Trim(u.Path, "/") == "" && q.Get("dbname") == "":
+		return "", errors.New("names no database; " + example)
+	}
+	return typed, nil
+}
+
+// hasPassword reports whether the URL of a log has a password.
+func hasPassword(log string) bool {
+	u, err := url.Parse(log)
+	if err != nil {
+		return false
+	}
+	password, _ := u.User.Password()
+	q := u.Query()
+	return password != "" || q.Get("password") != "" || q.Get("sslpassword") != ""
 }
 
 // scheme matches the scheme of a URL, or an unknown kind before a URL. A single letter and

@@ -1,0 +1,88 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The log is in the data folder, or at the URL of a database on a PostgreSQL server, which
+// is kept as it was typed. What else is written there is refused, with its line, and never
+// repeated: it may have a password anywhere.
+func TestStoreLog(t *testing.T) {
+	for _, log := range []string{
+		"", "postgres://bridge@db.example.org/bridge", "postgresql://db.example.org:5433/bridge?sslmode=verify-full&sslrootcert=/etc/ssl/db.pem",
+		"postgres://bridge:rose%2Fbud@db.example.org/bridge", "postgres:///bridge?host=/run/postgresql", "postgres://bridge@/bridge?host=/run/postgresql&port=5433",
+		"postgres://bridge@db.example.org/?dbname=bridge", "postgres://[2001:db8::1]:5432/bridge", "postgres://one.example,two.example/bridge?target_session_attrs=read-write",
+		"postgres://db.example.org/bridge?search_path=library",
+	} {
+		c, err := load(t, "[store]\nlog = \""+log+"\"\n")
+		if err != nil || c.Store.Log != log {
+			t.Errorf("%s: %q, %v", log, c.Store.Log, err)
+		}
+	}
+	const noURL = `is not the URL of a PostgreSQL server; write it like "postgres://bridge@db.example.org/bridge", or leave it out to keep the log in the data folder`
+	const unreadable = "cannot be read as a URL; a user or password with : / ? # @ or % in it is written with %3A %2F %3F %23 %40 or %25"
+	for log, want := range map[string]string{
+		"log.db": noURL, "/var/lib/bridge/log.db": noURL, "mysql://bridge:rosebud@db.example.org/bridge": noURL, "POSTGRES://db.example.org/bridge": noURL,
+		"host=db.example.org user=bridge password=rosebud": noURL, "bridge:rosebud@db.example.org": noURL, "postgres:bridge": noURL, " postgres://db.example.org/bridge": noURL, " ": noURL,
+		"postgres://db.example.org/bridge ":               "has a space or a line break, which no URL has; leave it out, or write %20 for a space",
+		"postgres://bridge:rose bud@db.example.org/b":     "has a space",
+		`postgres://db.example.org/bridge\n`:              "has a space or a line break",
+		"postgres://db.example.org":                       `names no database; write it like "postgres://`,
+		"postgres://db.example.org/":                      "names no database",
+		"postgres://bridge:rosebud@db.example.org/?x=y":   "names no database",
+		"postgres:///bridge":                              `names no host; write it like "postgres://bridge@db.example.org/bridge", or for a server on this machine "postgres:///bridge?host=/run/postgresql"`,
+		"postgres://bridge:rosebud@/bridge":               "names no host",
+		"postgres://bridge:rose/bud@db.example.org/b":     unreadable,
+		"postgres://bridge:rose#bud@db.example.org/b":     unreadable,
+		"postgres://bridge:rosebud@db.example.org/b#x":    unreadable,
+		"postgres://bridge:rosebud@db.example.org/b#":     unreadable,
+		"postgres://bridge:rosebud%@db.example.org/b":     unreadable,
+		"postgres://db.example.org:port/b":                unreadable,
+		"postgres://%2Frun%2Fpostgresql/b":                `and a folder of sockets like "postgres:///bridge?host=/run/postgresql"`,
+		"postgres://db.example.org/b?password=rosebud%zz": "has a part behind the ? that cannot be read; write name=value",
+	} {
+		_, err := load(t, "# ours\n[store]\nlog = \""+log+"\"\n")
+		if err == nil || !strings.Contains(err.Error(), "bridge.toml:3: store: log: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "rose") {
+			t.Errorf("%s: %v\nwant %s", log, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"[store]\nlog = 5\n":           `:2: store: log: is a number; write a string: log = "..."`,
+		"[store]\nlogs = \"x\"\n":      `:2: store: logs: there is no such key; the nearest is "log"`,
+		"store = \"postgres://h/d\"\n": ":1: store: is a string; write a table: [store]",
+		"log = \"postgres://h/d\"\n":   ":1: log: does not belong here; write it under [store]",
+	} {
+		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// A password in the URL makes the configuration a file with a secret: others that may read
+// it are warned of. Without one it holds none.
+func TestStoreLogSecret(t *testing.T) {
+	for log, secret := range map[string]bool{
+		"": false, "postgres://bridge@db.example.org/bridge": false, "postgres://bridge:@db.example.org/bridge": false, "postgres:///bridge?host=/run/postgresql&sslmode=disable": false,
+		"postgres://bridge:rosebud@db.example.org/bridge": true, "postgres://db.example.org/bridge?user=bridge&password=rosebud": true, "postgres://db.example.org/bridge?sslkey=k&sslpassword=rosebud": true,
+	} {
+		for mode, open := range map[os.FileMode]bool{0o600: false, 0o640: true, 0o604: true} {
+			folder := t.TempDir()
+			file := write(t, folder, "bridge.toml", "[store]\nlog = \""+log+"\"\n")
+			if err := os.Chmod(file, mode); err != nil {
+				t.Fatal(err)
+			}
+			t.Chdir(folder)
+			c, err := Load("bridge.toml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, want := c.Warnings(), filepath.Join(folder, "bridge.toml")+" holds a secret and others may read it: chmod 600 "
+			if secret && open != (len(all) == 1 && strings.HasPrefix(all[0], want)) || (!secret || !open) && len(all) > 0 {
+				t.Errorf("%s, mode %v: %q", log, mode, all)
+			}
+		}
+	}
+}

@@ -110,7 +110,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.Log, err = eventlog.Open(ctx, b.Config().Data, eventlog.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock(), Committed: b.metrics.Committed})
+	b.Log, err = eventlog.Open(ctx, b.Config().Data, eventlog.Options{URL: b.Config().Store.Log, ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock(), Committed: b.metrics.Committed})
 	if err != nil {
 		return err
 	}

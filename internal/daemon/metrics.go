@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -18,17 +20,36 @@ func (b *Bridge) newMetrics() *metrics.Metrics {
 // Metrics returns the handler of requests from Prometheus.
 func (b *Bridge) Metrics() http.Handler { return b.metrics.Handler() }
 
-// fileSizes returns the bytes of the databases and their write-ahead logs.
-func (b *Bridge) fileSizes() map[string]int64 {
+// sizeTime bounds how long a server with the log is asked for its size. Prometheus gives up
+// after ten seconds, and would then miss what can be known without the server.
+const sizeTime = 2 * time.Second
+
+// fileSizes returns the bytes of the databases and their write-ahead logs. The error is that
+// of a server with the log, which does not answer.
+func (b *Bridge) fileSizes() (map[string]int64, error) {
 	out := map[string]int64{}
-	for _, name := range []string{eventlog.FileName, "content.db"} {
+	names := []string{eventlog.FileName, "content.db"}
+	onServer := eventlog.OnServer(b.Config().Data)
+	if onServer {
+		names = names[1:]
+	}
+	for _, name := range names {
 		for _, file := range []string{name, name + "-wal"} {
 			if st, err := os.Stat(filepath.Join(b.Config().Data, file)); err == nil {
 				out[file] = st.Size()
 			}
 		}
 	}
-	return out
+	if !onServer {
+		return out, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sizeTime)
+	defer cancel()
+	n, err := b.Log.Size(ctx)
+	if err == nil {
+		out["log"] = n
+	}
+	return out, err
 }
 
 // countHarvest counts a harvest that has ended.

@@ -171,7 +171,7 @@ func (b *Bridge) saveSettled(ctx context.Context, s *Source, r *harvest.Report) 
 
 // isLocalFault reports whether a harvest failed for a reason that is not the Source's.
 func isLocalFault(err error) bool {
-	return errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, event.ErrClock) || errors.Is(err, harvest.ErrSpent)
+	return errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, event.ErrClock) || errors.Is(err, event.ErrUnavailable) || errors.Is(err, harvest.ErrSpent)
 }
 
 // nextHarvest returns when a Source is due after a harvest: no earlier than its

@@ -24,8 +24,10 @@ type Options struct {
 	Version string
 	// Status returns the state of all sets, redacted.
 	Status func(context.Context) (*status.Status, error)
-	// Sizes returns the bytes of files in the data folder, by name.
-	Sizes func() map[string]int64
+	// Sizes returns the bytes of files in the data folder, by name, and of the log where it
+	// is on a server. With an error, which says that the server does not answer, the others
+	// are there, and Status is not called.
+	Sizes func() (map[string]int64, error)
 	// Now is the clock.
 	Now func() time.Time
 }

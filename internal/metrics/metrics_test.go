@@ -24,11 +24,13 @@ import (
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
+func noSizes() (map[string]int64, error) { return nil, nil }
+
 // some returns Metrics that have counted one thing of each sort.
 func some() *metrics.Metrics {
 	at := func(hours int) status.Time { return status.Time{Time: now.Add(time.Duration(hours) * time.Hour)} }
 	m := metrics.New(metrics.Options{
-		Version: "1.2.3", Now: func() time.Time { return now }, Sizes: func() map[string]int64 { return map[string]int64{"log.db": 4096} },
+		Version: "1.2.3", Now: func() time.Time { return now }, Sizes: func() (map[string]int64, error) { return map[string]int64{"log.db": 4096}, nil },
 		Status: func(context.Context) (*status.Status, error) {
 			return &status.Status{Sets: []status.Set{{
 				Name: "maps", Records: 12, Events: 17, Newest: now.Add(-time.Hour),
@@ -102,7 +104,7 @@ func TestMetrics(t *testing.T) {
 
 // TestSameNames: Sources that are called the same do not spoil the whole answer.
 func TestSameNames(t *testing.T) {
-	m := metrics.New(metrics.Options{Now: time.Now, Sizes: func() map[string]int64 { return nil }, Status: func(context.Context) (*status.Status, error) {
+	m := metrics.New(metrics.Options{Now: time.Now, Sizes: noSizes, Status: func(context.Context) (*status.Status, error) {
 		one := status.Source{URL: "https://a.example/?***"}
 		return &status.Status{Sets: []status.Set{{Name: "s", Sources: []status.Source{one, one, {ID: 3, Name: one.URL}}}}}, nil
 	}})
@@ -115,7 +117,7 @@ func TestSameNames(t *testing.T) {
 // do two ingest servers whose URLs are the same without their secrets.
 func TestAnyNames(t *testing.T) {
 	t.Parallel()
-	m := metrics.New(metrics.Options{Now: time.Now, Sizes: func() map[string]int64 { return nil }, Status: func(context.Context) (*status.Status, error) {
+	m := metrics.New(metrics.Options{Now: time.Now, Sizes: noSizes, Status: func(context.Context) (*status.Status, error) {
 		peer := status.Peer{Direction: status.Sent, URL: "https://a.example/?***"}
 		return &status.Status{Sets: []status.Set{{Name: "s", Sources: []status.Source{{URL: "file:///\xff"}}, Submissions: []status.Peer{peer, peer}}}}, nil
 	}})
@@ -137,16 +139,36 @@ func TestAnyNames(t *testing.T) {
 
 // TestUnreadable: a state that cannot be read is a metric, and the others are there.
 func TestUnreadable(t *testing.T) {
-	m := metrics.New(metrics.Options{Now: time.Now, Sizes: func() map[string]int64 { return nil },
+	m := metrics.New(metrics.Options{Now: time.Now, Sizes: noSizes,
 		Status: func(context.Context) (*status.Status, error) { return nil, errors.New("the disk is gone") }})
 	if text := scrape(t, m); !strings.Contains(text, "\nbridge_state_readable 0\n") || !strings.Contains(text, "\ngo_goroutines ") {
 		t.Error(text)
 	}
 }
 
+// TestServerAway: while the server with the log does not answer, nobody waits for the state,
+// and what needs no server is there.
+func TestServerAway(t *testing.T) {
+	m := metrics.New(metrics.Options{Now: time.Now, Sizes: func() (map[string]int64, error) {
+		return map[string]int64{"content.db": 4096}, context.DeadlineExceeded
+	}, Status: func(context.Context) (*status.Status, error) {
+		t.Error("it was asked for the state")
+		return nil, context.DeadlineExceeded
+	}})
+	text := scrape(t, m)
+	for _, line := range []string{"bridge_state_readable 0", `bridge_file_bytes{file="content.db"} 4096`} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("there is no %s in\n%s", line, text)
+		}
+	}
+	if strings.Contains(text, `file="log`) {
+		t.Error("the log has a size that nobody knows")
+	}
+}
+
 // TestManyHosts: documents may name any number of hosts, and each costs no line forever.
 func TestManyHosts(t *testing.T) {
-	m := metrics.New(metrics.Options{Now: time.Now, Sizes: func() map[string]int64 { return nil },
+	m := metrics.New(metrics.Options{Now: time.Now, Sizes: noSizes,
 		Status: func(context.Context) (*status.Status, error) { return &status.Status{}, nil }})
 	for i := range 2000 {
 		m.Asked(strings.Repeat("a", i%50+1)+"."+strings.Repeat("b", i/50+1), 200)

@@ -46,7 +46,7 @@ var measures = []struct {
 	{"submissions_under_review", "Submissions that wait for a reviewer.", []string{"set", "direction", "peer"}},
 	{"notifications_sent", "Notifications to submitters by state.", []string{"set", "direction", "peer", "state"}},
 	{"ingest_server_failing", "1 while an ingest server fails.", []string{"set", "direction", "peer"}},
-	{"file_bytes", "Size of a file in the data folder.", []string{"file"}},
+	{"file_bytes", "Size of a file in the data folder, or of the log on its PostgreSQL server.", []string{"file"}},
 }
 
 var sourceLabels = []string{"set", "source"}
@@ -75,12 +75,16 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(s.descs[name], prometheus.GaugeValue, value, labels...)
 	}
 	tell("build_info", 1, s.o.Version)
-	for file, n := range s.o.Sizes() {
+	sizes, err := s.o.Sizes()
+	for file, n := range sizes {
 		tell("file_bytes", float64(n), file)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stateTime)
-	defer cancel()
-	all, err := s.o.Status(ctx)
+	var all *status.Status
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), stateTime)
+		defer cancel()
+		all, err = s.o.Status(ctx)
+	}
 	tell("state_readable", truth(err == nil))
 	if err != nil {
 		return

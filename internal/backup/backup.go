@@ -50,6 +50,10 @@ const (
 
 const format = 1
 
+// ErrOnServer means that the log is on a PostgreSQL server, which has its own ways to copy
+// and to restore what it keeps.
+var ErrOnServer = errors.New("its log is on a PostgreSQL server: back it up and restore it with pg_dump or pg_basebackup, together with the data folder; see docs/scale.md#backup")
+
 // Manifest describes the time and the contents of a backup.
 type Manifest struct {
 	Format int `json:"format"`
@@ -78,8 +82,12 @@ type Set struct {
 
 // WriteFile writes a backup of a data folder to a file. The file has its name only when it
 // is complete and durable: until then .partial is added to the name. An existing backup of
-// that name is replaced; any other file is not.
+// that name is replaced; any other file is not. The error is an ErrOnServer when the log is
+// on a server.
 func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, size int64, err error) {
+	if err := inFolder(folder); err != nil {
+		return m, 0, err
+	}
 	if err := replaceable(path); err != nil {
 		return m, 0, err
 	}
@@ -104,6 +112,14 @@ func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, s
 		err = database.SyncDir(filepath.Dir(path))
 	}
 	return m, size, database.Explain(path, errors.Join(err, f.Close()))
+}
+
+// inFolder returns an error when the log of a data folder is on a server.
+func inFolder(folder string) error {
+	if eventlog.OnServer(folder) {
+		return fmt.Errorf("%s: %w", folder, ErrOnServer)
+	}
+	return nil
 }
 
 // claim opens a file to which nobody else writes, and truncates it.
@@ -155,8 +171,12 @@ func replaceable(path string) error {
 	return nil
 }
 
-// Write writes a backup of a data folder. version is that of bridge.
+// Write writes a backup of a data folder. version is that of bridge. The error is an
+// ErrOnServer when the log is on a server.
 func Write(ctx context.Context, folder string, to io.Writer, version string) (m Manifest, err error) {
+	if err := inFolder(folder); err != nil {
+		return m, err
+	}
 	writing := eventlog.Held(folder)
 	m = Manifest{Format: format, Bridge: version, Made: time.Now().UTC().Truncate(time.Second), Writing: writing, Sets: []Set{}}
 	log, err := eventlog.TakeSnapshot(ctx, folder)

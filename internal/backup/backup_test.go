@@ -187,6 +187,50 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestLogOnServer: of a folder whose log is on a server no backup is made, since it would have
+// no log, and none is restored into it, since it would have two. Nothing is left behind, and
+// what was there stays.
+func TestLogOnServer(t *testing.T) {
+	t.Parallel()
+	var whole bytes.Buffer
+	if _, err := backup.Write(t.Context(), newFolder(t), &whole, "test"); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, eventlog.URLName), []byte("postgres://bridge@db.example/bridge\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(did string, err error) {
+		t.Helper()
+		if !errors.Is(err, backup.ErrOnServer) || !strings.Contains(err.Error(), folder+": its log is on a PostgreSQL server: ") || !strings.HasSuffix(err.Error(), "see docs/scale.md#backup") {
+			t.Errorf("%s: %v", did, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "backup.tar.zst")
+	if err := os.WriteFile(path, whole.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := backup.WriteFile(t.Context(), folder, path, "test")
+	refused("written to a file", err)
+	if has, err := os.ReadFile(path); err != nil || !bytes.Equal(has, whole.Bytes()) {
+		t.Errorf("the backup before is not what it was: %v", err)
+	}
+	if _, err := os.Stat(path + ".partial"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left a part: %v", err)
+	}
+	var b bytes.Buffer
+	_, err = backup.Write(t.Context(), folder, &b, "test")
+	if refused("written", err); b.Len() > 0 {
+		t.Errorf("wrote %d bytes", b.Len())
+	}
+	_, err = backup.Restore(t.Context(), &whole, folder, backup.Options{})
+	refused("restored", err)
+	left, err := os.ReadDir(folder)
+	if err != nil || len(left) != 2 || left[0].Name() != eventlog.LockName || left[1].Name() != eventlog.URLName {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
 // failing takes so many bytes and then fails.
 type failing struct{ left int }
 

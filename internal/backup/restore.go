@@ -101,6 +101,9 @@ func putBack(ctx context.Context, from io.Reader, folder string, o Options) (m M
 // prepare returns an error unless the folder has only its lock and the remains of an
 // interrupted Restore, which it removes.
 func prepare(folder string) error {
+	if err := inFolder(folder); err != nil { // log.db would be a second log
+		return err
+	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err

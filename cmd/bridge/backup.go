@@ -28,11 +28,11 @@ func backupCommand() *cobra.Command {
 		}
 		if args[0] == "-" {
 			_, err := backup.Write(cmd.Context(), c.Data, unescaped(cmd.OutOrStdout()), release())
-			return err
+			return unlessOnServer(err)
 		}
 		m, size, err := backup.WriteFile(cmd.Context(), c.Data, args[0], release())
 		if err != nil {
-			return err
+			return unlessOnServer(err)
 		}
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), jsonBackup{m, size})
@@ -41,6 +41,14 @@ func backupCommand() *cobra.Command {
 		return errors.Join(err, printSets(cmd.OutOrStdout(), &m))
 	}
 	return cmd
+}
+
+// unlessOnServer marks the error of a log on a server as wrong usage.
+func unlessOnServer(err error) error {
+	if errors.Is(err, backup.ErrOnServer) {
+		return usage(err)
+	}
+	return err
 }
 
 // jsonBackup is what bridge backup --json prints.
@@ -61,6 +69,9 @@ func restoreCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if c.Store.Log != "" {
+			return usage(fmt.Errorf("%s says in [store] that the log is on a PostgreSQL server, and log.db in %s would be a second one: restore it on the server, see docs/scale.md#backup; or give a new folder with --data, and no --config", c.File, c.Data))
+		}
 		from := cmd.InOrStdin()
 		if args[0] != "-" {
 			f, err := os.Open(args[0])
@@ -72,7 +83,7 @@ func restoreCommand() *cobra.Command {
 		}
 		m, err := backup.Restore(cmd.Context(), from, c.Data, o)
 		switch {
-		case errors.Is(err, backup.ErrInUse), errors.Is(err, backup.ErrNotMoved), errors.Is(err, backup.ErrLost):
+		case errors.Is(err, backup.ErrInUse), errors.Is(err, backup.ErrNotMoved), errors.Is(err, backup.ErrLost), errors.Is(err, backup.ErrOnServer):
 			return usage(err)
 		case err != nil:
 			return err

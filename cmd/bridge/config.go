@@ -45,6 +45,9 @@ func printConfig(w io.Writer, c *config.Config) error {
 		fmt.Fprintf(&b, "trusted proxies %s\n", networks(c.TrustedProxies))
 	}
 	fmt.Fprintf(&b, "data %s\n", c.Data)
+	if c.Store.Log != "" {
+		fmt.Fprintf(&b, "log %s\n", daemon.Redact(c.Store.Log))
+	}
 	if len(c.Sets) == 0 {
 		fmt.Fprintf(&b, "no sets: serve publishes what the data folder has, and harvests nothing\n")
 	}

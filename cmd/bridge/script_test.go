@@ -51,6 +51,20 @@ func runScripts(t *testing.T, beside bool) {
 	if len(scripts) == 0 {
 		t.Fatal("there are no scripts")
 	}
+	runFiles(t, scripts, nil)
+}
+
+// TestScriptOnServer runs a script whose log is on a PostgreSQL server, in a schema of its
+// own that the variable LOG names.
+func TestScriptOnServer(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	t.Parallel()
+	runFiles(t, []string{"testdata/postgres.txtar"}, map[string]string{"LOG": server.NewSchema(t)})
+}
+
+// runFiles runs scripts with more variables.
+func runFiles(t *testing.T, scripts []string, variables map[string]string) {
+	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Files:               scripts,
 		RequireExplicitExec: true,
@@ -58,6 +72,9 @@ func runScripts(t *testing.T, beside bool) {
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
 			e.Values[stageKey{}] = &scriptState{upstreams: map[string]upstream{}, children: map[string]*child{}}
+			for name, value := range variables {
+				e.Setenv(name, value)
+			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -33,7 +33,7 @@ import (
 func TestSameOnServer(t *testing.T) {
 	testenv.Heavy(t)
 	postgres := testenv.SharedPostgres(t)
-	for seed := range uint64(testenv.Rounds(t, 3, 100)) {
+	for seed := range uint64(testenv.Rounds(t, 2, 100)) {
 		var inFile, onServer map[string]string
 		url := postgres.NewSchema(t)
 		t.Run(fmt.Sprintf("seed %d, in a file", seed), func(t *testing.T) { inFile = publishHistory(t, "", seed) })
@@ -194,4 +194,56 @@ func crawl(t *testing.T, handler http.Handler, base string, paths ...string) map
 		}
 	}
 	return answers
+}
+
+// TestServerAway: while the server of the log does not answer, whoever asks is told to ask
+// again, and gets the document when it is back.
+func TestServerAway(t *testing.T) {
+	testenv.Heavy(t)
+	ctx, folder := t.Context(), t.TempDir()
+	postgres := testenv.Postgres(t)
+	log, err := eventlog.Open(ctx, folder, eventlog.Options{URL: postgres.NewSchema(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Redirect}); err != nil {
+		t.Fatal(err)
+	}
+	source, err := log.EnsureSource(ctx, "main", "atompmh", "https://origin.example/feed", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Append(ctx, &event.Batch{Source: source, Start: true, Documents: []event.Document{{URL: "https://origin.example/feed"}}, Items: []event.Item{{Observation: event.Observation{
+		Record: "urn:a", Representations: []event.Representation{{Href: "https://origin.example/a", Length: event.NoLength}}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	const base = "https://bridge.example"
+	pub, err := publish.New(publish.Options{Log: log, BaseURL: base, CacheDir: filepath.Join(folder, "cache"), SnapshotDir: filepath.Join(folder, "snapshots"), CacheBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := server.New(server.Options{Documents: pub, Log: log, BaseURL: base}).Handler()
+	want := func(path string, status int, retry string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, base+path, nil))
+		if w.Code != status || w.Header().Get("Retry-After") != retry {
+			t.Errorf("%s: %d, Retry-After %q; want %d, %q: %s", path, w.Code, w.Header().Get("Retry-After"), status, retry, w.Body)
+		}
+	}
+	paths := []string{"/sets/main/changelist.xml", "/sets/main/feed.atom", "/sets/main/", "/.well-known/resourcesync"}
+	for _, path := range paths {
+		want(path, http.StatusOK, "")
+	}
+	for _, how := range []testenv.Shutdown{testenv.FastShutdown, testenv.ImmediateShutdown} {
+		postgres.Stop(t, how)
+		for _, path := range paths {
+			want(path, http.StatusServiceUnavailable, "5")
+		}
+		postgres.Start(t)
+		for _, path := range paths {
+			want(path, http.StatusOK, "")
+		}
+	}
 }

@@ -155,21 +155,21 @@ func arguments(args []driver.NamedValue) []driver.NamedValue {
 	return args
 }
 
-// mark is a code point that no text has. It stands before the two hexadecimal digits of a
-// byte that the server does not keep in a text: 0, a part of what is not UTF-8, and of mark
-// itself. A name of a file may have such bytes.
-const mark = "\U0010FFFF"
+// escapeMark is a code point that no text has. It stands before the two hexadecimal digits of a
+// byte that the server does not keep in a text: 0, a part of what is not UTF-8, and of
+// escapeMark itself. A name of a file may have such bytes.
+const escapeMark = "\U0010FFFF"
 
 func escape(s string) string {
-	if utf8.ValidString(s) && !strings.Contains(s, "\x00") && !strings.Contains(s, mark) {
+	if utf8.ValidString(s) && !strings.Contains(s, "\x00") && !strings.Contains(s, escapeMark) {
 		return s
 	}
 	var b strings.Builder
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
-		if r == 0 || r == utf8.RuneError && n == 1 || s[:n] == mark {
+		if r == 0 || r == utf8.RuneError && n == 1 || s[:n] == escapeMark {
 			for _, bad := range []byte(s[:n]) {
-				fmt.Fprintf(&b, "%s%02x", mark, bad)
+				fmt.Fprintf(&b, "%s%02x", escapeMark, bad)
 			}
 		} else {
 			b.WriteString(s[:n])
@@ -181,7 +181,7 @@ func escape(s string) string {
 
 // unescape is the reverse of escape.
 func unescape(s string) string {
-	before, rest, found := strings.Cut(s, mark)
+	before, rest, found := strings.Cut(s, escapeMark)
 	if !found {
 		return s
 	}
@@ -190,7 +190,7 @@ func unescape(s string) string {
 		if bad, err := hex.DecodeString(rest[:min(2, len(rest))]); err == nil {
 			b, rest = append(b, bad...), rest[min(2, len(rest)):]
 		}
-		before, rest, found = strings.Cut(rest, mark)
+		before, rest, found = strings.Cut(rest, escapeMark)
 		b = append(b, before...)
 	}
 	return string(b)

@@ -145,11 +145,10 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
 		newKeys: recentRows{table: "recent_key", large: "record_key"}, newLocs: recentRows{table: "recent_loc", large: "loc"}, changed: make(chan struct{}),
 		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
-	at, err := placeOf(folder, opt.URL)
-	if err != nil {
+	var err error
+	if l.path, err = pathOf(folder, opt.URL); err != nil {
 		return nil, err
 	}
-	l.path = at.path
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

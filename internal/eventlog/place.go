@@ -20,32 +20,29 @@ import (
 // folder has it or log.db, not both.
 const URLName = "log.url"
 
-// place is where a log is.
+// place is what log.url says.
 type place struct {
-	path string // of the file, or a URL
-	// identity of the log on a server; "" when it is not known yet, or the log is a file.
-	identity string
+	path     string // the URL
+	identity string // of the log there, "" when it is not known yet
 }
 
-// placeOf finds out where the log of a data folder is: at a URL that is not "", or where
+// pathOf finds out where the log of a data folder is: at a URL that is not "", or where
 // log.url says, or in log.db.
-func placeOf(folder, url string) (place, error) {
+func pathOf(folder, url string) (string, error) {
 	file := filepath.Join(folder, FileName)
 	noted, err := readURL(folder)
 	if err != nil {
-		return place{}, err
+		return "", err
 	}
-	if url == "" && noted.path == "" {
-		return place{path: file}, nil
+	path := cmp.Or(url, noted.path)
+	if path == "" {
+		return file, nil
 	}
 	if _, err := os.Stat(file); err == nil {
-		return place{}, fmt.Errorf("%s has its log in %s, and it should be on a server (%s): take the address away, or give another data folder, into which everything is harvested anew",
-			folder, FileName, database.Shown(cmp.Or(url, noted.path)))
+		return "", fmt.Errorf("%s has its log in %s, and it should be on a server (%s): take the address away, or give another data folder, into which everything is harvested anew",
+			folder, FileName, database.Shown(path))
 	}
-	if url != "" {
-		noted.path = url
-	}
-	return noted, nil
+	return path, nil
 }
 
 // readURL reads log.url. The zero place is none.

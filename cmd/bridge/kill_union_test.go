@@ -41,6 +41,16 @@ url = "set:all"
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // no secret
 	submitted, all := 0, "all"
+	submit := func(base string) error {
+		submitted++
+		record := strings.Replace(placeRecord, "Storke", fmt.Sprint("Storke ", submitted), 1)
+		res, err := http.Post(base+"/sip/in", "text/xml", strings.NewReader(enveloped(`<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>`+
+			fmt.Sprint(submitted%40)+`</source-identifier></source><record>`+record+`</record></ingest-request>`)))
+		if err == nil {
+			err = res.Body.Close()
+		}
+		return err
+	}
 	for round := range testenv.Rounds(t, 6, 100) {
 		serve, base := f.serve()
 		kill, end := make(chan struct{}), make(chan struct{})
@@ -55,13 +65,7 @@ url = "set:all"
 					return
 				default:
 				}
-				submitted++
-				record := strings.Replace(placeRecord, "Storke", fmt.Sprint("Storke ", submitted), 1)
-				res, err := http.Post(base+"/sip/in", "text/xml", strings.NewReader(enveloped(`<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>`+
-					fmt.Sprint(submitted%40)+`</source-identifier></source><record>`+record+`</record></ingest-request>`)))
-				if err == nil {
-					res.Body.Close()
-				}
+				_ = submit(base) // which may have been killed
 			}
 		})
 		if round%2 == 1 { // the set in the middle: a member of one, and made of another
@@ -74,7 +78,13 @@ url = "set:all"
 		close(end)
 		posting.Wait()
 	}
-	serve, _ := f.serve()
+	// A harvest that was killed is tried again after minutes, since it may be what has ended
+	// the process. An operator who cannot wait says so.
+	f.run(exitDone, "harvest")
+	serve, base := f.serve()
+	if err := submit(base); err != nil {
+		t.Fatal(err)
+	}
 	log, err := eventlog.Open(t.Context(), f.path+"/data", eventlog.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)

@@ -213,24 +213,32 @@ type serverEngine struct {
 	last    string // the mark of the last transaction, as far as it is known
 }
 
+// sessionOfWriter has the parameters of a session that writes.
+var sessionOfWriter = map[string]string{
+	"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
+	// The lock of a machine that has vanished ends after two minutes, not after hours.
+	"tcp_keepalives_idle": "60", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "6",
+}
+
 // sessionName distinguishes a session of a server from all others, also from those before
 // a restart.
 const sessionName = "pid || ' ' || extract(epoch FROM backend_start)"
 
 // open also takes the lock.
 func (e *serverEngine) open(ctx context.Context) (*sql.DB, *sql.Conn, error) {
-	db, err := e.kind.openPostgres(e.url, map[string]string{
-		"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
-		// The lock of a machine that has vanished ends after two minutes, not after hours.
-		"tcp_keepalives_idle": "60", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "6",
-	})
+	return e.connect(ctx, e.prepareWriting)
+}
+
+// connect opens a connection and prepares it.
+func (e *serverEngine) connect(ctx context.Context, prepare func(ctx context.Context, conn *sql.Conn) error) (*sql.DB, *sql.Conn, error) {
+	db, err := e.kind.openPostgres(e.url, sessionOfWriter)
 	if err != nil {
 		return nil, nil, err
 	}
 	db.SetMaxOpenConns(1)
 	conn, err := db.Conn(ctx)
 	if err == nil {
-		if err = e.prepareWriting(ctx, conn); err != nil {
+		if err = prepare(ctx, conn); err != nil {
 			err = errors.Join(err, conn.Close())
 		}
 	}
@@ -238,6 +246,23 @@ func (e *serverEngine) open(ctx context.Context) (*sql.DB, *sql.Conn, error) {
 		return nil, nil, errors.Join(fmt.Errorf("opening %s: %w", Shown(e.url), Explain(e.url, err)), db.Close())
 	}
 	return db, conn, nil
+}
+
+// lockServer opens a connection that is the only one that writes, where there may be no
+// database yet.
+func (k *Kind) lockServer(ctx context.Context, path string) (*sql.DB, *sql.Conn, error) {
+	e := &serverEngine{kind: k, url: path}
+	return e.connect(ctx, e.becomeWriter)
+}
+
+// Settle waits until nobody writes the database at a URL, and no COMMIT is under way of one
+// who is gone. It is an ErrInUse when that takes long.
+func (k *Kind) Settle(ctx context.Context, path string) error {
+	db, conn, err := k.lockServer(ctx, path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(conn.Close(), db.Close())
 }
 
 // begin: a dry run whose transaction is gone has no connection either.
@@ -260,15 +285,31 @@ func (e *serverEngine) changes(_ context.Context, conn *sql.Conn) (n int64, err 
 // checkpoint: the server does that by itself.
 func (e *serverEngine) checkpoint(context.Context, *sql.Conn) error { return nil }
 
-func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error {
+// becomeWriter makes a connection the only one that writes.
+func (e *serverEngine) becomeWriter(ctx context.Context, conn *sql.Conn) error {
 	if err := checkServer(ctx, conn); err != nil {
+		return err
+	}
+	if err := unlimited(ctx, conn); err != nil {
 		return err
 	}
 	if err := e.takeLock(ctx, conn); err != nil {
 		return err
 	}
 	// An acknowledgement is worth what the COMMIT before it is.
-	if _, err := conn.ExecContext(ctx, "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')"); err != nil {
+	_, err := conn.ExecContext(ctx, "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')")
+	return err
+}
+
+// unlimited lets transactions take as long as they take, also on PostgreSQL 17 and later:
+// an older one would not know the parameter.
+func unlimited(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'")
+	return err
+}
+
+func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error {
+	if err := e.becomeWriter(ctx, conn); err != nil {
 		return err
 	}
 	version, last, err := e.kind.formatOnServer(ctx, conn)
@@ -355,8 +396,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (k *Kind) openServerReaders(ctx context.Context, path string, connections int) (*sql.DB, error) {
-	db, err := k.openPostgres(path, map[string]string{"default_transaction_read_only": "on"})
+func (k *Kind) openServerReaders(ctx context.Context, path string, connections int, params map[string]string) (*sql.DB, error) {
+	db, err := k.openPostgres(path, params)
 	if err != nil {
 		return nil, err
 	}

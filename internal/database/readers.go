@@ -33,7 +33,7 @@ type Readers struct {
 // whose files were all copied.
 func (k *Kind) OpenReaders(ctx context.Context, path string, connections int, pragmas ...string) (*Readers, error) {
 	if OnServer(path) {
-		db, err := k.openServerReaders(ctx, path, connections)
+		db, err := k.openServerReaders(ctx, path, connections, map[string]string{"default_transaction_read_only": "on"})
 		if err != nil {
 			return nil, err
 		}

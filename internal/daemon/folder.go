@@ -76,6 +76,13 @@ func (b *Bridge) logLoss() {
 // nothing is logged.
 func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	var out []string
+	moved, err := eventlog.ReadMark(b.Config().Data, eventlog.MovedName)
+	if err != nil {
+		return nil, err
+	}
+	if moved != "" {
+		out = append(out, "this data folder was copied to "+moved+", where it goes on")
+	}
 	if loss := b.Log.Loss(); loss != nil && (b.opt.ReadOnly || !loss.Events()) {
 		text := loss.String()
 		if loss.Events() && b.opt.ReadOnly {
@@ -186,6 +193,16 @@ func (u dataFolders) read() ([]string, error) {
 	return strings.Split(strings.TrimSpace(string(b)), "\n"), err
 }
 
+// Remember notes, beside a configuration, that its data folder is used: without its disk no
+// new log is made.
+func Remember(c *config.Config) error {
+	list, err := dataFoldersOf(c)
+	if err != nil {
+		return err
+	}
+	return list.note()
+}
+
 // check returns an error for a folder that was used before and has no log.
 func (u dataFolders) check() error {
 	if HasLog(u.folder) {
@@ -200,11 +217,15 @@ func (u dataFolders) check() error {
 
 // add adds the folder to the file. It only logs a failure.
 func (u dataFolders) add(log *slog.Logger) {
-	all, err := u.read()
-	if err != nil || slices.Contains(all, u.folder) {
-		return
-	}
-	if err := os.WriteFile(u.path, []byte(strings.Join(append(all, u.folder), "\n")+"\n"), 0o644); err != nil {
+	if err := u.note(); err != nil {
 		log.Debug("that the data folder is used now could not be remembered: if it goes, a new one will be made", "file", u.path, "error", err)
 	}
+}
+
+func (u dataFolders) note() error {
+	all, err := u.read()
+	if err != nil || slices.Contains(all, u.folder) {
+		return err
+	}
+	return os.WriteFile(u.path, []byte(strings.Join(append(all, u.folder), "\n")+"\n"), 0o644)
 }

@@ -73,6 +73,10 @@ type Options struct {
 	// Moved: the log was just moved into the folder, and nobody has written it anywhere
 	// else since. So it is complete, although it has no head.
 	Moved bool
+	// CopyingTo is the absolute path of the data folder into which the log is being copied. A
+	// log that was moved there is opened all the same. One that has lost its end is an
+	// ErrLost, and begins no new epoch.
+	CopyingTo string
 }
 
 // Log is an open event log. Its methods may be called from any goroutine; one
@@ -145,8 +149,11 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
 		newKeys: recentRows{table: "recent_key", large: "record_key"}, newLocs: recentRows{table: "recent_loc", large: "loc"}, changed: make(chan struct{}),
 		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
-	var err error
-	if l.path, err = pathOf(folder, opt.URL); err != nil {
+	err := refuseMarked(folder, opt.ReadOnly, opt.CopyingTo)
+	if err == nil {
+		l.path, err = pathOf(folder, opt.URL)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := l.open(ctx); err != nil {
@@ -215,6 +222,9 @@ func (l *Log) openForWriting(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !found && l.opt.CopyingTo != "" {
+		return fmt.Errorf("%s holds no log: %w", l.folder, fs.ErrNotExist)
+	}
 	if !found && !l.opt.DryRun {
 		if err := l.create(ctx); err != nil {
 			return err
@@ -271,6 +281,9 @@ func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) e
 		return err
 	}
 	if l.loss != nil && l.loss.Events() {
+		if l.opt.CopyingTo != "" {
+			return fmt.Errorf("%s: %w (%s)", l.folder, ErrLost, l.loss)
+		}
 		if err := l.beginEpoch(ctx, l.loss, h); err != nil {
 			return err
 		}

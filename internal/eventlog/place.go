@@ -39,7 +39,7 @@ func pathOf(folder, url string) (string, error) {
 		return file, nil
 	}
 	if _, err := os.Stat(file); err == nil {
-		return "", fmt.Errorf("%s has its log in %s, and it should be on a server (%s): take the address away, or give another data folder, into which everything is harvested anew",
+		return "", fmt.Errorf("%s has its log in %s, and it should be on a server (%s): take the address away; or copy the log there, into another data folder: bridge copy",
 			folder, FileName, database.Shown(path))
 	}
 	return path, nil
@@ -67,11 +67,15 @@ func readURL(folder string) (place, error) {
 
 // writeURL writes log.url, whole or not at all.
 func writeURL(folder string, p place) error {
-	path := filepath.Join(folder, URLName)
 	text := p.path + "\n"
 	if p.identity != "" {
 		text += p.identity + "\n"
 	}
+	return writeWhole(filepath.Join(folder, URLName), text)
+}
+
+// writeWhole writes a small file, whole or not at all, durably.
+func writeWhole(path, text string) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) // it may have a password
 	if err != nil {
@@ -81,7 +85,7 @@ func writeURL(folder string, p place) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return database.Explain(tmp, err)
 	}
-	return errors.Join(os.Rename(tmp, path), database.SyncDir(folder))
+	return errors.Join(os.Rename(tmp, path), database.SyncDir(filepath.Dir(path)))
 }
 
 // OnServer reports whether the log of a data folder is on a PostgreSQL server.
@@ -127,6 +131,6 @@ func (l *Log) Size(ctx context.Context) (n int64, err error) {
 		return n, nil
 	}
 	return n, l.read(ctx, func(q database.Querier) error {
-		return q.QueryRowContext(ctx, "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace").Scan(&n)
+		return q.QueryRowContext(ctx, "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND relnamespace = quote_ident(current_schema())::regnamespace").Scan(&n)
 	})
 }

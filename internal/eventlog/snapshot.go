@@ -22,8 +22,13 @@ type Snapshot struct {
 	Loss *Loss
 }
 
-// TakeSnapshot begins a Snapshot of the log in a data folder. The caller has to close it.
+// TakeSnapshot begins a Snapshot of the log in a data folder, which must not have been moved
+// to another one: a copy of what is over would pass for a copy of what goes on. The caller
+// has to close it.
 func TakeSnapshot(ctx context.Context, folder string) (*Snapshot, error) {
+	if err := refuseMarked(folder, false, ""); err != nil {
+		return nil, err
+	}
 	if OnServer(folder) {
 		return nil, fmt.Errorf("the log of %s is on a PostgreSQL server: copy it with pg_dump or pg_basebackup, and the data folder beside it, see docs/scale.md#backup", folder)
 	}

@@ -1,0 +1,188 @@
+//go:build unix
+
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/database"
+)
+
+// A log is copied from one data folder to another. Two small files see to it that at no
+// moment, and after no crash, both folders can be used, since then there would be two logs
+// of different events under the same addresses.
+const (
+	// CopyingName is the name of a file in a data folder into which one is being copied. It
+	// has the path of that one.
+	CopyingName = "copying"
+	// MovedName is the name of a file in a data folder that was copied to another one, whose
+	// path it has. Such a folder can be read.
+	MovedName = "moved"
+)
+
+// ErrLost means that a log that is to be copied has lost its end.
+var ErrLost = errors.New("the log has lost its end: start bridge serve once, which begins a new epoch, stop it, and copy then")
+
+// CopyTo copies the log, which the caller has opened for writing, to another data folder,
+// or to the PostgreSQL server at a URL that is not "". That folder has the file CopyingName
+// and no log. All rows stay as they are, so that everything that is published does too.
+// After an error, HasCopy finds out whether the copy is there.
+func (l *Log) CopyTo(ctx context.Context, folder, url string, progress func(rows int64)) (database.Copied, error) {
+	path, err := pathOf(folder, url)
+	if err != nil {
+		return database.Copied{}, err
+	}
+	return kind().Copy(ctx, l.path, path, database.CopyOptions{Progress: progress, Before: func(identity string) error {
+		if identity != "" {
+			if err := writeURL(folder, place{path, identity}); err != nil {
+				return err
+			}
+		}
+		h, err := openHead(folder, 0, l.headNow())
+		if err != nil {
+			return err
+		}
+		return h.close()
+	}})
+}
+
+// Vacant returns an error when there is a log where a data folder, or a URL, is to have one.
+func Vacant(ctx context.Context, folder, url string) error {
+	path, err := pathOf(folder, url)
+	if err != nil {
+		return err
+	}
+	found, err := kind().Find(ctx, path)
+	if err == nil && found {
+		err = fmt.Errorf("%s has a log already: %w", database.Shown(path), database.ErrTaken)
+	}
+	return err
+}
+
+// HasCopy reports whether a data folder has a copy of this log, which CopyTo was to make at
+// a URL, or in the folder. wentOn: the copy may have been used since. It is an error if there
+// is another log.
+func (l *Log) HasCopy(ctx context.Context, folder, url string, wentOn bool) (bool, error) {
+	noted, err := readURL(folder)
+	if err != nil {
+		return false, err
+	}
+	path := filepath.Join(folder, FileName)
+	if noted.path != "" {
+		path = noted.path
+	}
+	if noted.path != "" && !wentOn { // its COMMIT may be under way
+		if err := kind().Settle(ctx, path); err != nil {
+			return false, err
+		}
+	}
+	found, err := kind().Find(ctx, path)
+	if err == nil && found && noted.path != "" {
+		var has string
+		has, err = kind().Identity(ctx, path)
+		found = has == noted.identity // else it is of somebody else
+	}
+	if err != nil || !found {
+		return false, err
+	}
+	if wanted := cmp.Or(url, path); wanted != path {
+		return false, fmt.Errorf("%s has its log in %s already, from an earlier copy, and not in %s: name that place under [store], or remove the copy", folder, database.Shown(path), database.Shown(wanted))
+	}
+	other, err := kind().OpenReaders(ctx, path, 1)
+	if err != nil {
+		return false, err
+	}
+	defer other.Close()
+	now := l.headNow()
+	upto := now.Seq
+	if !wentOn {
+		upto = maxSeq
+	}
+	has, err := topOf(ctx, other, upto)
+	if err != nil {
+		return false, err
+	}
+	if has.Seq != now.Seq || has.Hash != now.Hash || has.Commits < now.Commits || !wentOn && has.Commits > now.Commits {
+		return false, fmt.Errorf("%s and %s have logs of which neither is a copy of the other, as when one was written since: decide which one counts; to copy again, remove the files of the other folder, and its tables if it is on a server", l.folder, folder)
+	}
+	return true, nil
+}
+
+func (l *Log) headNow() head {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head.now
+}
+
+// End returns the last event of a log that was opened for writing, and when it was
+// observed; 0 when there is none.
+func (l *Log) End() (event.Seq, event.Micros) {
+	now := l.headNow()
+	return now.Seq, now.Observed
+}
+
+// ClearCopy removes what a CopyTo that was not completed has left in a data folder.
+func ClearCopy(folder string) error {
+	for _, name := range []string{HeadName, URLName, URLName + ".new"} {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return errors.Join(database.RemoveCopy(filepath.Join(folder, FileName)), database.SyncDir(folder))
+}
+
+// WriteMark writes CopyingName or MovedName into a data folder: it is copied from, or has
+// moved to, the other one.
+func WriteMark(folder, name, other string) error {
+	return writeWhole(filepath.Join(folder, name), other+"\n")
+}
+
+// RemoveMark removes CopyingName or MovedName.
+func RemoveMark(folder, name string) error {
+	if err := os.Remove(filepath.Join(folder, name)); err != nil {
+		return err
+	}
+	return database.SyncDir(folder)
+}
+
+// ReadMark returns the other folder that CopyingName or MovedName names, "" when the file is
+// not there.
+func ReadMark(folder, name string) (other string, err error) {
+	b, err := os.ReadFile(filepath.Join(folder, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if other = strings.TrimSpace(string(b)); err == nil && other == "" {
+		other = "another folder"
+	}
+	return other, err
+}
+
+// refuseMarked returns why a data folder must not be used: it is a copy that is not
+// complete, or was copied. One that was copied to the folder copyingTo is being copied.
+func refuseMarked(folder string, readOnly bool, copyingTo string) error {
+	from, err := ReadMark(folder, CopyingName)
+	if err != nil {
+		return err
+	}
+	if from != "" {
+		return fmt.Errorf("%s is to be a copy of %s, and is not complete: run that bridge copy again, or, to give it up, empty the folder", folder, from)
+	}
+	if readOnly {
+		return nil
+	}
+	to, err := ReadMark(folder, MovedName)
+	if err != nil || to == "" || to == copyingTo {
+		return err
+	}
+	return fmt.Errorf("%s was copied to %s, where it goes on: use that one. If it was never used, and never will be, remove it (on a server its tables too), and then %s; else copy it back: bridge copy",
+		folder, to, filepath.Join(folder, MovedName))
+}

@@ -38,7 +38,7 @@ func backupCommand() *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), jsonBackup{m, size})
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes, %s\n", args[0], size, ofWhen(&m))
-		return errors.Join(err, printSets(cmd.OutOrStdout(), &m))
+		return errors.Join(err, printSets(cmd.OutOrStdout(), m.Sets))
 	}
 	return cmd
 }
@@ -103,7 +103,7 @@ type jsonRestored struct {
 
 func printRestored(w io.Writer, folder string, m *backup.Manifest, moved bool) error {
 	_, err := fmt.Fprintf(w, "restored into %s, %s\n", folder, ofWhen(m))
-	if err := errors.Join(err, printSets(w, m)); err != nil {
+	if err := errors.Join(err, printSets(w, m.Sets)); err != nil {
 		return err
 	}
 	if moved {
@@ -130,8 +130,8 @@ func ofWhen(m *backup.Manifest) string {
 	return text
 }
 
-func printSets(w io.Writer, m *backup.Manifest) error {
-	for _, s := range m.Sets {
+func printSets(w io.Writer, sets []backup.Set) error {
+	for _, s := range sets {
 		if _, err := fmt.Fprintf(w, "  %s: %s, %s\n", s.Name, plural(int(s.Records), "record", "records"), plural(int(s.Events), "event", "events")); err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ var ErrNotMoved = errors.New("the backup was made while a process was writing th
 var ErrLost = errors.New("the log had lost its end, or its file head, when the backup was made, and what it lacks may have been published: restore it without --moved")
 
 // ErrInUse means that the folder is not empty.
-var ErrInUse = errors.New("not empty: give a new or an empty folder with --data")
+var ErrInUse = errors.New("not empty: give a new or an empty data folder")
 
 // restoring is the end of the names of incomplete files.
 const restoring = ".restoring"
@@ -56,6 +56,12 @@ const mostManifest = 64 << 20
 // starts in the folder would begin a log of its own.
 func Restore(ctx context.Context, from io.Reader, folder string, o Options) (m Manifest, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return m, err
+	}
+	if err := inFolder(folder); err != nil { // log.db would be a second log
+		return m, err
+	}
+	if err := refuseFull(folder); err != nil { // before a file of somebody else is taken for the lock
 		return m, err
 	}
 	release, err := eventlog.Hold(folder, holder)
@@ -98,10 +104,10 @@ func putBack(ctx context.Context, from io.Reader, folder string, o Options) (m M
 	return r.manifest, database.SyncDir(folder)
 }
 
-// prepare returns an error unless the folder has only its lock and the remains of an
-// interrupted Restore, which it removes.
+// prepare returns an error unless the folder is empty. It removes the remains of an
+// interrupted Restore.
 func prepare(folder string) error {
-	if err := inFolder(folder); err != nil { // log.db would be a second log
+	if err := refuseFull(folder); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(folder)
@@ -109,15 +115,25 @@ func prepare(folder string) error {
 		return err
 	}
 	for _, e := range entries {
-		if name := e.Name(); name != "lost+found" && name != eventlog.LockName && !strings.HasSuffix(name, restoring) {
-			return fmt.Errorf("%s has %s in it: %w", folder, name, ErrInUse)
-		}
-	}
-	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), restoring) {
 			if err := os.Remove(filepath.Join(folder, e.Name())); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// refuseFull returns an error unless a folder has only its lock, and the remains of an
+// interrupted Restore or Copy.
+func refuseFull(folder string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != "lost+found" && name != eventlog.LockName && name != eventlog.CopyingName+".new" && !strings.HasSuffix(name, restoring) {
+			return fmt.Errorf("%s has %s in it: %w", folder, name, ErrInUse)
 		}
 	}
 	return nil

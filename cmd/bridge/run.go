@@ -74,6 +74,7 @@ func commands() []*cobra.Command {
 		verifyCommand(),
 		backupCommand(),
 		restoreCommand(),
+		copyCommand(),
 		validateCommand(),
 		exportCommand(),
 		configCommand(),

@@ -54,12 +54,12 @@ func runScripts(t *testing.T, beside bool) {
 	runFiles(t, scripts, nil)
 }
 
-// TestScriptOnServer runs a script whose log is on a PostgreSQL server, in a schema of its
-// own that the variable LOG names.
+// TestScriptOnServer runs a script whose log is on a PostgreSQL server, in schemas of its
+// own that the variables LOG and LOG2 name.
 func TestScriptOnServer(t *testing.T) {
 	server := testenv.SharedPostgres(t)
 	t.Parallel()
-	runFiles(t, []string{"testdata/postgres.txtar"}, map[string]string{"LOG": server.NewSchema(t)})
+	runFiles(t, []string{"testdata/postgres.txtar"}, map[string]string{"LOG": server.NewSchema(t), "LOG2": server.NewSchema(t)})
 }
 
 // runFiles runs scripts with more variables.

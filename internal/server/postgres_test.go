@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/backup"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/publish"
@@ -56,19 +58,61 @@ func TestSameOnServer(t *testing.T) {
 	}
 }
 
-// publishHistory makes a log at a URL, "" for a file, with a random history. It returns
-// all answers that a client finds from the first pages on, by their path.
+// TestSameAfterCopy: what is published of a log is the same, byte for byte, after it was
+// copied from a file to a server, to another server, and back to a file.
+func TestSameAfterCopy(t *testing.T) {
+	testenv.Heavy(t)
+	postgres := testenv.SharedPostgres(t)
+	for seed := range uint64(testenv.Rounds(t, 1, 100)) {
+		cryptotest.SetGlobalRandom(t, seed)
+		at := backup.Place{Folder: t.TempDir()}
+		wall := makeHistory(t, at.Folder, "", seed)
+		want := published(t, at.Folder, wall)
+		for i, url := range []string{postgres.NewSchema(t), postgres.NewSchema(t), ""} {
+			to := backup.Place{Folder: t.TempDir(), URL: url}
+			if _, err := backup.Copy(t.Context(), at, to, nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(filepath.Join(to.Folder, eventlog.FileName)); (err == nil) != (url == "") {
+				t.Errorf("the log of copy %d is in the wrong place: %v", i, err)
+			}
+			got := published(t, to.Folder, wall)
+			for path := range want {
+				if got[path] != want[path] {
+					t.Errorf("seed %d: of copy %d %s is\n%s\nand was\n%s", seed, i, path, got[path], want[path])
+				}
+			}
+			if len(got) != len(want) || len(want) < 100 {
+				t.Errorf("seed %d: copy %d has %d answers, want %d", seed, i, len(got), len(want))
+			}
+			at = to
+		}
+	}
+}
+
+// publishHistory makes a log at a URL, "" for a file, with a random history, and returns
+// what is published of it.
 func publishHistory(t *testing.T, url string, seed uint64) map[string]string {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, seed) // from which sets have their UUIDs
-	ctx, folder := t.Context(), t.TempDir()
+	folder := t.TempDir()
+	return published(t, folder, makeHistory(t, folder, url, seed))
+}
+
+// began is when the histories begin.
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// makeHistory makes a log at a URL, "" for a file, with a random history, and its contents.
+// It returns the time at the end.
+func makeHistory(t *testing.T, folder, url string, seed uint64) time.Time {
+	t.Helper()
+	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	wall := began
 	open := func(url string) *eventlog.Log {
 		log, err := eventlog.Open(ctx, folder, eventlog.Options{URL: url, Clock: func() (time.Time, time.Duration) { return wall, wall.Sub(began) }})
@@ -134,7 +178,26 @@ func publishHistory(t *testing.T, url string, seed uint64) map[string]string {
 			log = open("")
 		}
 	}
+	return wall
+}
 
+// published returns all answers that a client finds from the first pages on, by their path,
+// of the log in a data folder at a time.
+func published(t *testing.T, folder string, wall time.Time) map[string]string {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return wall, wall.Sub(began) }})
+	must(err)
+	defer func() { must(log.Close()) }()
+	contents, err := content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
+	must(err)
+	defer func() { must(contents.Close()) }()
 	const base = "https://bridge.example/b"
 	stored := stored{contents}
 	pub, err := publish.New(publish.Options{Log: log, BaseURL: base, CacheDir: filepath.Join(folder, "cache"), SnapshotDir: filepath.Join(folder, "snapshots"), CacheBytes: 1 << 30,

@@ -76,6 +76,7 @@ func (k *Kind) openPostgres(path string, params map[string]string) (*sql.DB, err
 		return nil, fmt.Errorf("%s is no URL of a PostgreSQL server, as in postgres://bridge@db.example.org/bridge: %w", Shown(path), err)
 	}
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 10*time.Second)
+	c.DialFunc = dialer().DialContext
 	if c.RuntimeParams["application_name"] == "" {
 		host, _ := os.Hostname()
 		c.RuntimeParams["application_name"] = fmt.Sprintf("bridge %s %d", host, os.Getpid())

@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // A bridge that is killed while it writes a backup leaves nothing under the backup's
 // name.
 func TestKillBackup(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	noise := make([]byte, 300<<10) // more than a pipe takes
 	for i := range noise {

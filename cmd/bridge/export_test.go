@@ -378,6 +378,7 @@ func (f *folder) ask(url string, gzip bool) answered {
 // An export that is killed, whenever that is, leaves a tree from which the Source can be
 // harvested, and the next one makes of it what a new export gives.
 func TestExportKilled(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	charts := fixtures.Maps(nil)
 	source := httptest.NewServer(charts)

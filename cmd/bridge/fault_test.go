@@ -386,6 +386,7 @@ func TestTerminateGateway(t *testing.T) {
 // Who asks a bridge to withdraw a record, and it is killed before it answers, is not
 // told that it was withdrawn.
 func TestWithdrawalIsKilled(t *testing.T) {
+	testenv.Heavy(t)
 	f := newFolder(t, "data = \"data\"\n"+ingestConfig)
 	first, base := f.serve("--listen", "127.0.0.1:0")
 	name := "145"

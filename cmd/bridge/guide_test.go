@@ -52,12 +52,14 @@ var varying = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ|\d+(\.\d+)?(ms
 // The commands of docs/migration.md do what it says, one after the other, and print what
 // it shows, but for times and sizes.
 func TestMigrationGuide(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	follow(t, readGuide(t, "docs/migration.md"))
 }
 
 // So do those of the example in README.md.
 func TestReadmeExample(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	_, example, _ := strings.Cut(readGuide(t, "README.md"), "\n### Move an OAI-PMH repository\n")
 	example, _, _ = strings.Cut(example, "\n## ")

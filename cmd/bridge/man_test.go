@@ -12,6 +12,7 @@ import (
 
 // The manual pages have no fault that mandoc or groff knows.
 func TestManuals(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "man")
 	newFolder(t, "").run(exitDone, "man", folder)
@@ -46,6 +47,7 @@ func TestManuals(t *testing.T) {
 
 // bash completes commands, below groups too, and flags.
 func TestCompletion(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	const library = "/usr/share/bash-completion/bash_completion"
 	if _, err := os.Stat(library); err != nil {

@@ -98,6 +98,7 @@ func sizes() []packed {
 // What is written is read, by this package's reader and by another; and what was read can
 // be written again.
 func TestDumpWriter(t *testing.T) {
+	testenv.Heavy(t)
 	files := append(sizes(), packed{"/resources/a.png", "image/png", text(5000)}, packed{"/resources/b.mp4", "video/mp4", text(packBlock * 2)}, packed{"/übung/ä.txt", "text/plain", "x"})
 	b := writeDump(t, files...)
 	got, bad, err := readDump(b, DumpOptions{})

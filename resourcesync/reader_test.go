@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 const (
@@ -131,6 +133,7 @@ func summary(e *Entry) string {
 
 // What a document as a whole breaks.
 func TestDocumentRules(t *testing.T) {
+	testenv.Heavy(t)
 	changed := func(at string) string {
 		return `<url><loc>http://a.example/1</loc><rs:md change="updated" datetime="` + at + `"/></url>`
 	}

@@ -154,6 +154,7 @@ func zeepArrived(t *testing.T, d *memoryServer) {
 // The description of a service behind a token or a login leads to itself, and
 // holds only what is offered.
 func TestHandlerZeepLetIn(t *testing.T) {
+	testenv.Heavy(t)
 	for _, c := range []struct {
 		behind string
 		login  []string

@@ -391,6 +391,7 @@ func (a *auditHarness) wantRepaired(before event.Seq, kind, name string) {
 // I6: what was not read whole, and without any error, deletes nothing; nor do too many
 // deletions at once.
 func TestAuditAbsence(t *testing.T) {
+	testenv.Heavy(t)
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	for _, c := range []struct {
 		name    string

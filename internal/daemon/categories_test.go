@@ -14,6 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/export"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -108,6 +109,7 @@ func oneRecord(t *testing.T, document func(round int) string) (url string, serve
 }
 
 func TestCategoriesOfAtom(t *testing.T) {
+	testenv.Heavy(t)
 	maps := event.Category{Term: "maps", Scheme: "https://s.example/", Label: "Maps & plans"}
 	karten := event.Category{Term: "maps", Scheme: "https://s.example/", Label: "Karten"}
 	old, elseOld := event.Category{Term: "old"}, event.Category{Term: "old", Scheme: "urn:else"}
@@ -125,6 +127,7 @@ func TestCategoriesOfAtom(t *testing.T) {
 }
 
 func TestCategoriesOfRSS(t *testing.T) {
+	testenv.Heavy(t)
 	plain, old := event.Category{Term: "maps", Scheme: "https://s.example/"}, event.Category{Term: "old"}
 	rounds := [][]event.Category{{plain, old}, {old, plain, plain}, {old}, {plain}}
 	url, serve := oneRecord(t, func(round int) string {
@@ -139,6 +142,7 @@ func TestCategoriesOfRSS(t *testing.T) {
 }
 
 func TestCategoriesOfJSONFeed(t *testing.T) {
+	testenv.Heavy(t)
 	term := func(s string) event.Category { return event.Category{Term: s} }
 	rounds := [][]event.Category{{term("maps & plans"), term("old")}, {term("old"), term("maps & plans"), term("old")}, {term("old")}}
 	url, serve := oneRecord(t, func(round int) string {
@@ -153,6 +157,7 @@ func TestCategoriesOfJSONFeed(t *testing.T) {
 }
 
 func TestCategoriesOfOAI(t *testing.T) {
+	testenv.Heavy(t)
 	spec := func(s string) event.Category { return event.Category{Term: s, Scheme: translate.SetScheme} }
 	rounds := [][]event.Category{{spec("maps:old"), spec("a-20b")}, {spec("a-20b"), spec("maps:old"), spec("a-20b")}, {spec("maps")}, nil, {spec("maps:old")}}
 	repository := testserver.NewRepository()

@@ -17,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // logged returns what the log of a bridge has: "created a, text/xml /a 3" with the
@@ -87,6 +88,7 @@ func answerWith(code int) http.HandlerFunc {
 // D4: an alternate that cannot be had does not keep the record back. What is not
 // http is not asked for at all; the others are, again and again.
 func TestAlternateThatCannotBeHad(t *testing.T) {
+	testenv.Heavy(t)
 	for href, partial := range map[string]bool{
 		"gsiftp://source.example/a": false, "urn:x:a": false, "ftp://source.example/a": false, "file:///etc/passwd": false,
 		"http://unknown.example/a": true, "http://source.example/locked": true, "http://source.example/none": true, "http://10.0.0.1/a": true, "http://source.example/teapot": true,
@@ -152,6 +154,7 @@ func TestAlternateThatFailsForLong(t *testing.T) {
 // D6: hash and length with encoding="gzip" are those of the body as transferred
 // in that coding; what is kept is the body itself, with our own hash.
 func TestStatedEncoding(t *testing.T) {
+	testenv.Heavy(t)
 	body := []byte(strings.Repeat("<a>the same again</a>\n", 50))
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -258,6 +261,7 @@ func TestFeedLinksHaveTheTypeOfHTTP(t *testing.T) {
 // for once, with HEAD; where that does not tell, it is nothing but bytes, which
 // is reported.
 func TestTypeIsAskedForWhereNothingIsFetched(t *testing.T) {
+	testenv.Heavy(t)
 	for _, mode := range []string{config.Redirect, config.Reference} {
 		for kind, document := range map[string]func(path, more string) string{
 			"atompmh":      func(path, more string) string { return feedWith(`<link rel="alternate" href="` + path + `"/>` + more) },

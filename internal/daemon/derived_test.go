@@ -10,10 +10,12 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // A Source that names ever more sets gets no more than so many made of it.
 func TestDerivedSetsAreLimited(t *testing.T) {
+	testenv.Heavy(t)
 	const most = 1000
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		write := func(capability, entries string) {

@@ -258,6 +258,7 @@ func live(sources ...*fixtures.Source) {
 // A bridge that has harvested nothing but dumps has the same log, and the same bytes, as
 // one that has harvested lists and asked for each content.
 func TestDumpsAsLists(t *testing.T) {
+	testenv.Heavy(t)
 	for _, tt := range []struct {
 		name          string
 		copies, lists bool

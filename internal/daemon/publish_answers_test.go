@@ -11,6 +11,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // eachMode runs a test over the catalogue after 40 changes, each harvested, with
@@ -275,6 +276,7 @@ func (o *harness) wantDiscovery(t *testing.T, r webReply) {
 // their files, a mirror states of them what it answers, and an independent reader
 // reads what the log says.
 func TestAwkwardRecords(t *testing.T) {
+	testenv.Heavy(t)
 	for _, mode := range []string{config.Mirror, config.Redirect, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
 			o := newPublisher(newHarness(t, awkward(), content(mode), segments(4)))

@@ -73,6 +73,7 @@ func onlySays(verdict string, known ...string) bool {
 // TestSchemaTakesEveryDocument has two known refusals, which are checked to be
 // just these: a list without entries, and a media type with a dot.
 func TestSchemaTakesEveryDocument(t *testing.T) {
+	testenv.Heavy(t)
 	s := newSchema(t)
 	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		docs := o.documents()

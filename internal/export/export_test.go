@@ -687,6 +687,7 @@ func twoSets(t *testing.T) (w *world, out string) {
 // What was exported before of a set that is left out now is never removed, also when the
 // state is lost that says what it is.
 func TestPruneLeavesOtherSets(t *testing.T) {
+	testenv.Heavy(t)
 	for name, lose := range map[string]func(file string) error{
 		"intact":  func(string) error { return nil },
 		"missing": os.Remove,

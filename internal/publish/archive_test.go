@@ -73,6 +73,7 @@ func archived(t testing.TB, p *Publisher, set string) (found []resourcesync.Entr
 // Every Change List stands in the index or in the archive, whatever the log has grown
 // to; no document has more entries than it may; what is final stays byte for byte.
 func TestArchiveLaw(t *testing.T) {
+	testenv.Heavy(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		most := rapid.IntRange(1, 4).Draw(rt, "entries of a document")
 		l := history(rapid.IntRange(1, 3).Draw(rt, "events of a segment"), event.Mirror)

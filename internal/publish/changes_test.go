@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // A page of events that say as much as events may has few of them: a reader of pages, or of
 // a stream, makes the server hold no more than that. Read on, they are all there, once.
 func TestChangesOfLongEvents(t *testing.T) {
+	testenv.Heavy(t)
 	const events = 60
 	log := newLog().make("maps", event.Reference, 1000)
 	for i := range events {

@@ -578,6 +578,7 @@ func mapChecks(checks []Check) (damaged [][]string) {
 
 // Info-ZIP and a script that knows nothing of this program take what we made.
 func TestDumpUnzip(t *testing.T) {
+	testenv.Heavy(t)
 	unzip, python := testenv.Need(t, "unzip", "unzip"), testenv.Need(t, "python3", "python3")
 	l, c := dumping(10, 45)
 	p := dumper(t, l, c, t.TempDir())

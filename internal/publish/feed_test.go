@@ -208,6 +208,7 @@ func TestCompleteFeedAboveTheLimit(t *testing.T) {
 
 // jing, with the schema of RFC 4287, takes every feed document.
 func TestFeedSchema(t *testing.T) {
+	testenv.Heavy(t)
 	jing, schema := testenv.Need(t, "jing", "jing"), filepath.Join(testenv.Shared(t, "schemas"), "atom-rfc4287.rnc")
 	l := goldenLog()
 	p := newPublisher(t, l)
@@ -255,6 +256,7 @@ func TestVerifySegmentCoversTheArchive(t *testing.T) {
 // no part of it is. It is made in a file, so that its length takes no memory, and
 // not made again for each who asks.
 func TestCompleteFeedThatIsTooLong(t *testing.T) {
+	testenv.Heavy(t)
 	const records, path = 1000, "/sets/main/complete.atom"
 	title := strings.Repeat("long ", 2000)
 	l := history(100, event.Redirect)

@@ -487,6 +487,7 @@ func TestRepositoryFormats(t *testing.T) {
 
 // An answer has no more contents than fit, and at least one.
 func TestRepositoryPageBytes(t *testing.T) {
+	testenv.Heavy(t)
 	l := openRepositoryLog(t, event.Mirror)
 	for i := range 5 {
 		l.add(l.held(fmt.Sprintf("urn:x:%d", i), [3]string{"<mods xmlns='" + modsNamespace + "'>" + strings.Repeat(fmt.Sprint(i), (i+1)*pageBytes*2/5) + "</mods>", "application/xml", modsNamespace}))
@@ -615,6 +616,7 @@ func TestRepositoryFormatsBounded(t *testing.T) {
 // Records that are made of what is known of them count towards the length of an answer
 // as those with a content do.
 func TestRepositoryPageBytesOfMade(t *testing.T) {
+	testenv.Heavy(t)
 	l := openRepositoryLog(t, event.Redirect)
 	for i := range 40 {
 		it := live(fmt.Sprintf("urn:x:%d", i), "title")

@@ -170,6 +170,7 @@ func schemas(t *testing.T) (lint, dir string) {
 // though both are valid. Documents without either must pass; those with one
 // must fail for that reason alone.
 func TestSchema(t *testing.T) {
+	testenv.Heavy(t)
 	lint, dir := schemas(t)
 	l := goldenLog().make("dotted", event.Mirror, 10)
 	e := sample(event.Created, 1, 1)

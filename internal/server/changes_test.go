@@ -21,6 +21,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -364,6 +365,7 @@ func TestStreamIsAlive(t *testing.T) {
 
 // The commands that the page of a set shows, and docs/consumers.md, work as they stand there.
 func TestWays(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/consumers.md")
 	if err != nil {

@@ -273,6 +273,7 @@ func TestVersionsOfOneSecond(t *testing.T) {
 // A record with thousands of versions has TimeMaps of at most a thousand each, that link
 // to each other (the newest one has a URL of its own, too); a reader that knows nothing of bridge finds all versions in order.
 func TestManyVersions(t *testing.T) {
+	testenv.Heavy(t)
 	h := newTestServer(t, "", nil)
 	h.history = true
 	h.set("main", "Main", event.Mirror)

@@ -118,6 +118,7 @@ func TestRepository(t *testing.T) {
 // Every answer of a repository passes the protocol's schema, with the provenance, the
 // oai_dc that is made, and identifiers that are not URIs.
 func TestRepositoryIsValid(t *testing.T) {
+	testenv.Heavy(t)
 	h := newRepositoryServer(t, "", nil).set("main", "Maps & <plans>", event.Mirror)
 	if err := h.log.MarkSetComplete(t.Context(), "main"); err != nil {
 		t.Fatal(err)

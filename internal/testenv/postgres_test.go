@@ -159,6 +159,7 @@ func TestSharedPostgres(t *testing.T) {
 
 // A process that is killed leaves neither the server nor its data behind.
 func TestPostgresKilled(t *testing.T) {
+	testenv.Heavy(t)
 	testenv.NeedPostgres(t)
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestPostgresVictim$")
 	cmd.Env = append(os.Environ(), "TESTENV_VICTIM=1", "BRIDGE_POSTGRES=")

@@ -58,6 +58,7 @@ func TestNeed(t *testing.T) {
 }
 
 func TestModule(t *testing.T) {
+	testenv.Heavy(t)
 	testenv.Need(t, "python3", "python3")
 	for _, c := range []struct{ env, module, want string }{
 		{"", "json", "passed"},

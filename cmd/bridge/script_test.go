@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -51,7 +52,11 @@ func runScripts(t *testing.T, beside bool) {
 	if len(scripts) == 0 {
 		t.Fatal("there are no scripts")
 	}
-	runFiles(t, scripts, nil)
+	variables := map[string]string{}
+	if testenv.Raced() {
+		variables["PATH"] = plainBridge(t) + string(filepath.ListSeparator) + os.Getenv("PATH")
+	}
+	runFiles(t, scripts, variables)
 }
 
 // TestScriptOnServer runs a script whose log is on a PostgreSQL server, in schemas of its
@@ -95,6 +100,20 @@ func runFiles(t *testing.T, scripts []string, variables map[string]string) {
 			"records":     records,
 		},
 	})
+}
+
+// plainBridge returns a folder with a bridge that is built without the race detector. Under
+// the race detector scripts run it where they wait for the end of a command: it takes a
+// third of the time to start. What goes on beside such commands is started by startChild,
+// and is this program, which the detector watches.
+func plainBridge(t *testing.T) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	build := exec.Command("go", "test", "-c", "-race=false", "-vet=off", "-o", filepath.Join(folder, "bridge"), ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return folder
 }
 
 // scriptState is what a script has around the commands that it runs.

@@ -226,7 +226,7 @@ func TestLogOnServer(t *testing.T) {
 	_, err = backup.Restore(t.Context(), &whole, folder, backup.Options{})
 	refused("restored", err)
 	left, err := os.ReadDir(folder)
-	if err != nil || len(left) != 2 || left[0].Name() != eventlog.LockName || left[1].Name() != eventlog.URLName {
+	if err != nil || len(left) != 1 || left[0].Name() != eventlog.URLName {
 		t.Errorf("left %v, %v", left, err)
 	}
 }

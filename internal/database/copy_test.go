@@ -245,7 +245,7 @@ func TestCopyDiskFull(t *testing.T) {
 	})
 	disk := t.TempDir()
 	copied, failed := 0, 0
-	for megabytes := 9; copied == 0; megabytes++ {
+	for megabytes := 9; copied == 0; megabytes += 2 {
 		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%dM", megabytes)); err != nil {
 			t.Skipf("a small disk cannot be made (mount tmpfs: %v): this needs root", err)
 		}

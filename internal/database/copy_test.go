@@ -16,8 +16,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -223,53 +221,6 @@ func TestCopyOthers(t *testing.T) {
 				t.Errorf("%s: there is a copy: %v", sql, err)
 			}
 		}
-	}
-}
-
-// TestCopyDiskFull: a copy whose disk is full at any moment, also at the very last, is not
-// there.
-func TestCopyDiskFull(t *testing.T) {
-	testenv.Heavy(t)
-	path := filepath.Join(t.TempDir(), "notes.db")
-	if err := copiedKind.Create(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
-	const rows, size = 10, 1 << 20
-	writeNotes(t, path, func(ctx context.Context, tx *Tx) error {
-		for i := range rows {
-			if err := tx.Exec(ctx, "INSERT INTO note (id, name, bytes) VALUES ($1, '', randomblob($2))", i, size); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	disk := t.TempDir()
-	copied, failed := 0, 0
-	for megabytes := 9; copied == 0; megabytes += 2 {
-		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%dM", megabytes)); err != nil {
-			t.Skipf("a small disk cannot be made (mount tmpfs: %v): this needs root", err)
-		}
-		to := filepath.Join(disk, "notes.db")
-		_, err := copiedKind.Copy(t.Context(), path, to, CopyOptions{})
-		found, findErr := copiedKind.Find(t.Context(), to)
-		switch {
-		case findErr != nil || found != (err == nil):
-			t.Errorf("%d MB: %v; there is a copy: %t %v", megabytes, err, found, findErr)
-		case err == nil:
-			if copied++; notes(t, to) != notes(t, path) {
-				t.Errorf("%d MB: the copy is another", megabytes)
-			}
-		default:
-			if failed++; !errors.Is(err, ErrFull) && !errors.Is(err, ErrDisk) {
-				t.Errorf("%d MB: %v", megabytes, err)
-			}
-		}
-		if err := unix.Unmount(disk, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if failed < 3 {
-		t.Errorf("only %d copies failed", failed)
 	}
 }
 

@@ -103,6 +103,14 @@ func benchServer(b *testing.B) (url string) {
 	}
 	server.Stop(b, testenv.FastShutdown)
 	server.Start(b)
+	if db, err = sql.Open("pgx", server.URL()); err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	var has string
+	if err := db.QueryRow("SELECT current_setting('shared_buffers') || ' ' || current_setting('max_wal_size') || ' ' || current_setting('autovacuum')").Scan(&has); err != nil || has != "128MB 1GB on" {
+		b.Fatal(has, err)
+	}
 	return server.NewSchema(b)
 }
 

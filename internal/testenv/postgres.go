@@ -204,6 +204,16 @@ func startPostgres(bin string) (_ *PostgresServer, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
+	// In the file, where ALTER SYSTEM overrides them, and not on the command line. fsync stays
+	// on: bridge refuses a server without it.
+	settings, err := os.OpenFile(filepath.Join(p.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = settings.WriteString("\nmax_connections = 200\nshared_buffers = 16MB\nmax_wal_size = 256MB\nautovacuum = off\n")
+		err = errors.Join(err, settings.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
 	return p, p.start()
 }
 
@@ -395,10 +405,8 @@ func (p *PostgresServer) start() error {
 		return err
 	}
 	defer log.Close()
-	// fsync stays on: bridge refuses a server without it.
 	args := []string{"-D", p.data()}
-	for _, setting := range [...]string{"listen_addresses=127.0.0.1", "port=" + p.port, "unix_socket_directories=", "max_connections=200",
-		"shared_buffers=16MB", "max_wal_size=256MB", "autovacuum=off"} {
+	for _, setting := range [...]string{"listen_addresses=127.0.0.1", "port=" + p.port, "unix_socket_directories="} {
 		args = append(args, "-c", setting)
 	}
 	p.cmd = p.command("postgres", args...)

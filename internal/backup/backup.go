@@ -48,6 +48,9 @@ const (
 	sumsName     = "SHA256SUMS"
 )
 
+// partial is the end of the name of a file that is not whole yet.
+const partial = ".partial"
+
 const format = 1
 
 // ErrOnServer means that the log is on a PostgreSQL server, which has its own ways to copy
@@ -91,8 +94,7 @@ func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, s
 	if err := replaceable(path); err != nil {
 		return m, 0, err
 	}
-	partial := path + ".partial"
-	f, err := claim(partial)
+	f, err := claim(path + partial)
 	if err != nil {
 		return m, 0, database.Explain(path, err)
 	}
@@ -103,11 +105,11 @@ func WriteFile(ctx context.Context, folder, path, version string) (m Manifest, s
 	if err == nil {
 		var st os.FileInfo
 		if st, err = f.Stat(); err == nil {
-			size, err = st.Size(), os.Rename(partial, path)
+			size, err = st.Size(), os.Rename(path+partial, path)
 		}
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(partial))
+		err = errors.Join(err, os.Remove(path+partial))
 	} else {
 		err = database.SyncDir(filepath.Dir(path))
 	}

@@ -77,7 +77,7 @@ func Copy(ctx context.Context, from, to Place, progress func(rows int64)) (c Cop
 	begun, err := eventlog.ReadMark(c.To, eventlog.CopyingName)
 	if err == nil && begun == "" {
 		var done bool
-		if done, err = copied(ctx, log, &c, to); done {
+		if done, err = endedBefore(ctx, log, &c, to); done {
 			return c, err
 		}
 	}
@@ -120,9 +120,9 @@ func inside(folder, other string) bool {
 	return strings.HasPrefix(folder+string(filepath.Separator), other+string(filepath.Separator)) || err == nil && err2 == nil && os.SameFile(a, b)
 }
 
-// copied reports whether an earlier Copy has ended. If none has, the place of the copy must
-// be empty.
-func copied(ctx context.Context, log *eventlog.Log, c *Copied, to Place) (bool, error) {
+// endedBefore reports whether an earlier Copy has ended. If none has, the place of the copy
+// must be empty.
+func endedBefore(ctx context.Context, log *eventlog.Log, c *Copied, to Place) (bool, error) {
 	moved, err := eventlog.ReadMark(c.From, eventlog.MovedName)
 	if err != nil {
 		return false, err
@@ -195,9 +195,6 @@ func (c *Copied) describe(ctx context.Context, log *eventlog.Log) error {
 	}
 	return nil
 }
-
-// partial is the end of the name of a file that is not whole yet.
-const partial = ".partial"
 
 // copyContents copies a content store, and returns its size. A folder may have none, if no
 // set needed it.

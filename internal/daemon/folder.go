@@ -215,13 +215,14 @@ func (u dataFolders) check() error {
 	return err
 }
 
-// add adds the folder to the file. It only logs a failure.
+// add is note, and only logs a failure.
 func (u dataFolders) add(log *slog.Logger) {
 	if err := u.note(); err != nil {
 		log.Debug("that the data folder is used now could not be remembered: if it goes, a new one will be made", "file", u.path, "error", err)
 	}
 }
 
+// note adds the folder to the file.
 func (u dataFolders) note() error {
 	all, err := u.read()
 	if err != nil || slices.Contains(all, u.folder) {

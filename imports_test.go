@@ -84,9 +84,13 @@ var rules = map[string]rule{
 		third: []string{"pgregory.net/rapid"},
 		why:   "the suite tests the log by what it exports",
 	},
+	"internal/bucket": {
+		third: []string{"github.com/minio/minio-go/v7"},
+		why:   "bucket knows S3, and nothing of what the objects are",
+	},
 	"internal/content": {
-		ours: []string{"event", "internal/database"},
-		why:  "the content store knows SQLite only",
+		ours: []string{"event", "internal/bucket", "internal/database"},
+		why:  "the content store knows databases and buckets only",
 	},
 	"internal/publish": {
 		ours:  []string{"event", "translate", "atompmh", "resourcesync", "oaipmh", "internal/defect"},
@@ -165,7 +169,7 @@ var rules = map[string]rule{
 		why:   "export writes as files what publish and server answer",
 	},
 	"internal/config": {
-		ours:  []string{"event"},
+		ours:  []string{"event", "internal/bucket"},
 		third: []string{"github.com/pelletier/go-toml", "golang.org/x/sys", "golang.org/x/text"},
 		why:   "the configuration knows words and TOML, and locks its file while it changes it",
 	},
@@ -342,6 +346,9 @@ func TestImportRules(t *testing.T) {
 		{"internal/bench", module + "/internal/testserver", true},
 		{"internal/daemon", module + "/internalnot", false},
 		{"internal/content", "modernc.org/sqlite", false},
+		{"internal/content", "github.com/minio/minio-go/v7", false},
+		{"internal/bucket", "github.com/minio/minio-go/v7/pkg/s3utils", true},
+		{"internal/harvest", module + "/internal/bucket", false},
 		{"internal/database", "modernc.org/sqlite/lib", true},
 		{"internal/database", "modernc.org/sqlitenot", false},
 		{"sip/mail", module + "/sip", true},

@@ -17,6 +17,7 @@ BENCHFLAGS  ?=
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+VERSITYGW   := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 AXE         := axe-core@4.14.1
 
 # Independent peers of the tests, as Debian packages.
@@ -31,7 +32,7 @@ help: ## this list
 deps: tools ## install the tests' peers (Debian packages) and the lint tools
 	@./.ci/peers $(DEBIAN)
 
-tools: $(TOOLS)/.axe-core $(TOOLS)/.golangci-lint $(TOOLS)/.staticcheck $(TOOLS)/.govulncheck
+tools: $(TOOLS)/.axe-core $(TOOLS)/.golangci-lint $(TOOLS)/.staticcheck $(TOOLS)/.govulncheck $(TOOLS)/.versitygw
 
 # A tool is installed again when this file, and so perhaps its version, changes.
 $(TOOLS)/.golangci-lint: Makefile
@@ -40,6 +41,10 @@ $(TOOLS)/.staticcheck: Makefile
 	GOBIN=$(TOOLS) $(GO) install $(STATICCHECK) && touch $@
 $(TOOLS)/.govulncheck: Makefile
 	GOBIN=$(TOOLS) $(GO) install $(GOVULNCHECK) && touch $@
+
+# The tests' S3 server. Debian has none.
+$(TOOLS)/.versitygw: Makefile
+	GOBIN=$(TOOLS) $(GO) install $(VERSITYGW) && touch $@
 
 # The judge of the console's pages. It comes from the npm registry and only tests use it.
 $(TOOLS)/.axe-core: Makefile

@@ -5,6 +5,7 @@ package testenv
 // What only tests of this package need.
 var (
 	NeedPostgres = needPostgres
+	NeedS3       = needS3
 	FindPostgres = findPostgres
 	Temporary    = temporary
 )

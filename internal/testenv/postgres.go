@@ -19,30 +19,18 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-)
-
-const (
-	// postgresPatience is how long a server may take to start or to stop on a loaded machine.
-	postgresPatience = time.Minute
-	postgresLook     = 10 * time.Millisecond
 )
 
 // PostgresServer is a PostgreSQL server on loopback, with one superuser who needs no
 // password. Its methods but NewSchema and URL are for one goroutine at a time.
 type PostgresServer struct {
+	service // its folder is "" for a server that is not ours
 	url     string
 	port    string
 	bin     string // the folder of its programs
-	folder  string // with its data and its log; "" for a server that is not ours
 	user    *syscall.Credential
-	cmd     *exec.Cmd
-	ended   chan struct{} // closed when the process has ended; nil before the first start
-	keeper  *keeper
-	release func() // of the port
-	lasting bool   // beyond a test
 }
 
 // Postgres starts a server of the test's own, which stops and whose data goes when the test
@@ -81,7 +69,7 @@ var shared struct {
 func SharedPostgres(t testing.TB) *PostgresServer {
 	t.Helper()
 	if running := os.Getenv("BRIDGE_POSTGRES"); running != "" {
-		return &PostgresServer{url: running, lasting: true}
+		return &PostgresServer{url: running, service: service{lasting: true}}
 	}
 	bin := needPostgres(t)
 	shared.Lock()
@@ -114,18 +102,8 @@ func StopSharedPostgres() error {
 // run:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithPostgres(m)) }
-func WithPostgres(m interface{ Run() int }) interface{ Run() int } { return withPostgres{m} }
-
-type withPostgres struct{ tests interface{ Run() int } }
-
-// Run runs the tests.
-func (w withPostgres) Run() int {
-	code := w.tests.Run()
-	if err := StopSharedPostgres(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	return code
+func WithPostgres(m interface{ Run() int }) interface{ Run() int } {
+	return withServer{m, StopSharedPostgres}
 }
 
 // needPostgres returns the folder of PostgreSQL's programs.
@@ -170,7 +148,7 @@ func findPostgres() (bin string) {
 
 // startPostgres makes a cluster and starts its server.
 func startPostgres(bin string) (_ *PostgresServer, err error) {
-	p := &PostgresServer{bin: bin}
+	p := &PostgresServer{bin: bin, service: service{name: "postgres"}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -179,19 +157,11 @@ func startPostgres(bin string) (_ *PostgresServer, err error) {
 	if p.user, err = unprivileged(); err != nil {
 		return nil, err
 	}
-	address, release, err := reserve()
-	if err != nil {
+	if err := p.settle(temporary(p.user)); err != nil {
 		return nil, err
 	}
-	p.release = release
-	_, p.port, _ = strings.Cut(address, ":")
-	p.url = "postgres://bridge@" + address + "/postgres"
-	if p.folder, err = os.MkdirTemp(temporary(p.user), "bridge-postgres-"); err != nil {
-		return nil, err
-	}
-	if p.keeper, err = keep(p.folder); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(p.folder))
-	}
+	_, p.port, _ = strings.Cut(p.address, ":")
+	p.url = "postgres://bridge@" + p.address + "/postgres"
 	if p.user != nil {
 		if err := os.Chown(p.folder, int(p.user.Uid), int(p.user.Gid)); err != nil {
 			return nil, err
@@ -265,22 +235,12 @@ func (p *PostgresServer) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(p.bin, program), args...)
 	cmd.Dir = p.folder
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
-	cmd.SysProcAttr = childAttributes(p.user)
+	// A SIGKILL would leave the server's shared memory.
+	cmd.SysProcAttr = childAttributes(p.user, syscall.SIGQUIT)
 	return cmd
 }
 
 func (p *PostgresServer) data() string { return filepath.Join(p.folder, "data") }
-
-func (p *PostgresServer) log() string { return filepath.Join(p.folder, "log") }
-
-// said returns the end of the log.
-func (p *PostgresServer) said() string {
-	text, err := os.ReadFile(p.log())
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-4000):])
-}
 
 // URL returns the URL of the database postgres.
 func (p *PostgresServer) URL() string { return p.url }
@@ -315,7 +275,7 @@ func (p *PostgresServer) NewSchema(t testing.TB) string {
 
 // execute executes SQL in a connection of its own.
 func (p *PostgresServer) execute(sql string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), servicePatience)
 	defer cancel()
 	c, err := p.connect(ctx)
 	if err != nil {
@@ -348,13 +308,21 @@ const (
 	ImmediateShutdown
 )
 
+// signal returns the signal for it.
+func (s Shutdown) signal() syscall.Signal {
+	if s == ImmediateShutdown {
+		return syscall.SIGQUIT
+	}
+	return syscall.SIGINT
+}
+
 // Stop stops the server and waits until it has ended. A shared server is not stopped.
 func (p *PostgresServer) Stop(t testing.TB, how Shutdown) {
 	t.Helper()
 	if p.lasting {
 		t.Fatal("a shared server is stopped: take one of the test's own")
 	}
-	if err := p.stop(how); err != nil {
+	if err := p.stop(how.signal()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -370,146 +338,18 @@ func (p *PostgresServer) Start(t testing.TB) {
 
 // Close stops the server and removes its data. It does nothing to a server that
 // BRIDGE_POSTGRES names.
-func (p *PostgresServer) Close() error {
-	err := p.stop(ImmediateShutdown)
-	if p.keeper != nil {
-		err = errors.Join(err, p.keeper.remove())
-		p.keeper = nil
-	}
-	if p.release != nil {
-		p.release()
-		p.release = nil
-	}
-	return err
-}
-
-// running reports whether the process has been started and has not ended.
-func (p *PostgresServer) running() bool {
-	if p.ended == nil {
-		return false
-	}
-	select {
-	case <-p.ended:
-		return false
-	default:
-		return true
-	}
-}
+func (p *PostgresServer) Close() error { return p.close(ImmediateShutdown.signal()) }
 
 func (p *PostgresServer) start() error {
-	if p.keeper == nil || p.running() {
-		return errors.New("postgres: started while it is running or closed")
-	}
-	log, err := os.OpenFile(p.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	args := []string{"-D", p.data()}
 	for _, setting := range [...]string{"listen_addresses=127.0.0.1", "port=" + p.port, "unix_socket_directories="} {
 		args = append(args, "-c", setting)
 	}
-	p.cmd = p.command("postgres", args...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	began, ended := make(chan error), make(chan struct{})
-	go func() {
-		defer close(ended)
-		runtime.LockOSThread() // the system ends a child with the thread that has started it
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		began <- err
-		if err == nil {
-			_ = p.cmd.Wait() // it is told to end
-		}
-	}()
-	p.ended = ended
-	if err := <-began; err != nil {
-		<-ended
-		return err
-	}
-	if err := p.await(); err != nil {
-		return errors.Join(fmt.Errorf("postgres does not start: %w\n%s", err, p.said()), p.stop(ImmediateShutdown))
-	}
-	return nil
-}
-
-// await waits until the server takes connections.
-func (p *PostgresServer) await() error {
-	ctx, cancel := context.WithTimeout(context.Background(), postgresPatience)
-	defer cancel()
-	tick := time.NewTicker(postgresLook)
-	defer tick.Stop()
-	for {
+	return p.run(p.command("postgres", args...), func(ctx context.Context) error {
 		c, err := p.connect(ctx)
-		if err == nil {
-			return c.Close(ctx)
-		}
-		select {
-		case <-p.ended:
-			return errors.New("it has ended")
-		case <-ctx.Done():
+		if err != nil {
 			return err
-		case <-tick.C:
 		}
-	}
-}
-
-func (p *PostgresServer) stop(how Shutdown) error {
-	if !p.running() {
-		return nil
-	}
-	signal := syscall.SIGINT
-	if how == ImmediateShutdown {
-		signal = syscall.SIGQUIT
-	}
-	err := p.cmd.Process.Signal(signal)
-	if err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	select {
-	case <-p.ended:
-		return nil
-	case <-time.After(postgresPatience):
-		err := p.cmd.Process.Kill()
-		<-p.ended
-		return errors.Join(fmt.Errorf("postgres did not stop in %v\n%s", postgresPatience, p.said()), err)
-	}
-}
-
-// keeper is a process that removes a folder when this process wants it or has ended.
-type keeper struct {
-	cmd *exec.Cmd
-	end *os.File // is closed in either case
-}
-
-// Whatever still ends in the folder may write a file behind rm's back.
-const keeping = `cat >/dev/null
-for i in 1 2 3 4 5 6 7 8 9; do
-	rm -rf "$1" 2>/dev/null && exit
-	sleep 0.2
-done
-exec rm -rf "$1"`
-
-func keep(folder string) (*keeper, error) {
-	in, end, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	k := &keeper{exec.Command("/bin/sh", "-c", keeping, "sh", folder), end}
-	k.cmd.Dir, k.cmd.Stdin = "/", in
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal from the terminal is not for it
-	if err := k.cmd.Start(); err != nil {
-		end.Close()
-		return nil, err
-	}
-	return k, nil
-}
-
-// remove removes the folder.
-func (k *keeper) remove() error {
-	if err := errors.Join(k.end.Close(), k.cmd.Wait()); err != nil {
-		return fmt.Errorf("removing the folder of postgres: %w", err)
-	}
-	return nil
+		return c.Close(ctx)
+	}, ImmediateShutdown.signal())
 }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TESTENV_VICTIM") != "" {
 		os.Exit(m.Run())
 	}
-	goleak.VerifyTestMain(testenv.WithPostgres(m))
+	goleak.VerifyTestMain(testenv.WithS3(testenv.WithPostgres(m)))
 }
 
 // Fatal makes a recorder of failures that end the test.

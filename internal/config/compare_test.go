@@ -17,10 +17,12 @@ func TestFixedAndChanges(t *testing.T) {
 		was, is        string
 		fixed, changes []string
 	}{
-		"nothing":           {maps + deposits, maps + deposits, nil, nil},
-		"keys of a process": {maps, "listen = \"127.0.0.1:9\"\n[mail]\nfrom = \"a@b.example\"\n[limits]\ndepth = 9\n" + maps, []string{"listen", "base_url", "mail", "limits"}, nil},
-		"a log elsewhere":   {maps, "[store]\nlog = \"postgres://db.example/bridge\"\n" + maps, []string{"store"}, nil},
-		"a host, no SIP":    {maps, "allow_hosts = [\"a.example\"]\n" + maps, nil, []string{everySource}},
+		"nothing":                              {maps + deposits, maps + deposits, nil, nil},
+		"keys of a process":                    {maps, "listen = \"127.0.0.1:9\"\n[mail]\nfrom = \"a@b.example\"\n[limits]\ndepth = 9\n" + maps, []string{"listen", "base_url", "mail", "limits"}, nil},
+		"a log elsewhere":                      {maps, "[store]\nlog = \"postgres://db.example/bridge\"\n" + maps, []string{"store"}, nil},
+		"contents elsewhere":                   {"[store]\ncontents = \"s3://library/a\"\n" + maps, "[store]\ncontents = \"s3://library/b\"\n" + maps, []string{"store"}, nil},
+		"the same contents, written otherwise": {"[store]\ncontents = \"s3://library/a\"\n" + maps, "[store]\ncontents = \"s3://library/a/\"\n" + maps, nil, nil},
+		"a host, no SIP":                       {maps, "allow_hosts = [\"a.example\"]\n" + maps, nil, []string{everySource}},
 		"hosts and SIP": {deposits, "allow_hosts = [\"a.example\"]\ncontact = \"a@b.example\"\nproxy = \"http://p.example:80\"\n" + deposits,
 			[]string{"allow_hosts (of a bridge that uses SIP)", "contact (of a bridge that uses SIP)", "proxy (of a bridge that uses SIP)"}, []string{everySource}},
 		"a title of a set with SIP":  {deposits, strings.Replace(deposits, "[[set]]", "[[set]]\ntitle = \"Gifts\"", 1), nil, []string{"set deposits has other settings"}},

@@ -74,6 +74,9 @@ type Store struct {
 	// Log is the URL of a database on a PostgreSQL server, which has the event log: it names
 	// a host and the database, and may have a password. "" means log.db in the data folder.
 	Log string `toml:"log" form:"log"`
+	// Contents is the address of a bucket on an S3 server, as bucket.Address writes it, which
+	// has the contents of records. It has no secret. "" means content.db in the data folder.
+	Contents string `toml:"contents" form:"contents"`
 }
 
 // Mail configures notifications by mail, to recipients that are mailboxes.

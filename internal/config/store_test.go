@@ -61,6 +61,46 @@ func TestStoreLog(t *testing.T) {
 	}
 }
 
+// The contents are in the data folder, or in a bucket on an S3 server, whose address is kept
+// in its one form. What else is written there is refused, with its line, and never repeated.
+func TestStoreContents(t *testing.T) {
+	for typed, want := range map[string]string{
+		"": "", "s3://library": "s3://library", "s3://library/contents/?endpoint=HTTPS://s3.example.org/": "s3://library/contents?endpoint=https://s3.example.org",
+		"s3://library/p?region=garage&endpoint=http://127.0.0.1:3900": "s3://library/p?endpoint=http://127.0.0.1:3900&region=garage",
+	} {
+		c, err := load(t, "[store]\ncontents = \""+typed+"\"\n")
+		if err != nil || c.Store.Contents != want {
+			t.Errorf("%s: %q, %v", typed, c.Store.Contents, err)
+		}
+		if err == nil && len(c.Warnings()) > 0 {
+			t.Errorf("%s: %q", typed, c.Warnings())
+		}
+	}
+	const elsewhere = `is not the address of a bucket; write it like "s3://bucket/prefix", or for a server other than AWS like "s3://bucket/prefix?endpoint=https://s3.example.org", or leave it out to keep the contents in the data folder`
+	for contents, want := range map[string]string{
+		"content.db": elsewhere, "/var/lib/bridge": elsewhere, "https://s3.example.org/library": elsewhere, " s3://library": elsewhere, " ": elsewhere,
+		"s3://": "names no bucket", "s3://library/a//b": "has a prefix that cannot be used", "s3://library?endpoint=s3.example.org": "has an endpoint that is no server",
+		"s3://AKIA:rosebud@library/p":  "has a user or password; leave it out: credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+		"s3://library?secret=rosebud":  "has a parameter besides endpoint and region; leave it out: credentials come from",
+		"s3://library/rose bud":        "has a space or a line break",
+		"s3://AKIA:rose/bud@library/p": "cannot be read as a URL",
+	} {
+		_, err := load(t, "# ours\n[store]\ncontents = \""+contents+"\"\n")
+		if err == nil || !strings.Contains(err.Error(), "bridge.toml:3: store: contents: "+want) || strings.Contains(err.Error(), "rose") {
+			t.Errorf("%s: %v\nwant %s", contents, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"[store]\ncontents = true\n":         `:2: store: contents: is true or false; write a string: contents = "..."`,
+		"[store]\ncontentz = \"s3://b/p\"\n": `:2: store: contentz: there is no such key; the nearest is "contents"`,
+		"[store]\ncontents = [\"s3://b\"]\n": `:2: store: contents: is a list`,
+	} {
+		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %s", text, err, want)
+		}
+	}
+}
+
 // A password in the URL makes the configuration a file with a secret: others that may read
 // it are warned of. Without one it holds none.
 func TestStoreLogSecret(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/pmh-bridge/bridge/internal/bucket"
 )
 
 // form returns the function that checks a text of a form, and returns the text in its
@@ -21,6 +23,7 @@ func form(name string) func(string) (string, error) {
 		"base":              checkBaseURL,
 		"box":               checkBox,
 		"contact":           checkContact,
+		"contents":          checkContents,
 		"domain":            checkDomain,
 		"folder":            checkPublicURL,
 		"from":              checkFrom,
@@ -89,6 +92,19 @@ func checkLog(typed string) (string, error) {
 		return "", errors.New("names no database; " + example)
 	}
 	return typed, nil
+}
+
+// checkContents accepts the address of a bucket, and returns it in its one form. Its errors
+// do not repeat the text, where somebody may have written credentials.
+func checkContents(typed string) (string, error) {
+	a, err := bucket.Parse(typed)
+	switch {
+	case err != nil && !strings.HasPrefix(typed, "s3://"):
+		return "", fmt.Errorf("%w, or leave it out to keep the contents in the data folder", err)
+	case err != nil:
+		return "", err
+	}
+	return a.String(), nil
 }
 
 // hasPassword reports whether the URL of a log has a password.

@@ -127,6 +127,7 @@ func TestFindS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(top)
+	path := os.Getenv("PATH")
 	t.Setenv("PATH", top)
 	for env, want := range map[string]string{"": "skipped", "required": "failed"} {
 		t.Setenv("BRIDGE_PEERS", env)
@@ -147,7 +148,7 @@ func TestFindS3(t *testing.T) {
 			t.Errorf("found %s, want %s", got, want)
 		}
 	}
-	// The program ends at once.
+	t.Setenv("PATH", path) // for what removes the folder
 	if got := outcome(t, func(r *recorder) { testenv.S3(r) }); got != "failed" {
 		t.Errorf("a server that ends at once: %s", got)
 	}

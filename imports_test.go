@@ -90,7 +90,7 @@ var rules = map[string]rule{
 	},
 	"internal/content": {
 		ours: []string{"event", "internal/bucket", "internal/database"},
-		why:  "the content store knows databases and buckets only",
+		why:  "the content store knows SQLite and a bucket",
 	},
 	"internal/publish": {
 		ours:  []string{"event", "translate", "atompmh", "resourcesync", "oaipmh", "internal/defect"},

@@ -390,9 +390,10 @@ const (
 var (
 	// ErrConflict: somebody else has moved the Source's cursor.
 	ErrConflict = errors.New("the walk's cursor has moved: another harvest of this Source is under way")
-	// ErrUnavailable: the log's database cannot be reached at the moment, as while its server
-	// is restarted. Nothing was written, and the same call may succeed later.
-	ErrUnavailable = errors.New("the log cannot be reached at the moment")
+	// ErrUnavailable: the log's database, or the bucket that has contents, cannot be reached at
+	// the moment, as while its server is restarted. Nothing was written, and the same call may
+	// succeed later.
+	ErrUnavailable = errors.New("the server of the data cannot be reached at the moment")
 	// ErrClock: the clock has jumped ahead by more than a day (I3).
 	ErrClock = errors.New("the clock has jumped ahead by more than a day: nothing is logged until it is put right or confirmed with --accept-clock")
 )

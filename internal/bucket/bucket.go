@@ -48,8 +48,10 @@ const (
 	mostParts = 10_000
 
 	longestKey = 1024
-	checkName  = "bridge-check-"
 )
+
+// CheckName begins the keys of the objects that Check writes, and may leave.
+const CheckName = "bridge-check-"
 
 // Bucket is a bucket of an S3 server below a prefix. Keys are without the prefix. Its methods
 // may be called from several goroutines at once.
@@ -381,7 +383,7 @@ func (b *Bucket) Remove(ctx context.Context, keys ...string) error {
 // that a Check which was interrupted has left a day ago.
 func (b *Bucket) Check(ctx context.Context) error {
 	var old []string
-	for o, err := range b.Objects(ctx, checkName) {
+	for o, err := range b.Objects(ctx, CheckName) {
 		if err != nil {
 			return err
 		}
@@ -389,7 +391,7 @@ func (b *Bucket) Check(ctx context.Context) error {
 			old = append(old, o.Key)
 		}
 	}
-	key := checkName + rand.Text()
+	key := CheckName + rand.Text()
 	if err := b.Put(ctx, key, strings.NewReader(key), int64(len(key))); err != nil {
 		return err
 	}

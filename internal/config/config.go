@@ -74,9 +74,12 @@ type Store struct {
 	// Log is the URL of a database on a PostgreSQL server, which has the event log: it names
 	// a host and the database, and may have a password. "" means log.db in the data folder.
 	Log string `toml:"log" form:"log"`
-	// Contents is the address of a bucket on an S3 server, as bucket.Address writes it, which
-	// has the contents of records. It has no secret. "" means content.db in the data folder.
+	// Contents is the address of a bucket on an S3 server, as bucket.Address writes it, to which
+	// the contents of records are moved. It has no secret. "" means that they stay in content.db
+	// in the data folder.
 	Contents string `toml:"contents" form:"contents"`
+	// ContentsCache is how many bytes of the newest contents stay in content.db too.
+	ContentsCache int64 `toml:"contents_cache" default:"1 GiB"`
 }
 
 // Mail configures notifications by mail, to recipients that are mailboxes.

@@ -2,8 +2,8 @@ package content
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -11,11 +11,12 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
-// Blob is a stored content, open for reading. It holds at most 256 KiB in memory
-// and no connection between calls. It is for one goroutine at a time.
+// Blob is a stored content, open for reading. It holds at most 256 KiB in memory, and
+// between calls no connection but one to a bucket. It is for one goroutine at a time.
 type Blob struct {
 	ctx   context.Context
 	store *Store
@@ -26,42 +27,69 @@ type Blob struct {
 	part  []byte // checked bytes, from at on
 	at    int64
 	done  bool
+
+	stream   io.ReadCloser // of the object in the bucket that has the content, if it is there
+	streamAt int64         // where the next byte of it is
 }
 
 // Open opens a content for reading; ctx applies until the Blob is closed. If there is no
 // such content the error is fs.ErrNotExist. A small content is checked here, a large one
 // chunk by chunk as it is read: if it is damaged, Open or Read returns ErrDamaged, before
-// any damaged byte.
-func (s *Store) Open(ctx context.Context, sum Sum) (*Blob, error) {
-	b := &Blob{ctx: ctx, store: s, sum: sum}
+// any damaged byte. The error is an event.ErrUnavailable if it is in a bucket that cannot be
+// reached.
+func (s *Store) Open(ctx context.Context, sum Sum) (b *Blob, err error) {
+	for range 3 { // it may be moved between two looks, but not again and again
+		if b, err = s.openOnce(ctx, sum); !errors.Is(err, errMoved) {
+			return b, err
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", s.path, damage(sum, "its bytes are missing"))
+}
+
+func (s *Store) openOnce(ctx context.Context, sum Sum) (*Blob, error) {
+	row := packedContent{sum: sum}
 	var body []byte
-	err := s.query.QueryRowContext(ctx, "SELECT id, CAST(length AS INTEGER), bytes FROM content WHERE sum = $1", sum[:]).Scan(&b.id, &b.size, &body)
+	err := s.query.QueryRowContext(ctx, "SELECT id, CAST(length AS INTEGER), bytes FROM content WHERE sum = $1", sum[:]).Scan(&row.id, &row.size, &body)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, fmt.Errorf("content %s: %w", sum, fs.ErrNotExist)
 	case err != nil:
 		return nil, fmt.Errorf("%s: read content %s: %w", s.path, sum, s.coded(err))
 	}
-	if b.size > chunkSize && body == nil {
+	b := s.blob(ctx, row)
+	switch {
+	case body == nil && row.size > chunkSize:
 		return b, nil
+	case body == nil && row.size > 0:
+		body, err = s.small(ctx, row)
+	default:
+		if err = checkSmall(sum, row.size, body); err != nil {
+			err = fmt.Errorf("%s: %w", s.path, err)
+		}
 	}
-	if err := checkSmall(sum, b.size, body); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.path, err)
+	if err != nil {
+		return nil, err
 	}
 	b.part = body
 	return b, nil
 }
 
+// blob returns a content that is to be read chunk by chunk.
+func (s *Store) blob(ctx context.Context, row packedContent) *Blob {
+	return &Blob{ctx: ctx, store: s, id: row.id, sum: row.sum, size: row.size}
+}
+
 // smallAtOnce is how many sums one statement of Small has.
 const smallAtOnce = 32
 
-var selectSmall = "SELECT sum, CAST(length AS INTEGER), bytes FROM content WHERE sum IN (" + database.Params(smallAtOnce) + ")"
+var selectSmall = "SELECT id, sum, CAST(length AS INTEGER), bytes FROM content WHERE sum IN (" + database.Params(smallAtOnce) + ")"
 
 // Small returns those contents that are stored in one piece, of at most 256 KiB, by their
 // sums. It leaves out the others, which Open reads, and those that are not there. Many at
 // once take a third of the time of one by one. The error is ErrDamaged if one is damaged.
 func (s *Store) Small(ctx context.Context, sums []Sum) (map[Sum][]byte, error) {
 	small := make(map[Sum][]byte, len(sums))
+	var packed []packedContent
 	args := make([]any, smallAtOnce)
 	for part := range slices.Chunk(sums, smallAtOnce) {
 		for i := range args {
@@ -69,19 +97,45 @@ func (s *Store) Small(ctx context.Context, sums []Sum) (map[Sum][]byte, error) {
 		}
 		rows, err := s.query.QueryContext(ctx, selectSmall, args...)
 		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var raw, body sql.RawBytes
-			var size int64
-			if err := rows.Scan(&raw, &size, &body); err != nil || body == nil && size > chunkSize {
+			row, body, err := scanContent(rows)
+			switch {
+			case err != nil:
 				return err
+			case body == nil && row.size > chunkSize:
+				return nil
+			case body == nil && row.size > 0:
+				packed = append(packed, row)
+				return nil
 			}
-			sum, body := Sum(raw), sql.RawBytes(bytes.Clone(body))
-			small[sum] = body
-			return checkSmall(sum, size, body)
+			small[row.sum] = bytes.Clone(body)
+			return checkSmall(row.sum, row.size, body)
 		}); err != nil {
 			return nil, fmt.Errorf("%s: read contents: %w", s.path, s.coded(err))
 		}
 	}
+	slices.SortFunc(packed, func(a, b packedContent) int { return cmp.Compare(a.id, b.id) }) // as they are in their packs
+	for _, row := range packed {
+		b, err := s.Open(ctx, row.sum)
+		if err != nil {
+			return nil, err
+		}
+		small[row.sum] = b.part
+	}
 	return small, nil
+}
+
+// scanContent scans the columns id, sum, length and bytes. What it returns of the bytes lasts
+// until the next row; nil is that they are elsewhere.
+func scanContent(rows *sql.Rows) (row packedContent, body sql.RawBytes, err error) {
+	var sum sql.RawBytes
+	if err = rows.Scan(&row.id, &sum, &row.size, &body); err != nil {
+		return row, nil, err
+	}
+	if len(sum) != len(row.sum) {
+		return row, nil, fmt.Errorf("%w: content %d has no SHA-256", ErrDamaged, row.id)
+	}
+	row.sum = Sum(sum)
+	return row, body, nil
 }
 
 func checkSmall(sum Sum, size int64, body []byte) error {
@@ -131,12 +185,73 @@ func (b *Blob) load(n int64) error {
 	case err != nil:
 		return fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.path, n, b.sum, b.store.coded(err))
 	}
+	if len(part) == 0 {
+		if part, err = b.fetch(n); err != nil {
+			return err
+		}
+	}
 	want := sealOf(b.sum, b.size, n, part)
 	if string(seal) != string(want[:]) || int64(len(part)) != min(chunkSize, b.size-n*chunkSize) {
 		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d does not have its hash", n)))
 	}
 	b.part, b.at = part, n*chunkSize
 	return nil
+}
+
+// fetch reads chunk n from the bucket. One that follows the last one comes with the same
+// request.
+func (b *Blob) fetch(n int64) ([]byte, error) {
+	at, found, err := b.store.placeOf(b.ctx, b.id)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.path, n, b.sum, b.store.coded(err))
+	case !found:
+		return nil, fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d is empty", n)))
+	case b.store.packs == nil:
+		return nil, fmt.Errorf("content %s is in %s: %w", b.sum, at.key, b.store.noBucket())
+	}
+	part := make([]byte, min(chunkSize, b.size-n*chunkSize))
+	for try := 0; ; try++ {
+		err := b.follow(at, n*chunkSize)
+		if err == nil {
+			var did int
+			did, err = io.ReadFull(b.stream, part)
+			b.streamAt += int64(did)
+		}
+		switch {
+		case err == nil:
+			return part, nil
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil, fmt.Errorf("content %s is %w (%s of %s is too short)", b.sum, ErrDamaged, at.key, b.store.packs.bucket)
+		}
+		err = errors.Join(err, b.leave())
+		if try > 0 || !errors.Is(err, bucket.ErrAway) || b.ctx.Err() != nil {
+			return nil, fmt.Errorf("content %s: %w", b.sum, b.store.packs.coded(err))
+		}
+	}
+}
+
+// follow makes the next byte of the stream the one at a place of the content.
+func (b *Blob) follow(at place, pos int64) (err error) {
+	if b.stream != nil && b.streamAt == pos {
+		return nil
+	}
+	if err := b.leave(); err != nil {
+		return err
+	}
+	b.stream, err = b.store.packs.bucket.Stream(b.ctx, at.key, at.at+pos)
+	b.streamAt = pos
+	return err
+}
+
+// leave ends the stream.
+func (b *Blob) leave() error {
+	if b.stream == nil {
+		return nil
+	}
+	err := b.stream.Close()
+	b.stream = nil
+	return err
 }
 
 // Seek is io.Seeker.
@@ -160,91 +275,5 @@ func (b *Blob) Seek(offset int64, whence int) (int64, error) {
 // Close is io.Closer.
 func (b *Blob) Close() error {
 	b.done, b.part = true, nil
-	return nil
-}
-
-// Check reads a content to its end. It returns nil if its bytes have its hash, else an
-// error that is fs.ErrNotExist or ErrDamaged, or why it could not be read.
-func (s *Store) Check(ctx context.Context, sum Sum) error {
-	b, err := s.Open(ctx, sum)
-	if err != nil {
-		return err
-	}
-	return errors.Join(b.verify(), b.Close())
-}
-
-// verifyPage is how many contents Verify reads in one query; between two of them
-// the database may be checkpointed.
-const verifyPage = 1000
-
-// Verify reads every content and calls report for each: with nil when its bytes have its
-// hash, else with an error that is ErrDamaged. It returns how much it has read. Its own
-// error is ErrDamaged when the database itself is damaged: then some contents may not be
-// found.
-func (s *Store) Verify(ctx context.Context, report func(Sum, error)) (Stats, error) {
-	var seen Stats
-	for after := int64(0); ; {
-		last, large, err := s.verifySmall(ctx, after, &seen, report)
-		if err != nil {
-			return seen, fmt.Errorf("%s: verify: %w", s.path, s.coded(err))
-		}
-		for _, b := range large {
-			seen.Count++
-			seen.Bytes += b.size
-			report(b.sum, b.verify())
-		}
-		if last == after {
-			break
-		}
-		after = last
-	}
-	var verdict string
-	if err := s.query.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict); err != nil {
-		return seen, fmt.Errorf("%s: verify: %w", s.path, s.coded(err))
-	}
-	if verdict != "ok" {
-		return seen, fmt.Errorf("%s is %w (%s): restore it from a backup", s.path, ErrDamaged, verdict)
-	}
-	return seen, nil
-}
-
-// verifySmall checks a page of contents and returns the last one's id and those
-// that are in chunks.
-func (s *Store) verifySmall(ctx context.Context, after int64, seen *Stats, report func(Sum, error)) (last int64, large []*Blob, err error) {
-	rows, err := s.query.QueryContext(ctx,
-		`SELECT id, sum, CAST(length AS INTEGER), bytes FROM content WHERE id > $1 ORDER BY id LIMIT $2`, after, verifyPage)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer rows.Close()
-	last = after
-	for rows.Next() {
-		b := &Blob{ctx: ctx, store: s}
-		var sum, body sql.RawBytes
-		if err := rows.Scan(&b.id, &sum, &b.size, &body); err != nil {
-			return 0, nil, err
-		}
-		last = b.id
-		copy(b.sum[:], sum)
-		if len(sum) == len(b.sum) && b.size > chunkSize && body == nil {
-			large = append(large, b)
-			continue
-		}
-		seen.Count++
-		seen.Bytes += b.size
-		report(b.sum, checkSmall(b.sum, b.size, body))
-	}
-	return last, large, rows.Err()
-}
-
-// verify reads a large content whole.
-func (b *Blob) verify() error {
-	hash := sha256.New()
-	if _, err := io.Copy(hash, b); err != nil {
-		return err
-	}
-	if Sum(hash.Sum(nil)) != b.sum {
-		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, "its chunks together do not have its hash"))
-	}
-	return nil
+	return b.leave()
 }

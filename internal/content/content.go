@@ -1,5 +1,5 @@
 // Package content keeps representations by the SHA-256 of their bytes, in an
-// SQLite file of its own.
+// SQLite file of its own, from which they can be moved to a bucket of an S3 server.
 //
 // A content is committed before the event that names it, and never changes. It is removed
 // only with the whole set that named it, when nothing else names it. So a sum in the log
@@ -84,6 +84,22 @@ type Options struct {
 	// DryRun takes contents and drops them when the store is closed. A store that does
 	// not exist yet is not made.
 	DryRun bool
+	// Bucket is the address of a bucket, as bucket.Parse takes it, to which contents are
+	// moved by and by; "" is the one that the store has already, if it has one.
+	Bucket string
+	// Adopt takes over a bucket that was another store's, if this one has none: that other
+	// one is lost. Store.Adopt then finds what is in it.
+	Adopt bool
+	// Idle moves nothing there but when Tidy says so.
+	Idle bool
+	// Keep is how many bytes of the newest packs are kept in the database too: 0 is 1 GiB,
+	// a negative number none.
+	Keep int64
+	// Report is called when contents cannot be moved to the bucket, and with nil when they
+	// can again. Nil ignores it.
+	Report func(error)
+
+	packBytes int64 // of contents in a pack; 0 is the constant packBytes
 }
 
 // Store is the content store. All methods may be called from any goroutine. Only one
@@ -96,6 +112,7 @@ type Store struct {
 	readers *database.Readers // nil in a dry run
 	query   database.Querier  // readers; in a dry run the connection that writes
 	writer  *database.Writer  // nil when reading only
+	packs   *packs            // nil without a bucket
 }
 
 // Open opens the store in the file path and makes it when there is none; its folder must
@@ -109,7 +126,11 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open content store: %w", err)
 	}
 	s := &Store{path: path, spool: filepath.Dir(path)}
-	if err := s.open(ctx, o); err != nil {
+	err = s.open(ctx, o)
+	if err == nil {
+		err = s.openBucket(ctx, o)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open content store %s: %w", path, err), s.Close())
 	}
 	return s, nil
@@ -167,6 +188,9 @@ func pragmas() []string { return []string{"cache_size(-4096)", "temp_store(memor
 // that is still open fails then.
 func (s *Store) Close() error {
 	var errs []error
+	if s.packs != nil {
+		errs = append(errs, s.packs.close())
+	}
 	if s.readers != nil {
 		errs = append(errs, s.readers.Close())
 	}

@@ -18,13 +18,15 @@ import (
 	"testing/iotest"
 
 	"go.uber.org/goleak"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(crashStore) != "" {
 		os.Exit(crashChild())
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(testenv.WithS3(m))
 }
 
 func openStore(t testing.TB, path string, o Options) *Store {
@@ -151,7 +153,7 @@ func TestPutOpen(t *testing.T) {
 // mustVerify fails unless every content is whole and they are as many as said.
 func mustVerify(t testing.TB, s *Store, want Stats) {
 	t.Helper()
-	got, err := s.Verify(context.Background(), func(sum Sum, err error) {
+	got, err := s.Verify(context.Background(), true, func(sum Sum, err error) {
 		if err != nil {
 			t.Error(err)
 		}

@@ -27,6 +27,8 @@ import (
 const (
 	crashStore = "BRIDGE_TEST_CONTENT_STORE"
 	crashFirst = "BRIDGE_TEST_CONTENT_FIRST"
+	// The bucket of the store, or nothing.
+	crashBucket = "BRIDGE_TEST_CONTENT_BUCKET"
 )
 
 // crashBatch returns the contents of batch n; every fourth has a large one.
@@ -46,7 +48,7 @@ func crashBatch(n int) [][]byte {
 func crashChild() int {
 	err := func() error {
 		ctx := context.Background()
-		s, err := Open(ctx, os.Getenv(crashStore), Options{})
+		s, err := Open(ctx, os.Getenv(crashStore), Options{Bucket: os.Getenv(crashBucket), Keep: -1, packBytes: 20 << 10})
 		if err != nil {
 			return err
 		}
@@ -83,13 +85,18 @@ func crashChild() int {
 // whole, the batch under way is there whole or not at all.
 func TestKill(t *testing.T) {
 	testenv.Heavy(t)
-	rounds := testenv.Rounds(t, 100, 1000)
+	kill(t, testenv.Rounds(t, 100, 1000))
+}
+
+// kill does that for some rounds. The store has the bucket that the variable crashBucket of
+// the environment names, if it names one.
+func kill(t *testing.T, rounds int) {
 	path := filepath.Join(t.TempDir(), "content.db")
 	r := rand.New(rand.NewPCG(7, 7))
 	next, halfway := 0, 0
 	for range rounds {
 		begun, stored := crashRound(t, path, next, 1+r.IntN(8), time.Duration(r.IntN(3000))*time.Microsecond)
-		s, err := Open(context.Background(), path, Options{})
+		s, err := Open(context.Background(), path, Options{Bucket: os.Getenv(crashBucket), Keep: -1, Idle: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,6 +124,9 @@ func TestKill(t *testing.T) {
 	}
 	mustVerify(t, s, st)
 	mustBeAlone(t, s)
+	if os.Getenv(crashBucket) != "" {
+		mustBeTidy(t, s)
+	}
 	t.Logf("%d rounds, %d killed inside a Put, %d contents", rounds, halfway, st.Count)
 }
 
@@ -330,7 +340,7 @@ func damageSeen(t *testing.T, path string, contents [][]byte) (refused bool, fou
 			t.Fatalf("%s: content %s answers with wrong bytes", path, sumOf(c))
 		}
 	}
-	_, err = s.Verify(ctx, func(_ Sum, err error) {
+	_, err = s.Verify(ctx, true, func(_ Sum, err error) {
 		if err != nil {
 			found = err
 		}
@@ -359,7 +369,7 @@ func TestFlippedContent(t *testing.T) {
 			t.Errorf("content %d (%d bytes): %v, want ErrDamaged", i, len(c), err)
 		}
 		var named []Sum
-		if _, err := s.Verify(context.Background(), func(sum Sum, err error) {
+		if _, err := s.Verify(context.Background(), true, func(sum Sum, err error) {
 			if errors.Is(err, ErrDamaged) {
 				named = append(named, sum)
 			}

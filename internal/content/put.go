@@ -185,26 +185,47 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	}); err != nil {
 		return fmt.Errorf("%s: store %d contents: %w", s.path, len(drafts), s.coded(err))
 	}
+	s.arrived(drafts)
 	return nil
 }
 
-// Replace stores a draft in the place of a content that is damaged or missing: the one
-// with the same hash.
-func (s *Store) Replace(ctx context.Context, d *Draft) error {
+// arrived tells the packer that contents were stored.
+func (s *Store) arrived(drafts []*Draft) {
+	if s.packs == nil {
+		return
+	}
+	n := int64(0)
+	for _, d := range drafts {
+		n += d.size
+	}
+	s.packs.note(n)
+}
+
+// Replace stores drafts in the place of contents that are damaged or missing: those with
+// the same hashes, of which each comes once. All of them are stored or none.
+func (s *Store) Replace(ctx context.Context, drafts ...*Draft) error {
 	if s.writer == nil {
 		return errReadOnly
 	}
-	if err := s.writer.Do(ctx, func(inside context.Context, tx *database.Tx) error {
-		if err := remove(inside, tx, d.sum); err != nil {
-			return err
-		}
+	var small, large []*Draft
+	for _, d := range drafts {
 		if d.size <= chunkSize {
-			return insert(ctx, inside, tx, []*Draft{d}, nil)
+			small = append(small, d)
+		} else {
+			large = append(large, d)
 		}
-		return insert(ctx, inside, tx, nil, []*Draft{d})
-	}); err != nil {
-		return fmt.Errorf("%s: replace content %s: %w", s.path, d.sum, s.coded(err))
 	}
+	if err := s.writer.Do(ctx, func(inside context.Context, tx *database.Tx) error {
+		for _, d := range drafts {
+			if err := remove(inside, tx, d.sum); err != nil {
+				return err
+			}
+		}
+		return insert(ctx, inside, tx, small, large)
+	}); err != nil {
+		return fmt.Errorf("%s: replace %d contents: %w", s.path, len(drafts), s.coded(err))
+	}
+	s.arrived(drafts)
 	return nil
 }
 
@@ -230,6 +251,8 @@ func (s *Store) Remove(ctx context.Context, sums ...Sum) error {
 func remove(ctx context.Context, tx *database.Tx, sum Sum) error {
 	for _, text := range []string{
 		`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
+		`UPDATE pack SET live = live - (SELECT c.length FROM content c WHERE c.sum = $1) WHERE id = (SELECT l.pack FROM content c JOIN place l ON l.content = c.id WHERE c.sum = $1)`,
+		`DELETE FROM place WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
 		`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
 		`DELETE FROM content WHERE sum = $1`,
 	} {
@@ -237,7 +260,8 @@ func remove(ctx context.Context, tx *database.Tx, sum Sum) error {
 			return err
 		}
 	}
-	return nil
+	// The next content may get the id of the last one that was removed.
+	return tx.Exec(ctx, `UPDATE bucket SET packed = (SELECT coalesce(max(id), 0) FROM content) WHERE packed > (SELECT coalesce(max(id), 0) FROM content)`)
 }
 
 // insert stores contents. Large ones must not be in the store, small ones may be. ctx is

@@ -607,7 +607,7 @@ func (s *Server) writeError(rw *responseWriter, r *http.Request, err error) {
 	case errors.Is(err, event.ErrUnavailable):
 		s.log.Error("a request failed", "path", s.loggable(r.URL.Path), "error", err)
 		rw.Header().Set("Retry-After", "5")
-		writeText(rw, http.StatusServiceUnavailable, "The server's log cannot be reached at the moment: ask again.\n")
+		writeText(rw, http.StatusServiceUnavailable, "The server's data cannot be reached at the moment: ask again.\n")
 	case r.Context().Err() != nil:
 		// The client has gone. To return would answer 200.
 		panic(http.ErrAbortHandler)

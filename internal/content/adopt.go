@@ -1,0 +1,174 @@
+package content
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/bucket"
+	"github.com/pmh-bridge/bridge/internal/database"
+)
+
+// Adopted is what a store has found in its bucket that it had lost.
+type Adopted struct {
+	Objects  int64 `json:"objects"`
+	Contents int64 `json:"contents"`
+	Bytes    int64 `json:"bytes"` // of the contents
+}
+
+// Adopt looks through the objects in the bucket that the store does not know, and takes those
+// that have contents which it lacks: it was put back from an older backup, or lost. What an
+// object says of itself is checked against the hashes.
+func (s *Store) Adopt(ctx context.Context) (a Adopted, err error) {
+	if err := s.needBucket(); err != nil {
+		return a, err
+	}
+	p := s.packs
+	err = p.work(ctx, func(ctx context.Context) error {
+		return p.eachUnknown(ctx, func(o bucket.Object) error {
+			found, err := p.contentsOf(ctx, o)
+			if err != nil || len(found) == 0 {
+				return err
+			}
+			n, size, err := p.adopt(ctx, o, found)
+			if n > 0 {
+				a.Objects++
+				a.Contents += n
+				a.Bytes += size
+			}
+			return err
+		})
+	})
+	return a, err
+}
+
+// foundContent is a content in an object that is not known.
+type foundContent struct {
+	packedContent
+	seals []Sum // of a large one, by chunk
+}
+
+// contentsOf returns the contents of an object, none if it is not one of ours. A content whose
+// bytes do not have its hash is left out.
+func (p *packs) contentsOf(ctx context.Context, o bucket.Object) ([]foundContent, error) {
+	if name, isLarge := strings.CutPrefix(o.Key, largeKeys); isLarge {
+		digits, _, _ := strings.Cut(name, "-")
+		sum, err := ParseSum(digits)
+		if err != nil {
+			return nil, nil //nolint:nilerr // it is not one of ours
+		}
+		return p.sealsOf(ctx, o, sum)
+	}
+	if !strings.HasPrefix(o.Key, packKeys) || o.Size > 4*packBytes {
+		return nil, nil
+	}
+	body, err := p.bucket.Get(ctx, o.Key, 0, o.Size)
+	if err != nil {
+		return nil, p.coded(err)
+	}
+	z, err := zip.NewReader(bytes.NewReader(body), o.Size)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it is not one of ours, or damaged as a whole
+	}
+	var found []foundContent
+	for _, f := range z.File {
+		sum, err := ParseSum(f.Name)
+		at, err2 := f.DataOffset()
+		size := int64(f.UncompressedSize64)
+		if errors.Join(err, err2) != nil || f.Method != zip.Store || size < 1 || size > chunkSize || at+size > o.Size || sumOf(body[at:at+size]) != sum {
+			continue
+		}
+		found = append(found, foundContent{packedContent: packedContent{sum: sum, size: size, at: at}})
+	}
+	return found, nil
+}
+
+// sealsOf reads a large content.
+func (p *packs) sealsOf(ctx context.Context, o bucket.Object, sum Sum) (_ []foundContent, err error) {
+	body, err := p.bucket.Stream(ctx, o.Key, 0)
+	if err != nil {
+		return nil, p.coded(err)
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	found := foundContent{packedContent: packedContent{sum: sum, size: o.Size}}
+	hash, part := sha256.New(), make([]byte, chunkSize)
+	for n := int64(0); n*chunkSize < o.Size; n++ {
+		part = part[:min(chunkSize, o.Size-n*chunkSize)]
+		if _, err := io.ReadFull(body, part); err != nil {
+			return nil, p.coded(err)
+		}
+		hash.Write(part)
+		found.seals = append(found.seals, sealOf(sum, o.Size, n, part))
+	}
+	if Sum(hash.Sum(nil)) != sum || o.Size <= chunkSize {
+		return nil, nil
+	}
+	return []foundContent{found}, nil
+}
+
+// adopt makes an object known, if the store lacks contents that it has.
+func (p *packs) adopt(ctx context.Context, o bucket.Object, found []foundContent) (n, size int64, err error) {
+	err = p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
+		n, size = 0, 0
+		sums, held := make([]Sum, len(found)), int64(0)
+		for i := range found {
+			sums[i] = found[i].sum
+			held += found[i].size
+		}
+		missing, err := missingFrom(ctx, tx.Each, sums)
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		lacks := map[Sum]bool{}
+		for _, sum := range missing {
+			lacks[sum] = true
+		}
+		var pack, first, last int64
+		if err := tx.Each(ctx, "INSERT INTO pack (key, length, first, last, held, live, kept) VALUES ($1, $2, 0, 0, $3, 0, 0) RETURNING id",
+			[]any{o.Key, o.Size, held}, func(r *sql.Rows) error { return r.Scan(&pack) }); err != nil {
+			return err
+		}
+		for i := range found {
+			c := &found[i]
+			if !lacks[c.sum] {
+				continue
+			}
+			lacks[c.sum] = false // it may be there twice
+			if last, err = insertFound(ctx, tx, c, pack); err != nil {
+				return err
+			}
+			if n == 0 {
+				first = last
+			}
+			n++
+			size += c.size
+		}
+		if err := tx.Exec(ctx, "UPDATE pack SET first = $1, last = $2, live = $3 WHERE id = $4", first, last, size, pack); err != nil {
+			return err
+		}
+		return tx.Exec(ctx, "UPDATE total SET count = count + $1, length = length + $2", n, size)
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s: %w", o.Key, err)
+	}
+	return n, size, nil
+}
+
+// insertFound stores where a content is, and returns its id.
+func insertFound(ctx context.Context, tx *database.Tx, c *foundContent, pack int64) (id int64, err error) {
+	if err := tx.Each(ctx, "INSERT INTO content (sum, length, bytes) VALUES ($1, $2, NULL) RETURNING id", []any{c.sum[:], c.size}, func(r *sql.Rows) error { return r.Scan(&id) }); err != nil {
+		return 0, err
+	}
+	for n, seal := range c.seals {
+		if err := tx.Exec(ctx, "INSERT INTO chunk (content, n, seal, bytes) VALUES ($1, $2, $3, x'')", id, n, seal[:]); err != nil {
+			return 0, err
+		}
+	}
+	return id, tx.Exec(ctx, "INSERT INTO place (content, pack, at) VALUES ($1, $2, $3)", id, pack, c.at)
+}

@@ -1,0 +1,228 @@
+package content
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/bucket"
+	"github.com/pmh-bridge/bridge/internal/database"
+)
+
+// A store may have a bucket of an S3 server, to which its contents are moved by and by.
+// They are committed to the store's own database first, so nobody who stores waits for the
+// bucket, or fails because it is away. The packer puts them together into packs, and the
+// newest packs are kept in the database too: it is a cache of what is asked for most.
+//
+// A bucket, or a prefix in it, is of one store: an object in it says which.
+
+// markKey is the key of the object that says of which store the packs are.
+const markKey = "store.txt"
+
+// ErrBucket: the bucket, or what is in it, is not what the store needs. Somebody has to act.
+var ErrBucket = errors.New("the bucket of the contents cannot be used")
+
+// packs is what a store has of its bucket.
+type packs struct {
+	store  *Store
+	bucket *bucket.Bucket
+	keep   int64 // bytes of packs that are in the database too
+	full   int64 // bytes of contents in a pack
+	report func(error)
+	recent recent
+
+	open    context.Context // ends when the store is closed
+	stop    context.CancelFunc
+	working sync.Mutex    // held by what writes packs or removes them
+	kick    chan struct{} // wakes the packer
+	ended   chan struct{} // closed when the packer has ended; nil without one
+	arrived atomic.Int64  // bytes that were stored since the packer looked last
+}
+
+// openBucket opens the bucket that is configured, else the one that the store has.
+func (s *Store) openBucket(ctx context.Context, o Options) error {
+	if s.query == nil {
+		return nil
+	}
+	var stored, identity string
+	if err := s.query.QueryRowContext(ctx, "SELECT address, identity FROM bucket").Scan(&stored, &identity); err != nil {
+		return s.coded(err)
+	}
+	raw := stored
+	if o.Bucket != "" {
+		raw = o.Bucket
+	}
+	if raw == "" {
+		return nil
+	}
+	address, err := bucket.Parse(raw)
+	if err != nil {
+		return err
+	}
+	b, err := bucket.Open(address)
+	if err != nil {
+		return err
+	}
+	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), report: o.Report, kick: make(chan struct{}, 1)}
+	s.packs.open, s.packs.stop = context.WithCancel(context.Background())
+	if s.packs.report == nil {
+		s.packs.report = func(error) {}
+	}
+	if o.ReadOnly || o.DryRun {
+		return nil
+	}
+	if address.String() != stored {
+		if err := s.packs.claim(ctx, address.String(), stored, identity, o.Adopt); err != nil {
+			return err
+		}
+	}
+	if !o.Idle {
+		s.packs.start()
+	}
+	return nil
+}
+
+// claim makes a bucket that of the store. One that another store has is refused, and one
+// without the packs that this store has already.
+func (p *packs) claim(ctx context.Context, address, stored, identity string, adopt bool) error {
+	if err := p.bucket.Check(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrBucket, err)
+	}
+	mark, err := p.bucket.Get(ctx, markKey, 0, -1)
+	switch {
+	case err == nil && (markOf(mark) == identity || adopt && stored == ""):
+		identity = markOf(mark)
+	case err == nil:
+		return fmt.Errorf("%w: %s has the contents of another data folder: give another prefix or bucket; if that folder is lost, and this one is in its place: bridge gc --adopt", ErrBucket, address)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case stored != "":
+		return fmt.Errorf("%w: the contents of this data folder are in %s, and %s has no %s: copy all objects there first, or write the former address into the configuration", ErrBucket, stored, address, markKey)
+	default:
+		identity = rand.Text()
+		body := "The contents of one data folder of bridge. Nothing but that bridge may write or remove here.\nstore: " + identity + "\n"
+		if err := p.bucket.Put(ctx, markKey, strings.NewReader(body), int64(len(body))); err != nil {
+			return err
+		}
+	}
+	return p.store.writer.Do(ctx, func(ctx context.Context, tx *database.Tx) error {
+		return tx.Exec(ctx, "UPDATE bucket SET address = $1, identity = $2", address, identity)
+	})
+}
+
+// markOf returns the store of a mark.
+func markOf(mark []byte) string {
+	_, identity, _ := strings.Cut(string(mark), "\nstore: ")
+	return strings.TrimSpace(identity)
+}
+
+// Bucket returns the address of the store's bucket, "" if it has none.
+func (s *Store) Bucket() string {
+	if s.packs == nil {
+		return ""
+	}
+	return s.packs.bucket.String()
+}
+
+func (p *packs) close() error {
+	p.stop()
+	if p.ended != nil {
+		<-p.ended
+	}
+	p.working.Lock() // what works ends soon
+	defer p.working.Unlock()
+	return p.bucket.Close()
+}
+
+// work runs do, which writes packs or removes them, unless the store is closed. Its context
+// ends then.
+func (p *packs) work(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.open, cancel)()
+	p.working.Lock()
+	defer p.working.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return unavailable(do(ctx))
+}
+
+// place is where a content is: in a pack.
+type place struct {
+	pack    int64
+	key     string
+	length  int64 // of the pack
+	at      int64
+	content int64 // its id
+}
+
+// placeOf returns where a content is, false if it is not in a pack.
+func (s *Store) placeOf(ctx context.Context, id int64) (at place, found bool, err error) {
+	at.content = id
+	err = s.query.QueryRowContext(ctx, "SELECT p.id, p.key, p.length, l.at FROM place l JOIN pack p ON p.id = l.pack WHERE l.content = $1", id).
+		Scan(&at.pack, &at.key, &at.length, &at.at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return at, false, nil
+	}
+	return at, err == nil, err
+}
+
+// errMoved: a content is not where it was a moment ago.
+var errMoved = errors.New("the content has moved")
+
+// small returns the bytes of a content of at most 256 KiB that are in a pack, checked.
+func (s *Store) small(ctx context.Context, row packedContent) ([]byte, error) {
+	at, found, err := s.placeOf(ctx, row.id)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: read content %s: %w", s.path, row.sum, s.coded(err))
+	case !found:
+		return nil, errMoved
+	case s.packs == nil:
+		return nil, fmt.Errorf("content %s is in pack %s: %w", row.sum, at.key, s.noBucket())
+	}
+	return s.packs.small(ctx, at, row)
+}
+
+func (p *packs) small(ctx context.Context, at place, row packedContent) ([]byte, error) {
+	body, err := p.read(ctx, at, row.size)
+	if err == nil && sumOf(body) != row.sum {
+		err = p.damage(row, at.key)
+	}
+	return body, err
+}
+
+func (p *packs) damage(row packedContent, key string) error {
+	return fmt.Errorf("content %s is %w (its bytes in %s of %s do not have its hash): restore the object from a backup", row.sum, ErrDamaged, key, p.bucket)
+}
+
+// noBucket: nobody has given the store its bucket.
+func (s *Store) noBucket() error {
+	return fmt.Errorf("%w: %s does not say where its packs are", ErrBucket, s.path)
+}
+
+// coded wraps an error of reading an object with what a caller decides by.
+func (p *packs) coded(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: %v: put the object back from a backup of the bucket, or have its contents fetched again with bridge harvest --full", ErrDamaged, err) //nolint:errorlint // the content is known
+	}
+	return unavailable(err)
+}
+
+// unavailable wraps an error of a bucket that is away, or refuses.
+func unavailable(err error) error {
+	if errors.Is(err, bucket.ErrAway) || errors.Is(err, bucket.ErrRefused) {
+		return fmt.Errorf("%w: %w", event.ErrUnavailable, err)
+	}
+	return err
+}

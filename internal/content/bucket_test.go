@@ -1,0 +1,810 @@
+package content
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// inBucket returns the options of a store whose contents are moved to a bucket by Tidy alone,
+// and kept nowhere else.
+func inBucket(address string) Options {
+	return Options{Bucket: address, Idle: true, Keep: -1, packBytes: 1 << 20}
+}
+
+// newBucket returns the address of a new bucket on the shared server.
+func newBucket(t testing.TB) (s3 *testenv.S3Server, address string) {
+	s3 = testenv.SharedS3(t)
+	s3.Setenv(t)
+	return s3, s3.Address(s3.NewBucket(t), "library", "contents")
+}
+
+func tidy(t testing.TB, s *Store, keep time.Duration) Tidied {
+	t.Helper()
+	did, err := s.Tidy(t.Context(), keep, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return did
+}
+
+// bytesHere returns how many bytes of contents the database has.
+func bytesHere(t testing.TB, s *Store) (n int64) {
+	t.Helper()
+	if err := s.query.QueryRowContext(t.Context(), "SELECT coalesce((SELECT sum(length(bytes)) FROM content), 0) + coalesce((SELECT sum(length(bytes)) FROM chunk), 0)").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// mixed returns contents of all sizes that are treated differently.
+func mixed(seed uint64) [][]byte {
+	all := [][]byte{{}, noise(seed, 1), noise(seed+1, chunkSize), noise(seed+2, chunkSize+1), noise(seed+3, 3*chunkSize), noise(seed+4, 4*chunkSize+99)}
+	for i := range 900 {
+		all = append(all, noise(seed+10+uint64(i), 1000+i))
+	}
+	return all
+}
+
+// files returns the files of the objects below an address.
+func files(t testing.TB, s3 *testenv.S3Server, address string) (all []string) {
+	t.Helper()
+	place, _, _ := strings.Cut(strings.TrimPrefix(address, "s3://"), "?")
+	err := filepath.WalkDir(filepath.Join(s3.Folder(), filepath.FromSlash(place)), func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && e.Name() != markKey {
+			all = append(all, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Contents are moved to the bucket, from where each is read as before: alone, with others,
+// from any place in it, by another process, and after the store was closed.
+func TestBucket(t *testing.T) {
+	s3, address := newBucket(t)
+	path := filepath.Join(t.TempDir(), "content.db")
+	s := openStore(t, path, inBucket(address))
+	all := mixed(1)
+	put(t, s, all...)
+	want := Stats{Count: int64(len(all))}
+	for _, c := range all {
+		want.Bytes += int64(len(c))
+	}
+	if did := tidy(t, s, 0); did != (Tidied{}) {
+		t.Errorf("the first time there is nothing to remove: %+v", did)
+	}
+	if n := bytesHere(t, s); n != 0 {
+		t.Errorf("%d bytes are still in the database", n)
+	}
+	check := func(s *Store) {
+		t.Helper()
+		mustStats(t, s, want)
+		mustVerify(t, s, want)
+		var sums []Sum
+		for _, c := range all {
+			mustHold(t, s, c)
+			sums = append(sums, sumOf(c))
+		}
+		small, err := s.Small(t.Context(), sums)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range all {
+			if got, found := small[sumOf(c)]; found != (len(c) <= chunkSize) || found && !bytes.Equal(got, c) {
+				t.Fatalf("%d bytes: small %v, %d bytes", len(c), found, len(got))
+			}
+		}
+		large := all[5]
+		b, err := s.Open(t.Context(), sumOf(large))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		for _, at := range []int64{900_000, 5, chunkSize - 3, chunkSize, 0, int64(len(large)) - 2} {
+			if _, err := b.Seek(at, io.SeekStart); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, min(2*chunkSize, int64(len(large))-at))
+			if _, err := io.ReadFull(b, got); err != nil || !bytes.Equal(got, large[at:at+int64(len(got))]) {
+				t.Fatalf("at %d: %v", at, err)
+			}
+		}
+	}
+	check(s)
+	put(t, s, all...) // known: nothing is stored again
+	mustStats(t, s, want)
+	if n := bytesHere(t, s); n != 0 {
+		t.Errorf("%d bytes were stored again", n)
+	}
+	check(openStore(t, path, Options{ReadOnly: true}))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(openStore(t, path, Options{Idle: true})) // the store knows its bucket
+
+	// Whoever has the bucket alone has all contents under their names.
+	found := map[string]bool{}
+	for _, file := range files(t, s3, address) {
+		if sum, _, isLarge := strings.Cut(filepath.Base(file), "-"); isLarge {
+			body, err := os.ReadFile(file)
+			if err != nil || sumOf(body).String() != sum {
+				t.Errorf("%s: %v", file, err)
+			}
+			found[sum] = true
+			continue
+		}
+		z, err := zip.OpenReader(file)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, e := range z.File {
+			r, err := e.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(r)
+			if err != nil || sumOf(body).String() != e.Name {
+				t.Errorf("%s, %s: %v", file, e.Name, err)
+			}
+			found[e.Name] = true
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(found) != len(all)-1 {
+		t.Errorf("%d contents are in the bucket, want all %d but the empty one", len(found), len(all))
+	}
+}
+
+// The packer moves what fills a pack by itself, and the newest stay in the database too.
+func TestPacker(t *testing.T) {
+	s3, address := newBucket(t)
+	var failed []error
+	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), Options{Bucket: address, Keep: 3 << 20, packBytes: 1 << 20, Report: func(err error) { failed = append(failed, err) }})
+	var all [][]byte
+	var total int64
+	for n := range 60 {
+		var some [][]byte
+		for i := range 20 {
+			some = append(some, noise(uint64(n*20+i), 10_000))
+			total += 10_000
+		}
+		all = append(all, some...)
+		put(t, s, some...)
+	}
+	s.packs.note(1 << 20)
+	for late := time.Now().Add(time.Minute); bytesHere(t, s) > 4<<20; <-time.After(5 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("%d bytes are in the database after a minute; reported: %v", bytesHere(t, s), failed)
+		}
+	}
+	if n := bytesHere(t, s); n < 3<<20-1<<20 {
+		t.Errorf("%d bytes are kept in the database, want about 3 MiB", n)
+	}
+	for _, c := range all {
+		mustHold(t, s, c)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := int64(len(files(t, s3, address))); n < total>>20-2 || n > total>>20 {
+		t.Errorf("%d bytes are in %d packs", total, n)
+	}
+	if len(failed) > 0 {
+		t.Errorf("reported: %v", failed)
+	}
+}
+
+// Any history of a store with a bucket has the same contents as the same history of one
+// without; what nothing needs is removed, and nothing else.
+func TestBucketHistories(t *testing.T) {
+	testenv.Heavy(t)
+	testenv.Checks(t, 20)
+	rapid.Check(t, func(rt *rapid.T) {
+		_, address := newBucket(t)
+		path := filepath.Join(t.TempDir(), "content.db")
+		o := inBucket(address)
+		o.packBytes = 30_000
+		o.Keep = []int64{-1, 40_000, 1 << 30}[rapid.IntRange(0, 2).Draw(rt, "keep")]
+		open := func() *Store {
+			s, err := Open(t.Context(), path, o)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			return s
+		}
+		s := open()
+		defer func() { _ = s.Close() }() // it is closed below, unless a check has failed
+		model := map[Sum][]byte{}
+		next := uint64(0)
+		fresh := func() []byte {
+			next++
+			size := rapid.SampledFrom([]int{0, 1, 700, 3000, 9000, chunkSize + 1}).Draw(rt, "size")
+			return noise(next<<20, size)
+		}
+		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			some := slices.SortedFunc(maps.Keys(model), func(a, b Sum) int { return bytes.Compare(a[:], b[:]) })
+			switch what := rapid.SampledFrom([]string{"put", "put", "put", "remove", "replace", "pack", "tidy", "reopen"}).Draw(rt, "step"); what {
+			case "put":
+				var batch [][]byte
+				for range rapid.IntRange(1, 12).Draw(rt, "batch") {
+					c := fresh()
+					if len(some) > 0 && rapid.Bool().Draw(rt, "known") {
+						c = model[rapid.SampledFrom(some).Draw(rt, "which")]
+					}
+					batch = append(batch, c)
+					model[sumOf(c)] = c
+				}
+				if err := s.Put(t.Context(), drafts(batch...)...); err != nil {
+					rt.Fatal(err)
+				}
+			case "remove":
+				for _, sum := range some {
+					if rapid.IntRange(0, 2).Draw(rt, "remove") == 0 {
+						if err := s.Remove(t.Context(), sum); err != nil {
+							rt.Fatal(err)
+						}
+						delete(model, sum)
+					}
+				}
+			case "replace":
+				if len(some) > 0 {
+					if err := s.Replace(t.Context(), NewDraft(model[rapid.SampledFrom(some).Draw(rt, "which")])); err != nil {
+						rt.Fatal(err)
+					}
+				}
+			case "pack":
+				all := rapid.Bool().Draw(rt, "all")
+				if err := s.packs.work(t.Context(), func(ctx context.Context) error { return s.packs.move(ctx, all) }); err != nil {
+					rt.Fatal(err)
+				}
+			case "tidy":
+				if _, err := s.Tidy(t.Context(), 0, false); err != nil {
+					rt.Fatal(err)
+				}
+			case "reopen":
+				if err := s.Close(); err != nil {
+					rt.Fatal(err)
+				}
+				s = open()
+			}
+			mustBe(rt, s, model)
+		}
+		mustBeTidy(rt, s)
+		mustBe(rt, s, model)
+		if o.Keep < 0 && bytesHere(t, s) > 0 {
+			rt.Fatal("a content was never moved")
+		}
+		if err := s.Unpack(t.Context()); err != nil {
+			rt.Fatal(err)
+		}
+		mustBe(rt, s, model)
+		if err := s.Close(); err != nil {
+			rt.Fatal(err)
+		}
+		o = Options{}
+		s = open()
+		mustBe(rt, s, model)
+		if s.Bucket() != "" {
+			rt.Fatalf("unpacked, and still in %s", s.Bucket())
+		}
+		if err := s.Close(); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// failer is a test or one of rapid's.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Fatal(args ...any)
+}
+
+// mustBe fails unless the store has just the contents of a model, in order.
+func mustBe(t failer, s *Store, model map[Sum][]byte) {
+	t.Helper()
+	ctx := context.Background()
+	want := Stats{Count: int64(len(model))}
+	for sum, c := range model {
+		want.Bytes += int64(len(c))
+		if got, err := read(s, sum); err != nil || !bytes.Equal(got, c) {
+			t.Fatalf("content of %d bytes: %d bytes, %v", len(c), len(got), err)
+		}
+	}
+	small, err := s.Small(ctx, slices.Collect(maps.Keys(model)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sum, c := range model {
+		if got, found := small[sum]; found != (len(c) <= chunkSize) || found && !bytes.Equal(got, c) {
+			t.Fatalf("content of %d bytes among others: %v, %d bytes", len(c), found, len(got))
+		}
+	}
+	for _, whole := range []bool{false, true} {
+		seen, err := s.Verify(ctx, whole, func(sum Sum, err error) {
+			if err != nil || model[sum] == nil && sum != sumOf(nil) {
+				t.Fatalf("verify: %s: %v", sum, err)
+			}
+		})
+		if err != nil || seen != want {
+			t.Fatalf("verify: %+v, %v, want %+v", seen, err, want)
+		}
+	}
+	if st, err := s.Stats(ctx); err != nil || st != want {
+		t.Fatalf("%+v, %v, want %+v", st, err, want)
+	}
+}
+
+// mustBeTidy tidies a store up, and fails unless just the packs are left that it needs, with
+// at least half of each needed.
+func mustBeTidy(t failer, s *Store) {
+	t.Helper()
+	ctx := context.Background()
+	for range 2 { // what is written anew leaves its pack unneeded
+		if _, err := s.Tidy(ctx, 0, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var rows, poor, waiting, contents, live int64
+	for text, n := range map[string]*int64{
+		"SELECT count(*) FROM pack": &rows,
+		"SELECT count(*) FROM pack WHERE live * 2 < held OR live = 0 AND held > 0":                &poor,
+		"SELECT count(*) FROM content WHERE length > 0 AND id NOT IN (SELECT content FROM place)": &waiting,
+		"SELECT coalesce(sum(c.length), 0) FROM content c JOIN place l ON l.content = c.id":       &contents,
+		"SELECT coalesce(sum(live), 0) FROM pack":                                                 &live,
+	} {
+		if err := s.query.QueryRowContext(ctx, text).Scan(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	objects := int64(-1) // without the mark
+	for _, err := range s.packs.bucket.Objects(ctx, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects++
+	}
+	if poor > 0 || waiting > 0 || rows != objects || contents != live {
+		t.Fatalf("%d packs, %d of them mostly unneeded, %d objects; %d contents wait; %d bytes in packs, which count %d", rows, poor, objects, waiting, contents, live)
+	}
+}
+
+// While the server is away contents are stored, and those that are kept here are read; others
+// are unavailable, not missing. Afterwards all goes on.
+func TestBucketAway(t *testing.T) {
+	s3 := testenv.S3(t)
+	s3.Setenv(t)
+	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(s3.Address(s3.NewBucket(t))))
+	old, large, fresh := noise(1, 5000), noise(2, 2*chunkSize), noise(3, 6000)
+	put(t, s, old, large)
+	tidy(t, s, 0)
+	b, err := s.Open(t.Context(), sumOf(large))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s3.Stop(t)
+	put(t, s, fresh)
+	mustHold(t, s, fresh)
+	for name, err := range map[string]error{
+		"open":   func() error { _, err := s.Open(t.Context(), sumOf(old)); return err }(),
+		"small":  func() error { _, err := s.Small(t.Context(), []Sum{sumOf(fresh), sumOf(old)}); return err }(),
+		"check":  s.Check(t.Context(), sumOf(old)),
+		"read":   func() error { _, err := io.ReadAll(b); return err }(),
+		"tidy":   func() error { _, err := s.Tidy(t.Context(), 0, false); return err }(),
+		"verify": func() error { _, err := s.Verify(t.Context(), false, func(Sum, error) {}); return err }(),
+		"unpack": s.Unpack(t.Context()),
+	} {
+		if !errors.Is(err, event.ErrUnavailable) || errors.Is(err, ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s, without the server: %v", name, err)
+		}
+	}
+	s3.Start(t)
+	for _, c := range [][]byte{old, large, fresh} {
+		mustHold(t, s, c)
+	}
+	mustBeTidy(t, s)
+	mustVerify(t, s, Stats{Count: 3, Bytes: int64(len(old) + len(large) + len(fresh))})
+}
+
+// An object that has gone, is too short, or has other bytes makes the contents damaged that
+// are in it, and no others; each can be stored again.
+func TestDamagedObjects(t *testing.T) {
+	s3, _ := newBucket(t)
+	for name, damage := range map[string]func(path string) error{
+		"gone": os.Remove,
+		"short": func(path string) error {
+			st, err := os.Stat(path)
+			return errors.Join(err, os.Truncate(path, st.Size()/3))
+		},
+		"empty": func(path string) error { return os.Truncate(path, 0) },
+		"other": func(path string) error {
+			body, err := os.ReadFile(path)
+			for i := range body {
+				body[i] ^= 0x20
+			}
+			return errors.Join(err, os.WriteFile(path, body, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := s3.Address(s3.NewBucket(t))
+			s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
+			var lost, sound [][]byte
+			for i := range 20 {
+				lost = append(lost, noise(uint64(i), 3000))
+			}
+			lost = append(lost, noise(99, 2*chunkSize+5))
+			put(t, s, lost...)
+			tidy(t, s, 0)
+			for _, path := range files(t, s3, address) {
+				if err := damage(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 20 {
+				sound = append(sound, noise(uint64(1000+i), 3000))
+			}
+			put(t, s, sound...)
+			tidy(t, s, 0)
+			s.packs.recent.packs = nil
+			for _, c := range sound {
+				mustHold(t, s, c)
+			}
+			for range 2 { // first one by one, then of whole packs
+				for _, c := range lost {
+					switch got, err := read(s, sumOf(c)); {
+					case err == nil && name == "short" && bytes.Equal(got, c): // it is in the part that is left
+					case !errors.Is(err, ErrDamaged) || !bytes.HasPrefix(c, got):
+						t.Fatalf("%d bytes of a damaged content, %v", len(got), err)
+					}
+				}
+			}
+			if _, err := s.Small(t.Context(), []Sum{sumOf(sound[0]), sumOf(lost[0])}); !errors.Is(err, ErrDamaged) && name != "short" {
+				t.Errorf("among others: %v", err)
+			}
+			for _, whole := range []bool{false, true} {
+				bad := 0
+				seen, err := s.Verify(t.Context(), whole, func(sum Sum, err error) {
+					if err == nil {
+						return
+					}
+					if bad++; !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), sum.String()) || !slices.ContainsFunc(lost, func(c []byte) bool { return sumOf(c) == sum }) {
+						t.Errorf("verify: %s: %v", sum, err)
+					}
+				})
+				if want := len(lost); err != nil || seen.Count != int64(len(lost)+len(sound)) || bad != want && (whole || name != "other") {
+					t.Errorf("verify, whole %v: %d are bad of %d, %v", whole, bad, seen.Count, err)
+				}
+			}
+			if err := s.Unpack(t.Context()); !errors.Is(err, ErrDamaged) {
+				t.Errorf("unpack: %v", err)
+			}
+			if err := s.Replace(t.Context(), drafts(lost...)...); err != nil {
+				t.Fatal(err)
+			}
+			tidy(t, s, 0)
+			for _, c := range lost {
+				mustHold(t, s, c)
+			}
+			mustVerify(t, s, Stats{Count: int64(len(lost) + len(sound)), Bytes: 40*3000 + 2*chunkSize + 5})
+		})
+	}
+}
+
+// A bucket is of one store. A store finds its own again, also under another address, and takes
+// none of another or one that lacks its packs.
+func TestBucketOfAnother(t *testing.T) {
+	s3, address := newBucket(t)
+	folder := t.TempDir()
+	first := filepath.Join(folder, "first.db")
+	s := openStore(t, first, inBucket(address))
+	put(t, s, []byte("mine"))
+	tidy(t, s, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what, path, address string) {
+		t.Helper()
+		s, err := Open(t.Context(), path, inBucket(address))
+		if !errors.Is(err, ErrBucket) {
+			t.Errorf("%s: %v", what, errors.Join(err, func() error {
+				if s == nil {
+					return nil
+				}
+				return s.Close()
+			}()))
+		}
+	}
+	refused("the bucket of another store", filepath.Join(folder, "second.db"), address)
+	refused("a bucket without the packs", first, s3.Address(s3.NewBucket(t)))
+	refused("no bucket", first, s3.Address("none"))
+
+	moved := s3.NewBucket(t)
+	for _, from := range append(files(t, s3, address), filepath.Join(filepath.Dir(filepath.Dir(files(t, s3, address)[0])), markKey)) {
+		body, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(filepath.ToSlash(from), "/library/contents/")
+		to := filepath.Join(s3.Folder(), moved, filepath.FromSlash(rest))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, body, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = openStore(t, first, inBucket(s3.Address(moved)))
+	for _, path := range files(t, s3, address) {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustHold(t, s, []byte("mine"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustHold(t, openStore(t, first, Options{Idle: true}), []byte("mine"))
+}
+
+// What nothing needs stays for a time; what the store does not know stays until somebody says
+// otherwise.
+func TestKeep(t *testing.T) {
+	s3, address := newBucket(t)
+	path := filepath.Join(t.TempDir(), "content.db")
+	s := openStore(t, path, inBucket(address))
+	gone, stays := noise(1, 9000), noise(2, 8000)
+	put(t, s, gone)
+	tidy(t, s, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, path, inBucket(address))
+	put(t, s, stays)
+	tidy(t, s, 0)
+	if err := s.Remove(t.Context(), sumOf(gone)); err != nil {
+		t.Fatal(err)
+	}
+	if did := tidy(t, s, time.Hour); did.Waiting != 1 || did.Removed != 0 || len(files(t, s3, address)) != 2 {
+		t.Errorf("within the hour: %+v", did)
+	}
+	if did := tidy(t, s, 0); did.Waiting != 0 || did.Removed != 1 || did.RemovedBytes < 9000 || did.Unknown != 0 || len(files(t, s3, address)) != 1 {
+		t.Errorf("after it: %+v", did)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// A store that was put back from a backup knows nothing of the newer pack.
+	old := filepath.Join(t.TempDir(), "content.db")
+	if err := os.WriteFile(old, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, old, inBucket(address))
+	if did := tidy(t, s, 0); did.Unknown != 1 || did.UnknownBytes < 8000 || did.Removed != 0 || len(files(t, s3, address)) != 1 {
+		t.Errorf("with a pack that it does not know: %+v", did)
+	}
+	if did, err := s.Tidy(t.Context(), time.Hour, true); err != nil || did.Unknown != 1 || did.Removed != 0 {
+		t.Errorf("a young one: %+v, %v", did, err)
+	}
+	if did, err := s.Tidy(t.Context(), 0, true); err != nil || did.Unknown != 0 || did.Removed != 1 || len(files(t, s3, address)) != 0 {
+		t.Errorf("an old one: %+v, %v", did, err)
+	}
+}
+
+// A store that was lost, or put back from an older backup, finds its contents in the bucket
+// again. Damaged ones it does not take, nor what others have put there.
+func TestAdopt(t *testing.T) {
+	s3, address := newBucket(t)
+	path := filepath.Join(t.TempDir(), "content.db")
+	s := openStore(t, path, inBucket(address))
+	first, second := mixed(1), mixed(500)
+	put(t, s, first...)
+	tidy(t, s, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, path, inBucket(address))
+	put(t, s, second...)
+	tidy(t, s, 0)
+	want, err := s.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := s.Adopt(t.Context()); err != nil || a != (Adopted{}) {
+		t.Errorf("nothing is lost: %+v, %v", a, err)
+	}
+	for _, other := range []string{"packs/note.zip", "packs/empty.zip", "large/" + sumOf([]byte("x")).String() + "-A", "readme.txt"} {
+		body := bytes.Repeat([]byte(other), len(other)%5*100_000)
+		if err := s.packs.bucket.Put(t.Context(), other, bytes.NewReader(body), int64(len(body))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	for name, body := range map[string][]byte{"older": before, "lost": nil} {
+		path := filepath.Join(folder, name+".db")
+		o := inBucket(address)
+		if body == nil {
+			o.Adopt = true
+		} else if err := os.WriteFile(path, body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := openStore(t, path, o)
+		a, err := s.Adopt(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body == nil { // the empty one is in no bucket
+			put(t, s, []byte{})
+		}
+		for _, c := range append(first, second...) {
+			mustHold(t, s, c)
+		}
+		mustVerify(t, s, want)
+		mustStats(t, s, want)
+		if a.Objects == 0 || a.Contents == 0 || body == nil && a.Bytes != want.Bytes {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if did := tidy(t, s, 0); did.Unknown != 4 {
+			t.Errorf("%s: %+v", name, did)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// The same with damaged objects: what is whole is found.
+	for _, path := range files(t, s3, address) {
+		body, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(body) > 5000 {
+			body[3000] ^= 1
+			if err := os.WriteFile(path, body, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o := inBucket(address)
+	o.Adopt = true
+	s = openStore(t, filepath.Join(folder, "damaged.db"), o)
+	if a, err := s.Adopt(t.Context()); err != nil || a.Contents == 0 || a.Contents >= want.Count-4 {
+		t.Errorf("with damage: %+v, %v, of %+v", a, err, want)
+	}
+	if _, err := s.Verify(t.Context(), true, func(sum Sum, err error) {
+		if err != nil {
+			t.Errorf("%s: %v", sum, err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// kill -9 at random while contents are stored and moved: what was acknowledged is there and
+// whole, and no object is left that nobody knows of.
+func TestKillPacker(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := newBucket(t)
+	t.Setenv(crashBucket, address)
+	kill(t, testenv.Rounds(t, 10, 1000))
+}
+
+// BenchmarkPack moves contents of 2 KB to a bucket. Its rival writes files with the bytes to the
+// folder in which the server keeps them, a file of 16 MiB each.
+func BenchmarkPack(b *testing.B) {
+	s3, address := newBucket(b)
+	o := inBucket(address)
+	o.packBytes = 0
+	all := make([][]byte, 16_000)
+	for i := range all {
+		all[i] = noise(uint64(i), 2048)
+	}
+	b.Run("bucket", func(b *testing.B) {
+		for n := range b.N {
+			b.StopTimer()
+			o := o
+			o.Bucket = s3.Address(s3.NewBucket(b))
+			s := openStore(b, filepath.Join(b.TempDir(), fmt.Sprint(n)), o)
+			put(b, s, all...)
+			b.StartTimer()
+			tidy(b, s, 0)
+		}
+		b.ReportMetric(float64(len(all)*b.N)/b.Elapsed().Seconds(), "contents/s")
+	})
+	b.Run("files", func(b *testing.B) {
+		body := bytes.Join(all, nil)
+		for n := range b.N {
+			for part := range slices.Chunk(body, packBytes) {
+				if err := os.WriteFile(filepath.Join(s3.Folder(), fmt.Sprint("rival", n, len(part))), part, 0o600); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.ReportMetric(float64(len(all)*b.N)/b.Elapsed().Seconds(), "contents/s")
+	})
+}
+
+// BenchmarkBucketRead reads contents of 2 KB that are in a bucket: of many packs at random, and
+// of one in their order, 32 at once. Its rival is a request for an object of its own.
+func BenchmarkBucketRead(b *testing.B) {
+	_, address := newBucket(b)
+	o := inBucket(address)
+	o.packBytes = 0
+	s := openStore(b, filepath.Join(b.TempDir(), "content.db"), o)
+	var all [][]byte
+	for i := range 80_000 {
+		all = append(all, noise(uint64(i), 2048))
+	}
+	for some := range slices.Chunk(all, 1000) {
+		put(b, s, some...)
+	}
+	tidy(b, s, 0)
+	sums := make([]Sum, len(all))
+	for i := range all {
+		sums[i] = sumOf(all[i])
+	}
+	b.Run("random", func(b *testing.B) {
+		r := rand.New(rand.NewPCG(1, 1))
+		for b.Loop() {
+			s.packs.recent.packs = nil // no pack is read whole
+			if _, err := read(s, sums[r.IntN(len(sums))]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "contents/s")
+	})
+	b.Run("in order", func(b *testing.B) {
+		n := 0
+		for b.Loop() {
+			at := n * 32 % (len(sums) - 32)
+			if got, err := s.Small(b.Context(), sums[at:at+32]); err != nil || len(got) != 32 {
+				b.Fatal(len(got), err)
+			}
+			n++
+		}
+		b.ReportMetric(float64(32*b.N)/b.Elapsed().Seconds(), "contents/s")
+	})
+	b.Run("object", func(b *testing.B) {
+		if err := s.packs.bucket.Put(b.Context(), "rival", bytes.NewReader(all[0]), int64(len(all[0]))); err != nil {
+			b.Fatal(err)
+		}
+		for b.Loop() {
+			if _, err := s.packs.bucket.Get(b.Context(), "rival", 0, -1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "contents/s")
+	})
+}

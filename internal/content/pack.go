@@ -1,0 +1,347 @@
+package content
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/database"
+)
+
+// A pack is a ZIP file whose entries are not compressed, and have the hashes of the contents
+// for their names: unzip can read it, and one content of it can be read alone. A content of
+// more than 256 KiB is an object of its own, as it is. The empty content is never moved: a pack
+// is needed as long as it has bytes that are.
+
+const (
+	// packBytes is how many bytes of contents a pack has.
+	packBytes = 16 << 20
+	// packWait is how long contents wait that do not fill a pack.
+	packWait = time.Hour
+	// keptBytes is how many bytes of packs are kept in the database too.
+	keptBytes = 1 << 30
+	// unneededKeep is how long a pack is kept of which no content is left: who has just
+	// looked up its place reads it, and so does a backup that is put back.
+	unneededKeep = 24 * time.Hour
+	// retryFirst and retryMost are how long the packer waits after an error.
+	retryFirst, retryMost = time.Minute, time.Hour
+)
+
+// Keys begin with these. The rest is never used again: a request that was given up may still
+// arrive.
+const packKeys, largeKeys = "packs/", "large/"
+
+// note wakes the packer when there is enough for a pack.
+func (p *packs) note(n int64) {
+	if p.arrived.Add(n) < p.full {
+		return
+	}
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// start runs the packer until the store is closed.
+func (p *packs) start() {
+	p.ended = make(chan struct{})
+	go func() {
+		defer close(p.ended)
+		p.run(p.open)
+	}()
+}
+
+func (p *packs) run(ctx context.Context) {
+	lastAll, retry := time.Now(), time.Duration(0) // retry is 0 while all goes well
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-p.kick:
+			if retry > 0 {
+				continue // its time comes
+			}
+		}
+		all := time.Since(lastAll) >= packWait
+		err := p.work(ctx, func(ctx context.Context) error { return p.move(ctx, all) })
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			retry = min(max(2*retry, retryFirst), retryMost)
+			p.report(err)
+			timer.Reset(retry)
+			continue
+		}
+		if retry > 0 {
+			p.report(nil)
+		}
+		if all {
+			lastAll = time.Now()
+		}
+		retry = 0
+		timer.Reset(packWait)
+	}
+}
+
+// move moves contents to the bucket: those that fill packs, or all, after which it tidies up.
+func (p *packs) move(ctx context.Context, all bool) error {
+	if all {
+		if _, err := p.tidy(ctx, unneededKeep); err != nil {
+			return err
+		}
+	}
+	if err := p.pack(ctx, all); err != nil {
+		return err
+	}
+	return p.evict(ctx)
+}
+
+// packing is a pack that is being made.
+type packing struct {
+	rows []packedContent
+	held int64 // bytes of contents
+	body bytes.Buffer
+	zip  *zip.Writer
+}
+
+// packedContent is a content that is in a pack, or is to be.
+type packedContent struct {
+	id   int64
+	sum  Sum
+	size int64
+	at   int64 // where in the pack its bytes begin
+}
+
+func (g *packing) add(row packedContent, body []byte) error {
+	if g.zip == nil {
+		g.zip = zip.NewWriter(&g.body)
+	}
+	h := &zip.FileHeader{Name: row.sum.String(), Method: zip.Store, CRC32: crc32.ChecksumIEEE(body), CompressedSize64: uint64(row.size), UncompressedSize64: uint64(row.size)}
+	h.SetMode(0o600)
+	w, err := g.zip.CreateRaw(h)
+	if err == nil {
+		err = g.zip.Flush()
+	}
+	if err != nil {
+		return err
+	}
+	row.at = int64(g.body.Len())
+	g.rows = append(g.rows, row)
+	g.held += row.size
+	_, err = w.Write(body)
+	return err
+}
+
+// pack moves contents to the bucket that are in no pack yet: those that fill packs, or all.
+func (p *packs) pack(ctx context.Context, all bool) error {
+	p.arrived.Store(0)
+	for {
+		g, large, last, err := p.next(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range large {
+			if err := p.putLarge(ctx, large[i]); err != nil {
+				return err
+			}
+		}
+		full := g.held >= p.full
+		if len(g.rows) > 0 {
+			if !full && !all {
+				return nil
+			}
+			if err := g.zip.Close(); err != nil {
+				return err
+			}
+			if err := p.put(ctx, packKeys+rand.Text()+".zip", bytes.NewReader(g.body.Bytes()), int64(g.body.Len()), g.rows, g.held, last); err != nil {
+				return err
+			}
+		} else if last > 0 {
+			if err := p.passed(ctx, last); err != nil {
+				return err
+			}
+		}
+		if !full {
+			return nil
+		}
+	}
+}
+
+// next returns the contents that are in no pack yet, up to those that fill one: the small
+// ones as a pack, the large ones alone. All up to the id last are among them, but for damaged
+// ones, which stay where they are.
+func (p *packs) next(ctx context.Context) (g *packing, large []packedContent, last int64, err error) {
+	g = &packing{}
+	rows, err := p.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS INTEGER), c.bytes FROM content c LEFT JOIN place l ON l.content = c.id
+WHERE c.id > (SELECT packed FROM bucket) AND c.length > 0 AND l.content IS NULL ORDER BY c.id`)
+	if err != nil {
+		return nil, nil, 0, p.store.coded(err)
+	}
+	defer rows.Close()
+	for g.held < p.full && len(large) < lookups && rows.Next() {
+		row, body, err := scanContent(rows)
+		if err != nil {
+			return nil, nil, 0, p.store.coded(err)
+		}
+		last = row.id
+		switch {
+		case row.size > chunkSize && body == nil:
+			large = append(large, row)
+		case checkSmall(row.sum, row.size, body) == nil:
+			if err := g.add(row, body); err != nil {
+				return nil, nil, 0, err
+			}
+		}
+	}
+	return g, large, last, p.store.coded(rows.Err())
+}
+
+// passed notes up to which id each content is in a pack.
+func (p *packs) passed(ctx context.Context, last int64) error {
+	return p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
+		return tx.Exec(ctx, "UPDATE bucket SET packed = max(packed, $1)", last)
+	})
+}
+
+// do runs work in a transaction of the store.
+func (p *packs) do(ctx context.Context, work func(ctx context.Context, tx *database.Tx) error) error {
+	if err := p.store.writer.Do(ctx, work); err != nil {
+		return fmt.Errorf("%s: %w", p.store.path, p.store.coded(err))
+	}
+	return nil
+}
+
+// put puts an object into the bucket, and notes that it has some contents. Before it is put
+// the store knows its key, and afterwards who has what: an object that nobody needs after a
+// crash is found again. last is as passed takes it, 0 if it is not known.
+func (p *packs) put(ctx context.Context, key string, body io.ReaderAt, length int64, rows []packedContent, held, last int64) error {
+	var id int64
+	if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
+		return tx.Each(ctx, "INSERT INTO pack (key, length, first, last, held, live, kept) VALUES ($1, $2, $3, $4, $5, 0, 0) RETURNING id",
+			[]any{key, length, rows[0].id, rows[len(rows)-1].id, held}, func(r *sql.Rows) error { return r.Scan(&id) })
+	}); err != nil {
+		return err
+	}
+	if err := p.bucket.Put(ctx, key, body, length); err != nil {
+		return err
+	}
+	err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
+		if err := stillThere(ctx, tx, rows); err != nil {
+			return err
+		}
+		places := tx.Bulk(ctx, "INSERT INTO place (content, pack, at) VALUES ", 3)
+		for i := range rows {
+			if err := places.Add(rows[i].id, id, rows[i].at); err != nil {
+				return err
+			}
+		}
+		if err := places.Flush(); err != nil {
+			return err
+		}
+		if err := tx.Exec(ctx, "UPDATE pack SET live = held, kept = 1, unneeded = NULL WHERE id = $1", id); err != nil {
+			return err
+		}
+		return tx.Exec(ctx, "UPDATE bucket SET packed = max(packed, $1)", last)
+	})
+	if errors.Is(err, errMoved) {
+		return nil // what is left waits for the next pack
+	}
+	return err
+}
+
+// stillThere returns errMoved if one of some contents is not where it was: it was removed or
+// replaced, and another one may have got its id.
+func stillThere(ctx context.Context, tx *database.Tx, rows []packedContent) error {
+	left := rows
+	err := tx.Each(ctx, "SELECT id, sum FROM content WHERE id BETWEEN $1 AND $2 ORDER BY id", []any{rows[0].id, rows[len(rows)-1].id}, func(r *sql.Rows) error {
+		var id int64
+		var sum sql.RawBytes
+		if err := r.Scan(&id, &sum); err != nil {
+			return err
+		}
+		if len(left) > 0 && left[0].id == id && string(left[0].sum[:]) == string(sum) {
+			left = left[1:]
+		}
+		return nil
+	})
+	if err == nil && len(left) > 0 {
+		err = errMoved
+	}
+	return err
+}
+
+// putLarge puts a content that is in chunks into the bucket. A damaged one stays where it is.
+func (p *packs) putLarge(ctx context.Context, row packedContent) error {
+	b := p.store.blob(ctx, row)
+	defer func() { _ = b.Close() }() // it was only read
+	switch err := b.verify(); {
+	case errors.Is(err, ErrDamaged):
+		return nil
+	case err != nil:
+		return err
+	}
+	return p.put(ctx, largeKeys+row.sum.String()+"-"+rand.Text(), &blobAt{blob: b}, row.size, []packedContent{row}, row.size, 0)
+}
+
+// blobAt reads a Blob from any place, for any number of goroutines.
+type blobAt struct {
+	sync.Mutex
+	blob *Blob
+}
+
+func (a *blobAt) ReadAt(to []byte, at int64) (n int, err error) {
+	a.Lock()
+	defer a.Unlock()
+	if _, err := a.blob.Seek(at, io.SeekStart); err != nil {
+		return 0, err
+	}
+	n, err = io.ReadFull(a.blob, to)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// evict drops the bytes of the oldest packs from the database, as far as it has more than it
+// is to keep.
+func (p *packs) evict(ctx context.Context) error {
+	for {
+		var kept int64
+		var oldest sql.NullInt64
+		if err := p.store.query.QueryRowContext(ctx, "SELECT coalesce(sum(held), 0), min(id) FROM pack WHERE kept = 1").Scan(&kept, &oldest); err != nil {
+			return p.store.coded(err)
+		}
+		if kept <= max(p.keep, 0) || !oldest.Valid {
+			return nil
+		}
+		if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
+			for _, text := range []string{
+				"UPDATE content SET bytes = NULL WHERE id IN (" + inPack + ")",
+				"UPDATE chunk SET bytes = x'' WHERE content IN (" + inPack + ")",
+				"UPDATE pack SET kept = 0 WHERE id = $1",
+			} {
+				if err := tx.Exec(ctx, text, oldest.Int64); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+}
+
+// inPack selects the contents of pack $1.
+const inPack = "SELECT l.content FROM pack p JOIN place l ON l.content BETWEEN p.first AND p.last AND l.pack = p.id WHERE p.id = $1"

@@ -1,0 +1,191 @@
+package content
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/pmh-bridge/bridge/internal/database"
+)
+
+// Check reads a content to its end. It returns nil if its bytes have its hash, else an
+// error that is fs.ErrNotExist or ErrDamaged, or why it could not be read.
+func (s *Store) Check(ctx context.Context, sum Sum) error {
+	b, err := s.Open(ctx, sum)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.verify(), b.Close())
+}
+
+// verifyPage is how many contents Verify reads in one query; between two of them
+// the database may be checkpointed.
+const verifyPage = 1000
+
+// Verify checks every content and calls report for each: with nil when its bytes have its
+// hash, else with an error that is ErrDamaged. It reads all that the database has. Of a pack
+// in a bucket it looks whether it is there, in its length; with whole it reads it too. It
+// returns how many contents it has checked. Its own error is ErrDamaged when the database
+// itself is damaged: then some contents may not be found.
+func (s *Store) Verify(ctx context.Context, whole bool, report func(Sum, error)) (Stats, error) {
+	v := verification{store: s, whole: whole, report: report}
+	err := v.lookForPacks(ctx)
+	for last := int64(0); err == nil; {
+		var page []checked
+		if page, err = v.page(ctx, last); err != nil || len(page) == 0 {
+			break
+		}
+		last = page[len(page)-1].id
+		for i := range page {
+			if err = v.check(ctx, &page[i]); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return v.seen, fmt.Errorf("%s: verify: %w", s.path, s.coded(err))
+	}
+	var verdict string
+	if err := s.query.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict); err != nil {
+		return v.seen, fmt.Errorf("%s: verify: %w", s.path, s.coded(err))
+	}
+	if verdict != "ok" {
+		return v.seen, fmt.Errorf("%s is %w (%s): restore it from a backup", s.path, ErrDamaged, verdict)
+	}
+	return v.seen, nil
+}
+
+// verification is a run of Verify.
+type verification struct {
+	store  *Store
+	whole  bool
+	report func(Sum, error)
+	seen   Stats
+	bad    map[int64]error // what is wrong with packs
+}
+
+// checked is a content that is to be checked, as far as the database has it.
+type checked struct {
+	packedContent
+	here error // what is wrong with bytes that are here, and were read
+	left bool  // they are in chunks, and to be read
+	in   place // of a pack; the pack 0 is none
+}
+
+// lookForPacks finds those that are not in the bucket as they were put there.
+func (v *verification) lookForPacks(ctx context.Context) error {
+	p := v.store.packs
+	if p == nil {
+		return nil
+	}
+	there := map[string]int64{}
+	for o, err := range p.bucket.Objects(ctx, "") {
+		if err != nil {
+			return unavailable(err)
+		}
+		there[o.Key] = o.Size
+	}
+	v.bad = map[int64]error{}
+	rows, err := v.store.query.QueryContext(ctx, "SELECT id, key, length FROM pack WHERE live > 0")
+	return database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		var id, length int64
+		var key string
+		if err := rows.Scan(&id, &key, &length); err != nil {
+			return err
+		}
+		switch got, found := there[key]; {
+		case !found:
+			v.bad[id] = fmt.Errorf("%w: %s is not in %s", ErrDamaged, key, p.bucket)
+		case got != length:
+			v.bad[id] = fmt.Errorf("%w: %s of %s has %d bytes, and had %d", ErrDamaged, key, p.bucket, got, length)
+		}
+		return nil
+	})
+}
+
+// page returns the contents behind an id, and checks the bytes that are in their rows.
+func (v *verification) page(ctx context.Context, after int64) (page []checked, err error) {
+	rows, err := v.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS INTEGER), c.bytes, coalesce(l.pack, 0), coalesce(l.at, 0), coalesce(p.key, ''), coalesce(p.length, 0), coalesce(p.kept, 1)
+FROM content c LEFT JOIN place l ON l.content = c.id LEFT JOIN pack p ON p.id = l.pack WHERE c.id > $1 ORDER BY c.id LIMIT $2`, after, verifyPage)
+	return page, errors.Join(err, database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		var c checked
+		var sum, body sql.RawBytes
+		var kept bool
+		if err := rows.Scan(&c.id, &sum, &c.size, &body, &c.in.pack, &c.in.at, &c.in.key, &c.in.length, &kept); err != nil {
+			return err
+		}
+		c.in.content = c.id
+		copy(c.sum[:], sum)
+		switch {
+		case len(sum) == len(c.sum) && c.size > chunkSize && body == nil:
+			c.left = kept
+		case kept || body != nil:
+			c.here = checkSmall(c.sum, c.size, body)
+		}
+		page = append(page, c)
+		return nil
+	}))
+}
+
+// check checks what is left to check of a content, and reports it. Its own error is that it
+// could not be checked.
+func (v *verification) check(ctx context.Context, c *checked) error {
+	err := c.here
+	if err == nil && c.left {
+		err = v.store.blob(ctx, c.packedContent).verify()
+	}
+	if err == nil && c.in.pack != 0 {
+		err = v.checkPacked(ctx, c)
+	}
+	if err != nil && !errors.Is(err, ErrDamaged) {
+		return err
+	}
+	v.seen.Count++
+	v.seen.Bytes += c.size
+	v.report(c.sum, err)
+	return nil
+}
+
+// checkPacked checks a content in its pack.
+func (v *verification) checkPacked(ctx context.Context, c *checked) error {
+	p := v.store.packs
+	switch {
+	case p == nil:
+		return fmt.Errorf("content %s is in pack %s: %w", c.sum, c.in.key, v.store.noBucket())
+	case v.bad[c.in.pack] != nil:
+		return fmt.Errorf("content %s is %w", c.sum, v.bad[c.in.pack])
+	case !v.whole:
+		return nil
+	case c.size <= chunkSize:
+		_, err := p.small(ctx, c.in, c.packedContent)
+		return err
+	}
+	body, err := p.bucket.Stream(ctx, c.in.key, c.in.at)
+	if err != nil {
+		return p.coded(err)
+	}
+	hash := sha256.New()
+	n, err := io.Copy(hash, io.LimitReader(body, c.size))
+	if err := errors.Join(err, body.Close()); err != nil {
+		return p.coded(err)
+	}
+	if n != c.size || Sum(hash.Sum(nil)) != c.sum {
+		return p.damage(c.packedContent, c.in.key)
+	}
+	return nil
+}
+
+// verify reads a large content whole.
+func (b *Blob) verify() error {
+	hash := sha256.New()
+	if _, err := io.Copy(hash, b); err != nil {
+		return err
+	}
+	if Sum(hash.Sum(nil)) != b.sum {
+		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, "its chunks together do not have its hash"))
+	}
+	return nil
+}

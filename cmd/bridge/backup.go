@@ -38,6 +38,9 @@ func backupCommand() *cobra.Command {
 			return printJSON(cmd.OutOrStdout(), jsonBackup{m, size})
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes, %s\n", args[0], size, ofWhen(&m))
+		if m.Bucket != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "bridge: contents are in %s too, and not in the backup: keep that bucket\n", m.Bucket)
+		}
 		return errors.Join(err, printSets(cmd.OutOrStdout(), m.Sets))
 	}
 	return cmd

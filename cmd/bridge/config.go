@@ -48,6 +48,9 @@ func printConfig(w io.Writer, c *config.Config) error {
 	if c.Store.Log != "" {
 		fmt.Fprintf(&b, "log %s\n", daemon.Redact(c.Store.Log))
 	}
+	if c.Store.Contents != "" {
+		fmt.Fprintf(&b, "contents %s\n", c.Store.Contents)
+	}
 	if len(c.Sets) == 0 {
 		fmt.Fprintf(&b, "no sets: serve publishes what the data folder has, and harvests nothing\n")
 	}

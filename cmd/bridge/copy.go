@@ -40,7 +40,7 @@ func copyCommand() *cobra.Command {
 			told = func(rows int64) { _ = bar.Set64(rows) }
 			defer func() { _ = bar.Finish() }()
 		}
-		c, err := backup.Copy(cmd.Context(), backup.Place{Folder: was.Data, URL: was.Store.Log}, backup.Place{Folder: will.Data, URL: will.Store.Log}, told)
+		c, err := backup.Copy(cmd.Context(), backup.Place{Folder: was.Data, URL: was.Store.Log}, backup.Place{Folder: will.Data, URL: will.Store.Log, Bucket: will.Store.Contents}, told)
 		if err == nil {
 			if err := daemon.Remember(will); err != nil {
 				return fmt.Errorf("the data folder was copied, but that the new one is used could not be noted beside %s: %w", to, err)

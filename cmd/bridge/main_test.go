@@ -14,7 +14,7 @@ import (
 // In scripts, and for tests that kill it, "bridge" is this program, a process of
 // its own.
 func TestMain(m *testing.M) {
-	testscript.Main(testenv.WithPostgres(waiting{m}), map[string]func(){"bridge": main})
+	testscript.Main(testenv.WithS3(testenv.WithPostgres(waiting{m})), map[string]func(){"bridge": main})
 }
 
 // waiting runs the tests.

@@ -75,6 +75,7 @@ func commands() []*cobra.Command {
 		backupCommand(),
 		restoreCommand(),
 		copyCommand(),
+		gcCommand(),
 		validateCommand(),
 		exportCommand(),
 		configCommand(),

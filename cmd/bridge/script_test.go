@@ -67,6 +67,19 @@ func TestScriptOnServer(t *testing.T) {
 	runFiles(t, []string{"testdata/postgres.txtar"}, map[string]string{"LOG": server.NewSchema(t), "LOG2": server.NewSchema(t)})
 }
 
+// TestScriptInBucket runs a script whose contents are in buckets of an S3 server, that the
+// variables CONTENTS and CONTENTS2 name.
+func TestScriptInBucket(t *testing.T) {
+	server := testenv.SharedS3(t)
+	server.Setenv(t)
+	variables := map[string]string{"CONTENTS": server.Address(server.NewBucket(t), "bridge"), "CONTENTS2": server.Address(server.NewBucket(t))}
+	for _, v := range server.Env() {
+		name, value, _ := strings.Cut(v, "=")
+		variables[name] = value
+	}
+	runFiles(t, []string{"testdata/bucket.txtar"}, variables)
+}
+
 // runFiles runs scripts with more variables.
 func runFiles(t *testing.T, scripts []string, variables map[string]string) {
 	t.Helper()

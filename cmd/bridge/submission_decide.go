@@ -192,7 +192,7 @@ func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w
 func applyOrSend(cmd *cobra.Command, c *config.Config, all []daemon.Decision, applied func(int, daemon.DecisionResult)) error {
 	ctx := cmd.Context()
 	for limit := time.Now().Add(lockPatience); ; {
-		h, err := openBridge(ctx, c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})
+		h, err := openBridge(ctx, c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr()), AdoptBucket: all[0].Tidy != nil && all[0].Tidy.Adopt})
 		if err == nil {
 			for i := range all {
 				done, err := h.Decide(ctx, all[i])

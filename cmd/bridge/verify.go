@@ -14,11 +14,12 @@ import (
 func verifyCommand() *cobra.Command {
 	cmd := command("verify")
 	in, asJSON := newInputs(cmd), addJSON(cmd)
+	packs := cmd.Flags().Bool("contents", false, "read all contents that are in a bucket too")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		found := 0
 		err := in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			var printed error
-			did, err := b.Verify(ctx, func(f daemon.Finding) {
+			did, err := b.Verify(ctx, *packs, func(f daemon.Finding) {
 				found++
 				if *asJSON {
 					printed = errors.Join(printed, printJSON(w, f))

@@ -74,6 +74,9 @@ type Manifest struct {
 	Last         int64      `json:"last"`
 	LastObserved *time.Time `json:"last_observed,omitempty"`
 	Sets         []Set      `json:"sets"`
+	// Bucket is the address of the bucket that has contents which the backup has not; "" is
+	// that the backup has all.
+	Bucket string `json:"bucket,omitempty"`
 }
 
 // Set is the part of a backup that concerns a set.
@@ -195,6 +198,9 @@ func Write(ctx context.Context, folder string, to io.Writer, version string) (m 
 		s := &log.Sets[i]
 		m.Sets = append(m.Sets, Set{s.Name, int64(s.Live), int64(s.Events)})
 	}
+	if m.Bucket, err = bucketOf(ctx, filepath.Join(folder, contentName)); err != nil {
+		return m, err
+	}
 	z, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(true))
 	if err != nil {
 		return m, err
@@ -237,6 +243,18 @@ func (w *writer) all(ctx context.Context, folder string, m *Manifest, log *event
 		_, err := w.sums.WriteTo(to)
 		return err
 	})
+}
+
+// bucketOf returns the address of the bucket that a content store has, "" if it has none.
+func bucketOf(ctx context.Context, path string) (string, error) {
+	s, err := content.Open(ctx, path, content.Options{ReadOnly: true})
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return s.Bucket(), s.Close()
 }
 
 // contents writes the content store. A folder may have no store, if no set needed it.

@@ -28,9 +28,10 @@ import (
 //  4. The old folder gets the file moved. With it, nobody writes the folder.
 //  5. The file copying goes.
 
-// Place is a data folder, with the URL of the PostgreSQL server that has its log; "" is
-// where log.url in the folder says, or log.db in it.
-type Place struct{ Folder, URL string }
+// Place is a data folder, with the URL of the PostgreSQL server that has its log, and the
+// address of the bucket that has its contents. A URL that is "" is where log.url in the folder
+// says, or log.db in it; a bucket that is "" is that where a copy is to be there is none.
+type Place struct{ Folder, URL, Bucket string }
 
 // Copied describes a copy of a data folder.
 type Copied struct {
@@ -155,6 +156,9 @@ func copyHeld(ctx context.Context, log *eventlog.Log, to Place, c *Copied, progr
 	}
 	// Contents once more if an earlier Copy did it: one may have been put back since.
 	c.ContentBytes, err = copyContents(ctx, filepath.Join(c.From, contentName), filepath.Join(c.To, contentName))
+	if err == nil {
+		err = placeContents(ctx, filepath.Join(c.To, contentName), to.Bucket)
+	}
 	if err == nil && !done {
 		err = c.copyLog(ctx, log, to, progress)
 	}
@@ -219,4 +223,24 @@ func copyContents(ctx context.Context, from, to string) (size int64, err error) 
 		return 0, database.Explain(to, err)
 	}
 	return s.Size(), errors.Join(os.Rename(to+partial, to), database.SyncDir(filepath.Dir(to)))
+}
+
+// placeContents takes the contents of a copy back from the bucket that has them, if the copy
+// is to have none. A copy that is to have another one moves its contents there when it is used.
+func placeContents(ctx context.Context, path, bucket string) (err error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	s, err := content.Open(ctx, path, content.Options{Idle: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	switch has := s.Bucket(); {
+	case bucket == "":
+		return s.Unpack(ctx)
+	case has != "" && has != bucket:
+		return fmt.Errorf("its contents are in %s, and the copy is to have them in %s: copy the objects there with a tool for S3, write the new address into the configuration of now, start bridge serve once, and copy then", has, bucket)
+	}
+	return nil
 }

@@ -49,7 +49,7 @@ func (b *harness) restore(path string, o backup.Options) {
 // wantSound fails unless bridge verify finds nothing.
 func (b *harness) wantSound() {
 	b.t.Helper()
-	if _, err := b.bridge.Verify(b.t.Context(), func(f daemon.Finding) { b.t.Errorf("verify: %+v", f) }); err != nil {
+	if _, err := b.bridge.Verify(b.t.Context(), true, func(f daemon.Finding) { b.t.Errorf("verify: %+v", f) }); err != nil {
 		b.t.Fatal(err)
 	}
 }

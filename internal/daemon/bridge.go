@@ -35,6 +35,8 @@ type Options struct {
 	AcceptClock bool
 	// NewData allows a new log in a data folder that was used before and holds none.
 	NewData bool
+	// AdoptBucket lets a content store without a bucket take over that of another one.
+	AdoptBucket bool
 	// Command is the name of the command that the lock file states.
 	Command string
 	// Version goes into the user agent.
@@ -63,6 +65,7 @@ type Bridge struct {
 	newTemplates    chan struct{}                    // sent to when there are other templates
 	opt             Options
 	missingContents atomic.Pointer[missingContents] // nil when no content is missing
+	bucketTrouble   atomic.Pointer[string]          // why contents cannot be moved to their bucket; nil while they can
 	names           *fetch.Names                    // the host names that were connected to
 	guards          []*fetch.Guard                  // of targets and recipients; Sources have their own
 	publicOnly      *fetch.Guard                    // the one of guards that is for URLs that clients send
@@ -129,7 +132,8 @@ func (b *Bridge) open(ctx context.Context) error {
 	if remember {
 		list.add(b.opt.Logger)
 	}
-	b.Contents, err = content.Open(ctx, filepath.Join(b.Config().Data, "content.db"), content.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun})
+	b.Contents, err = content.Open(ctx, filepath.Join(b.Config().Data, "content.db"), content.Options{
+		ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, Bucket: b.Config().Store.Contents, Keep: b.Config().Store.ContentsCache, Adopt: b.opt.AdoptBucket, Report: b.reportBucket})
 	if b.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
 		b.Contents, err = nil, nil
 	}

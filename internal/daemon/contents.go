@@ -62,6 +62,17 @@ func (b *Bridge) smallContents(ctx context.Context, sums [][32]byte) (map[[32]by
 	return small, err
 }
 
+// reportBucket notes and logs whether contents can be moved to their bucket.
+func (b *Bridge) reportBucket(err error) {
+	if err == nil {
+		b.bucketTrouble.Store(nil)
+		b.opt.Logger.Info("contents can be moved to their bucket again")
+		return
+	}
+	b.bucketTrouble.Store(new("contents cannot be moved to their bucket, and stay in content.db until they can: " + Redact(err.Error())))
+	b.opt.Logger.Error("contents cannot be moved to their bucket, and stay in content.db until they can", "error", err)
+}
+
 // restoreContents fetches the missing and damaged contents of a Source's records again.
 // They must have the hash that was published: different bytes are an update, which a
 // harvest logs.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -59,8 +60,39 @@ type Decision struct {
 	Quarantine string `json:"quarantine,omitempty"`
 	// SetAction is what is done to a set; nil means another decision.
 	SetAction *SetAction `json:"set_action,omitempty"`
+	// Tidy tidies up the bucket of the contents; nil means another decision.
+	Tidy *Tidy `json:"tidy,omitempty"`
 	// Reload reads the configuration again.
 	Reload bool `json:"reload,omitempty"`
+}
+
+// Tidy is how the bucket of the contents is tidied up, see content.Store.Tidy.
+type Tidy struct {
+	// Keep is how long a pack stays after nothing needed it any more.
+	Keep time.Duration `json:"keep"`
+	// Unknown removes objects too that the content store does not know.
+	Unknown bool `json:"unknown,omitempty"`
+	// Adopt first takes those that have contents which the store lacks.
+	Adopt bool `json:"adopt,omitempty"`
+}
+
+// Tidied is what was done about the bucket of the contents.
+type Tidied struct {
+	content.Tidied
+	Adopted *content.Adopted `json:"adopted,omitempty"`
+}
+
+// tidy tidies up the bucket of the contents.
+func (b *Bridge) tidy(ctx context.Context, t *Tidy) (done Tidied, err error) {
+	if t.Adopt {
+		found, err := b.Contents.Adopt(ctx)
+		if err != nil {
+			return done, err
+		}
+		done.Adopted = &found
+	}
+	done.Tidied, err = b.Contents.Tidy(ctx, t.Keep, t.Unknown)
+	return done, err
 }
 
 // DecisionResult is the outcome of a Decision.
@@ -78,6 +110,8 @@ type DecisionResult struct {
 	Left []string `json:"left,omitempty"`
 	// Result describes in sentences what was done to a Source or what has changed.
 	Result string `json:"result,omitempty"`
+	// Tidied is what Tidy did.
+	Tidied *Tidied `json:"tidied,omitempty"`
 	// Undecided means that the operator must give another option.
 	Undecided bool `json:"undecided,omitempty"`
 	// Error is the reason why the decision was refused; "" when it is committed.
@@ -93,6 +127,9 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 			said = []string{"nothing has changed"}
 		}
 		return DecisionResult{Result: strings.Join(said, "\n")}, err
+	case d.Tidy != nil:
+		done, err := b.tidy(ctx, d.Tidy)
+		return DecisionResult{Tidied: &done}, err
 	case d.SetAction != nil:
 		said, err := b.actOnSet(ctx, d.SetAction)
 		var undecided *UndecidedError
@@ -210,6 +247,8 @@ func (d *Decision) subject() string {
 		return fmt.Sprintf("the %s of bad input %d", d.Quarantine, d.ID)
 	case d.ID != 0:
 		return fmt.Sprintf("submission %d", d.ID)
+	case d.Tidy != nil:
+		return "the bucket of the contents"
 	case d.Reload:
 		return "the configuration"
 	case d.Action != nil:

@@ -97,6 +97,9 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	if clock := b.clockTrouble(); clock != "" {
 		out = append(out, clock)
 	}
+	if trouble := b.bucketTrouble.Load(); trouble != nil {
+		out = append(out, *trouble)
+	}
 	former, ferr := b.formerSets(ctx)
 	for _, set := range former {
 		out = append(out, fmt.Sprintf("set %s: the configuration has none of its Sources any more: it is kept, and serve does not publish it unless the set is configured; write it into the configuration again, or remove it with bridge set rm", set))

@@ -228,7 +228,7 @@ func TestHealContents(t *testing.T) {
 	b.open()
 	found := func() (out []string) {
 		t.Helper()
-		if _, err := b.bridge.Verify(t.Context(), func(f daemon.Finding) { out = append(out, f.Where+": "+f.What+": "+f.Do) }); err != nil {
+		if _, err := b.bridge.Verify(t.Context(), true, func(f daemon.Finding) { out = append(out, f.Where+": "+f.What+": "+f.Do) }); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -293,7 +293,7 @@ func TestHealOther(t *testing.T) {
 	if r := b.full(); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "contents missing or damaged that could not be fetched again: 1") {
 		t.Errorf("the full harvest: %+v", r)
 	}
-	if _, err := b.bridge.Verify(t.Context(), func(f daemon.Finding) {
+	if _, err := b.bridge.Verify(t.Context(), true, func(f daemon.Finding) {
 		if !strings.Contains(f.What, "damaged") {
 			t.Errorf("verify says %+v", f)
 		}

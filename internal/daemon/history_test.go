@@ -130,7 +130,7 @@ func TestHistoryIsThatOfTheReports(t *testing.T) {
 		}
 		checkActivity(t, h, &models, now)
 		var found []string
-		if _, err := h.Verify(t.Context(), func(f Finding) { found = append(found, f.Where+": "+f.What) }); err != nil || len(found) > 0 {
+		if _, err := h.Verify(t.Context(), true, func(f Finding) { found = append(found, f.Where+": "+f.What) }); err != nil || len(found) > 0 {
 			t.Errorf("verify: %v, %q", err, found)
 		}
 		closeBridge(t, h)

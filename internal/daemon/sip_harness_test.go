@@ -386,7 +386,7 @@ func (h *sipBridge) await(events int) {
 // verified fails unless the data folder agrees with itself.
 func (h *sipBridge) verified() {
 	h.t.Helper()
-	if _, err := h.bridge.Verify(context.Background(), func(f daemon.Finding) { h.t.Errorf("verify: %+v", f) }); err != nil {
+	if _, err := h.bridge.Verify(context.Background(), true, func(f daemon.Finding) { h.t.Errorf("verify: %+v", f) }); err != nil {
 		h.t.Error(err)
 	}
 }

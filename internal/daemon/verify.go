@@ -35,8 +35,9 @@ type Verified struct {
 // Verify checks the data folder: the log, the state of the records, the segments; every
 // content against its hash; and that each content exists that is named by an event, or by a
 // submission on which something may still be done. It renders the closed documents again
-// and compares them with the stored ones.
-func (b *Bridge) Verify(ctx context.Context, report func(Finding)) (Verified, error) {
+// and compares them with the stored ones. Of contents in a bucket it looks whether their packs
+// are there; with packs it reads these too.
+func (b *Bridge) Verify(ctx context.Context, packs bool, report func(Finding)) (Verified, error) {
 	var v Verified
 	if err := b.Log.Verify(ctx, func(f eventlog.Finding) { report(Finding(f)) }); err != nil {
 		return v, err
@@ -51,7 +52,7 @@ func (b *Bridge) Verify(ctx context.Context, report func(Finding)) (Verified, er
 	for _, s := range sets {
 		v.Events += s.Events
 	}
-	if err := b.verifyContents(ctx, sets, &v, report); err != nil {
+	if err := b.verifyContents(ctx, sets, packs, &v, report); err != nil {
 		return v, err
 	}
 	return v, b.verifyDocuments(ctx, sets, &v, report)
@@ -64,10 +65,10 @@ const (
 
 // verifyContents reads every content, and then looks up each one that an event or a
 // submission names. Findings name the record.
-func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
+func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, packs bool, v *Verified, report func(Finding)) error {
 	bad := map[content.Sum]string{} // the fault of each bad content; "" once it was reported
 	if b.Contents != nil {
-		stats, err := b.Contents.Verify(ctx, func(sum content.Sum, err error) {
+		stats, err := b.Contents.Verify(ctx, packs, func(sum content.Sum, err error) {
 			if err != nil {
 				bad[sum] = err.Error()
 			}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// bucketConfig moves contents to a bucket and keeps none of them here.
+func bucketConfig(address string) string {
+	return fmt.Sprintf("[store]\ncontents = %q\ncontents_cache = 1\n", address)
+}
+
+// While the server of the bucket is away, records that are there are answered 503, with the
+// time to ask again, and everything else goes on: harvests too. Then all goes on by itself.
+func TestServeBucketAway(t *testing.T) {
+	s3 := testenv.S3(t)
+	s3.Setenv(t)
+	provider := fixtures.New(fixtures.Options{Title: "A"})
+	for n := range 20 {
+		provider.Create(fixtures.Record{Name: fmt.Sprint("r", n)})
+	}
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	f := newFolder(t, "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \""+upstream.URL+fixtures.Subscription+"\"\nevery = \"1s\"\n"+bucketConfig(s3.Address(s3.NewBucket(t), "library", "test")))
+	f.run(exitDone, "harvest", "--config", "bridge.toml")
+	f.run(exitDone, "gc")
+	c, server := f.serve()
+	ask := func(path string) (status int, body string, header http.Header) {
+		t.Helper()
+		resp, err := http.Get(server + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b), resp.Header
+	}
+	_, list, _ := ask("/sets/main/resourcelist.xml")
+	locs := regexp.MustCompile(`<loc>https?://[^/]+(/sets/main/records/[^<]+)</loc>`).FindAllStringSubmatch(list, -1)
+	if len(locs) != 20 {
+		t.Fatalf("%d records are in the list:\n%s", len(locs), list)
+	}
+	var first string
+	for i, loc := range locs {
+		status, body, _ := ask(loc[1])
+		if status != http.StatusOK || body == "" {
+			t.Fatalf("%s: %d", loc[1], status)
+		}
+		if i == 0 {
+			first = body
+		}
+	}
+	f.end(c, os.Interrupt)
+	c, server = f.serve() // nothing of the bucket is in memory
+	s3.Stop(t)
+	if status, body, header := ask(locs[0][1]); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(body, "cannot be reached at the moment") {
+		t.Errorf("without the server: %d, %v\n%s", status, header, body)
+	}
+	provider.Create(fixtures.Record{Name: "new"})
+	for limit := time.Now().Add(patience); ; <-time.After(lookEvery) {
+		_, list, _ := ask("/sets/main/changelist.xml")
+		loc := regexp.MustCompile(`<loc>https?://[^/]+(/sets/main/records/[^<]+)</loc>[^<]*<lastmod>[^<]*</lastmod>[^<]*<rs:md [^>]*b:title="new"`).FindStringSubmatch(list)
+		if loc != nil {
+			if status, _, _ := ask(loc[1]); status != http.StatusOK {
+				t.Errorf("a record that was harvested since: %d", status)
+			}
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("nothing is harvested without the server:\n%s", list)
+		}
+	}
+	if status, _, _ := ask("/readyz"); status != http.StatusOK {
+		t.Errorf("/readyz: %d", status)
+	}
+	gc := f.run(exitFailed, "gc")
+	if !strings.Contains(gc.stderr.String(), "cannot be reached at the moment") {
+		t.Errorf("gc without the server: %s", gc.stderr.String())
+	}
+	s3.Start(t)
+	if status, body, _ := ask(locs[0][1]); status != http.StatusOK || body != first {
+		t.Errorf("with the server again: %d", status)
+	}
+	f.run(exitDone, "gc")
+	f.end(c, os.Interrupt)
+	f.run(exitDone, "verify", "--contents", "--config", "bridge.toml")
+}
+
+// TestKillBucket is TestKill with contents in a bucket, which are moved while bridges are
+// killed, and whose server is away for one round in three. At the end each content is there,
+// and nothing that nobody knows of.
+func TestKillBucket(t *testing.T) {
+	testenv.Heavy(t)
+	s3 := testenv.S3(t)
+	s3.Setenv(t)
+	rounds := testenv.Rounds(t, 10, 300)
+	k := newKilling(t, 20)
+	config, err := os.ReadFile(k.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.configure(string(config) + bucketConfig(s3.Address(s3.NewBucket(t))))
+	k.runUntil("harvest", exitPartly)
+	moved := 0
+	for i := range rounds {
+		for n := range k.sources {
+			for range k.random.IntN(6) {
+				k.sources[n].evolve()
+			}
+		}
+		if i%3 == 1 {
+			s3.Stop(t)
+			k.killHarvest()
+			s3.Start(t)
+		}
+		k.round(i)
+		c := k.folder.start("gc", "--config", "bridge.toml", "--keep", "0s")
+		select {
+		case <-c.ended:
+		case <-time.After(time.Duration(k.random.IntN(300)) * time.Millisecond):
+		}
+		c.kill()
+		if c.cmd.ProcessState.ExitCode() == exitDone {
+			moved++
+		}
+	}
+	k.settle()
+	k.folder.run(exitDone, "gc", "--config", "bridge.toml", "--keep", "0s")
+	c := k.folder.run(exitDone, "gc", "--config", "bridge.toml", "--keep", "0s", "--json")
+	var did daemon.Tidied
+	if err := json.Unmarshal([]byte(c.stdout.String()), &did); err != nil || did.Unknown+did.Waiting+did.Removed+did.Rewritten != 0 {
+		t.Errorf("%v: %s", err, c.stdout.String())
+	}
+	k.folder.run(exitDone, "verify", "--contents", "--config", "bridge.toml")
+	k.end(rounds)
+	t.Logf("contents were moved to the end in %d rounds", moved)
+}

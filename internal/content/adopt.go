@@ -129,7 +129,11 @@ func (p *packs) adopt(ctx context.Context, o bucket.Object, found []foundContent
 		for _, sum := range missing {
 			lacks[sum] = true
 		}
-		var pack, first, last int64
+		before, err := lastID(ctx, tx)
+		if err != nil {
+			return err
+		}
+		var pack int64
 		if err := tx.Each(ctx, "INSERT INTO pack (key, length, first, last, held, live, kept) VALUES ($1, $2, 0, 0, $3, 0, 0) RETURNING id",
 			[]any{o.Key, o.Size, held}, func(r *sql.Rows) error { return r.Scan(&pack) }); err != nil {
 			return err
@@ -140,16 +144,13 @@ func (p *packs) adopt(ctx context.Context, o bucket.Object, found []foundContent
 				continue
 			}
 			lacks[c.sum] = false // it may be there twice
-			if last, err = insertFound(ctx, tx, c, pack); err != nil {
-				return err
-			}
-			if n == 0 {
-				first = last
-			}
 			n++
 			size += c.size
+			if err := insertFound(ctx, tx, before+n, c, pack); err != nil {
+				return err
+			}
 		}
-		if err := tx.Exec(ctx, "UPDATE pack SET first = $1, last = $2, live = $3 WHERE id = $4", first, last, size, pack); err != nil {
+		if err := tx.Exec(ctx, "UPDATE pack SET first = $1, last = $2, live = $3 WHERE id = $4", before+1, before+n, size, pack); err != nil {
 			return err
 		}
 		return tx.Exec(ctx, "UPDATE total SET count = count + $1, length = length + $2", n, size)
@@ -160,15 +161,15 @@ func (p *packs) adopt(ctx context.Context, o bucket.Object, found []foundContent
 	return n, size, nil
 }
 
-// insertFound stores where a content is, and returns its id.
-func insertFound(ctx context.Context, tx *database.Tx, c *foundContent, pack int64) (id int64, err error) {
-	if err := tx.Each(ctx, "INSERT INTO content (sum, length, bytes) VALUES ($1, $2, NULL) RETURNING id", []any{c.sum[:], c.size}, func(r *sql.Rows) error { return r.Scan(&id) }); err != nil {
-		return 0, err
+// insertFound stores where a content is.
+func insertFound(ctx context.Context, tx *database.Tx, id int64, c *foundContent, pack int64) error {
+	if err := tx.Exec(ctx, "INSERT INTO content (id, sum, length, bytes) VALUES ($1, $2, $3, NULL)", id, c.sum[:], c.size); err != nil {
+		return err
 	}
 	for n, seal := range c.seals {
 		if err := tx.Exec(ctx, "INSERT INTO chunk (content, n, seal, bytes) VALUES ($1, $2, $3, x'')", id, n, seal[:]); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return id, tx.Exec(ctx, "INSERT INTO place (content, pack, at) VALUES ($1, $2, $3)", id, pack, c.at)
+	return tx.Exec(ctx, "INSERT INTO place (content, pack, at) VALUES ($1, $2, $3)", id, pack, c.at)
 }

@@ -238,9 +238,6 @@ func (p *packs) put(ctx context.Context, key string, body io.ReaderAt, length in
 		return err
 	}
 	err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
-		if err := stillThere(ctx, tx, rows); err != nil {
-			return err
-		}
 		places := tx.Bulk(ctx, "INSERT INTO place (content, pack, at) VALUES ", 3)
 		for i := range rows {
 			if err := places.Add(rows[i].id, id, rows[i].at); err != nil {
@@ -250,6 +247,14 @@ func (p *packs) put(ctx context.Context, key string, body io.ReaderAt, length in
 		if err := places.Flush(); err != nil {
 			return err
 		}
+		there := 0
+		if err := tx.Each(ctx, "SELECT count(*) FROM place l JOIN content c ON c.id = l.content WHERE l.content BETWEEN $1 AND $2 AND l.pack = $3",
+			[]any{rows[0].id, rows[len(rows)-1].id, id}, func(r *sql.Rows) error { return r.Scan(&there) }); err != nil {
+			return err
+		}
+		if there < len(rows) {
+			return errMoved // some were removed or replaced meanwhile
+		}
 		if err := tx.Exec(ctx, "UPDATE pack SET live = held, kept = 1, unneeded = NULL WHERE id = $1", id); err != nil {
 			return err
 		}
@@ -257,27 +262,6 @@ func (p *packs) put(ctx context.Context, key string, body io.ReaderAt, length in
 	})
 	if errors.Is(err, errMoved) {
 		return nil // what is left waits for the next pack
-	}
-	return err
-}
-
-// stillThere returns errMoved if one of some contents is not where it was: it was removed or
-// replaced, and another one may have got its id.
-func stillThere(ctx context.Context, tx *database.Tx, rows []packedContent) error {
-	left := rows
-	err := tx.Each(ctx, "SELECT id, sum FROM content WHERE id BETWEEN $1 AND $2 ORDER BY id", []any{rows[0].id, rows[len(rows)-1].id}, func(r *sql.Rows) error {
-		var id int64
-		var sum sql.RawBytes
-		if err := r.Scan(&id, &sum); err != nil {
-			return err
-		}
-		if len(left) > 0 && left[0].id == id && string(left[0].sum[:]) == string(sum) {
-			left = left[1:]
-		}
-		return nil
-	})
-	if err == nil && len(left) > 0 {
-		err = errMoved
 	}
 	return err
 }

@@ -252,6 +252,7 @@ func remove(ctx context.Context, tx *database.Tx, sum Sum) error {
 	for _, text := range []string{
 		`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
 		`UPDATE pack SET live = live - (SELECT c.length FROM content c WHERE c.sum = $1) WHERE id = (SELECT l.pack FROM content c JOIN place l ON l.content = c.id WHERE c.sum = $1)`,
+		`UPDATE bucket SET removed = max(removed, (SELECT coalesce(max(id), 0) FROM content WHERE sum = $1))`,
 		`DELETE FROM place WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
 		`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
 		`DELETE FROM content WHERE sum = $1`,
@@ -260,28 +261,34 @@ func remove(ctx context.Context, tx *database.Tx, sum Sum) error {
 			return err
 		}
 	}
-	// The next content may get the id of the last one that was removed.
-	return tx.Exec(ctx, `UPDATE bucket SET packed = (SELECT coalesce(max(id), 0) FROM content) WHERE packed > (SELECT coalesce(max(id), 0) FROM content)`)
+	return nil
+}
+
+// lastID returns the highest id that a content has or had.
+func lastID(ctx context.Context, tx *database.Tx) (last int64, err error) {
+	err = tx.Each(ctx, "SELECT max(coalesce((SELECT max(id) FROM content), 0), (SELECT removed FROM bucket))", nil, func(rows *sql.Rows) error { return rows.Scan(&last) })
+	return last, err
 }
 
 // insert stores contents. Large ones must not be in the store, small ones may be. ctx is
 // the caller's, which may end at any time; inside is that of the transaction, which must
 // not.
 func insert(ctx, inside context.Context, tx *database.Tx, small, large []*Draft) error {
-	var last int64
-	err := tx.Each(inside, "SELECT coalesce(max(id), 0) FROM content", nil, func(rows *sql.Rows) error { return rows.Scan(&last) })
+	last, err := lastID(inside, tx)
 	if err != nil {
 		return err
 	}
+	id := last
 	before, err := tx.Changes(inside)
 	if err != nil {
 		return err
 	}
 	var length int64
 	// IGNORE: the constraints on sum and length hold of every draft but for a known one.
-	rows := tx.Bulk(inside, "INSERT OR IGNORE INTO content (sum, length, bytes) VALUES ", 3)
+	rows := tx.Bulk(inside, "INSERT OR IGNORE INTO content (id, sum, length, bytes) VALUES ", 4)
 	for _, d := range small {
-		if err := rows.Add(d.sum[:], d.size, d.bytes); err != nil {
+		id++
+		if err := rows.Add(id, d.sum[:], d.size, d.bytes); err != nil {
 			return err
 		}
 		length += d.size
@@ -302,7 +309,8 @@ func insert(ctx, inside context.Context, tx *database.Tx, small, large []*Draft)
 		}
 	}
 	for _, d := range large {
-		if err := insertLarge(ctx, inside, tx, d); err != nil {
+		id++
+		if err := insertLarge(ctx, inside, tx, id, d); err != nil {
 			return err
 		}
 		count, length = count+1, length+d.size
@@ -315,11 +323,8 @@ func insert(ctx, inside context.Context, tx *database.Tx, small, large []*Draft)
 
 // insertLarge stores a content in chunks. Most come from a file, so the bytes are
 // hashed once more: what is sealed here is what was read from the Source.
-func insertLarge(ctx, inside context.Context, tx *database.Tx, d *Draft) error {
-	var id int64
-	if err := tx.Each(inside, "INSERT INTO content (sum, length, bytes) VALUES ($1, $2, NULL) RETURNING id", []any{d.sum[:], d.size}, func(rows *sql.Rows) error {
-		return rows.Scan(&id)
-	}); err != nil {
+func insertLarge(ctx, inside context.Context, tx *database.Tx, id int64, d *Draft) error {
+	if err := tx.Exec(inside, "INSERT INTO content (id, sum, length, bytes) VALUES ($1, $2, $3, NULL)", id, d.sum[:], d.size); err != nil {
 		return err
 	}
 	var body io.ReaderAt = bytes.NewReader(d.bytes)

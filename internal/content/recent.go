@@ -23,7 +23,7 @@ type recent struct {
 }
 
 type recentPack struct {
-	id    int64
+	key   string
 	reads int
 	bytes []byte        // nil while the pack is not in memory
 	turn  chan struct{} // holds a token of the one who reads the pack
@@ -31,14 +31,14 @@ type recentPack struct {
 
 // touch notes that a content of a pack is read, and says whether the pack should be read
 // whole.
-func (r *recent) touch(id int64) (p *recentPack, whole bool) {
+func (r *recent) touch(key string) (p *recentPack, whole bool) {
 	r.Lock()
 	defer r.Unlock()
-	if i := slices.IndexFunc(r.packs, func(p *recentPack) bool { return p.id == id }); i >= 0 {
+	if i := slices.IndexFunc(r.packs, func(p *recentPack) bool { return p.key == key }); i >= 0 {
 		p = r.packs[i]
 		r.packs = slices.Delete(r.packs, i, i+1)
 	} else {
-		p = &recentPack{id: id, turn: make(chan struct{}, 1)}
+		p = &recentPack{key: key, turn: make(chan struct{}, 1)}
 	}
 	p.reads++
 	r.packs = slices.Insert(r.packs, 0, p)
@@ -75,7 +75,7 @@ func (p *packs) read(ctx context.Context, at place, n int64) ([]byte, error) {
 	if at.at < 0 || at.at+n > at.length {
 		return nil, fmt.Errorf("content %d is %w (it ends behind the end of %s): restore %s from a backup", at.content, ErrDamaged, at.key, p.store.path)
 	}
-	r, whole := p.recent.touch(at.pack)
+	r, whole := p.recent.touch(at.key)
 	if !whole {
 		part, err := p.bucket.Get(ctx, at.key, at.at, n)
 		return part, p.coded(err)

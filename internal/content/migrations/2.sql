@@ -1,14 +1,16 @@
 -- Where the packs are, if contents are moved to a bucket: one row. packed is the id up to
 -- which each content is in a pack; identity also stands in the bucket, whose packs belong
--- to one store alone.
+-- to one store alone. removed is the highest id of a content that was removed: no id is used
+-- again.
 CREATE TABLE bucket (
     id       INTEGER PRIMARY KEY CHECK (id = 1),
     address  TEXT    NOT NULL,
     identity TEXT    NOT NULL,
-    packed   INTEGER NOT NULL
+    packed   INTEGER NOT NULL,
+    removed  INTEGER NOT NULL
 ) STRICT;
 
-INSERT INTO bucket (id, address, identity, packed) VALUES (1, '', '', 0);
+INSERT INTO bucket (id, address, identity, packed, removed) VALUES (1, '', '', 0, 0);
 
 -- A row is made before its object is. first and last are the ids of the contents that
 -- were put into it, held is their bytes, live those of them that are still there; kept is

@@ -59,9 +59,10 @@ test: ## all tests; peers that are missing are named and skipped
 # translated C: no race of ours is in there, and it would take most of the time.
 UNWATCHED := $(foreach p,sqlite/lib libc/...,-gcflags=modernc.org/$(p)=-race=false)
 
-# Code that starts no goroutine and holds no lock has nothing that races.
+# Code that starts no goroutine and holds no lock has nothing that races. What only tests
+# use is watched in the tests that use it.
 RACED = $(if $(filter ./...,$(PACKAGES)),$(sort $(dir $(shell \
-	grep -rlE '^[[:space:]]+go (func|[a-z])|"sync(/atomic)?"' --include=*.go --exclude=*_test.go --exclude-dir=testdata --exclude-dir='.?*' .))),$(PACKAGES))
+	grep -rlE '^[[:space:]]+go (func|[a-z])|"sync(/atomic)?"' --include=*.go --exclude=*_test.go --exclude-dir=testdata --exclude-dir=testenv --exclude-dir=testserver --exclude-dir='.?*' .))),$(PACKAGES))
 
 # A process that ends waits a second for races of those that have not ended yet: for
 # tests that start a thousand processes, 10 ms must do. make test and make lint vet.

@@ -399,6 +399,7 @@ func TestCredentialsFile(t *testing.T) {
 // A server that is stopped is away within seconds, for every call, and back when it has
 // started.
 func TestRestart(t *testing.T) {
+	testenv.Heavy(t)
 	s := testenv.S3(t)
 	s.Setenv(t)
 	b := open(t, s.Address(s.NewBucket(t), "p"))

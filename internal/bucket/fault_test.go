@@ -151,6 +151,7 @@ func TestNoServer(t *testing.T) {
 // A server that goes silent, or breaks off, before the answer, within the body of one or of a
 // request, is away after the time that a connection may move no byte.
 func TestSilence(t *testing.T) {
+	testenv.Heavy(t)
 	header := func(w http.ResponseWriter, length int) {
 		w.Header().Set("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
 		w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", length-1, length))
@@ -236,6 +237,7 @@ func TestSilence(t *testing.T) {
 // A peer that takes no more of a body is given up as well. One that is slow is not, whatever
 // it takes altogether.
 func TestSlowPeer(t *testing.T) {
+	testenv.Heavy(t)
 	credentials(t)
 	deaf, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts connections to it
 	if err != nil {
@@ -481,6 +483,7 @@ func (f flip) Read(p []byte) (int, error) {
 // A call whose answer gets lost has taken effect, and is made again without harm: at once, or
 // by the caller.
 func TestAnswersLost(t *testing.T) {
+	testenv.Heavy(t)
 	direct, spoilt, p := behind(t)
 	// lose loses the next n answers to a method.
 	lose := func(method string, n int) {

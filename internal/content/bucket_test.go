@@ -82,6 +82,7 @@ func files(t testing.TB, s3 *testenv.S3Server, address string) (all []string) {
 // Contents are moved to the bucket, from where each is read as before: alone, with others,
 // from any place in it, by another process, and after the store was closed.
 func TestBucket(t *testing.T) {
+	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	path := filepath.Join(t.TempDir(), "content.db")
 	s := openStore(t, path, inBucket(address))
@@ -395,6 +396,7 @@ func mustBeTidy(t failer, s *Store) {
 // While the server is away contents are stored, and those that are kept here are read; others
 // are unavailable, not missing. Afterwards all goes on.
 func TestBucketAway(t *testing.T) {
+	testenv.Heavy(t)
 	s3 := testenv.S3(t)
 	s3.Setenv(t)
 	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(s3.Address(s3.NewBucket(t))))
@@ -433,6 +435,7 @@ func TestBucketAway(t *testing.T) {
 // An object that has gone, is too short, or has other bytes makes the contents damaged that
 // are in it, and no others; each can be stored again.
 func TestDamagedObjects(t *testing.T) {
+	testenv.Heavy(t)
 	s3, _ := newBucket(t)
 	for name, damage := range map[string]func(path string) error{
 		"gone": os.Remove,
@@ -619,6 +622,7 @@ func TestKeep(t *testing.T) {
 // A store that was lost, or put back from an older backup, finds its contents in the bucket
 // again. Damaged ones it does not take, nor what others have put there.
 func TestAdopt(t *testing.T) {
+	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	path := filepath.Join(t.TempDir(), "content.db")
 	s := openStore(t, path, inBucket(address))

@@ -27,23 +27,29 @@ func backupCommand() *cobra.Command {
 			return usage(fmt.Errorf("%s holds no log: give the data folder of a bridge with --data", c.Data))
 		}
 		if args[0] == "-" {
-			_, err := backup.Write(cmd.Context(), c.Data, unescaped(cmd.OutOrStdout()), release())
+			m, err := backup.Write(cmd.Context(), c.Data, unescaped(cmd.OutOrStdout()), release())
+			sayBucket(cmd.ErrOrStderr(), m.Bucket)
 			return unlessOnServer(err)
 		}
 		m, size, err := backup.WriteFile(cmd.Context(), c.Data, args[0], release())
 		if err != nil {
 			return unlessOnServer(err)
 		}
+		sayBucket(cmd.ErrOrStderr(), m.Bucket)
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), jsonBackup{m, size})
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes, %s\n", args[0], size, ofWhen(&m))
-		if m.Bucket != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "bridge: contents are in %s too, and not in the backup: keep that bucket\n", m.Bucket)
-		}
 		return errors.Join(err, printSets(cmd.OutOrStdout(), m.Sets))
 	}
 	return cmd
+}
+
+// sayBucket says that a backup does not have all contents.
+func sayBucket(w io.Writer, bucket string) {
+	if bucket != "" {
+		fmt.Fprintf(w, "bridge: contents are in %s too, and not in the backup: keep that bucket\n", bucket)
+	}
 }
 
 // unlessOnServer marks the error of a log on a server as wrong usage.
@@ -116,6 +122,9 @@ func printRestored(w io.Writer, folder string, m *backup.Manifest, moved bool) e
 sets and feeds start anew, with new feed ids, and Destinations compare everything.
 Another bridge that harvests a feed of this one needs: bridge source reset.
 Submissions that were acknowledged after the backup are lost: ask for them again.`)
+	}
+	if err == nil && m.Bucket != "" {
+		_, err = fmt.Fprintf(w, "Contents are in %s too. Those that were moved there after the backup: bridge gc --adopt.\n", m.Bucket)
 	}
 	if err != nil {
 		return err

@@ -81,29 +81,32 @@ func (v *verification) lookForPacks(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	there := map[string]int64{}
+	type wanted struct{ id, length int64 }
+	want := map[string]wanted{} // before the list: what is put meanwhile is in neither
+	rows, err := v.store.query.QueryContext(ctx, "SELECT key, id, length FROM pack WHERE live > 0")
+	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		var key string
+		var w wanted
+		err := rows.Scan(&key, &w.id, &w.length)
+		want[key] = w
+		return err
+	}); err != nil {
+		return err
+	}
+	v.bad = map[int64]error{}
 	for o, err := range p.bucket.Objects(ctx, "") {
 		if err != nil {
 			return unavailable(err)
 		}
-		there[o.Key] = o.Size
+		if w, found := want[o.Key]; found && w.length != o.Size {
+			v.bad[w.id] = fmt.Errorf("%w: %s of %s has %d bytes, and had %d", ErrDamaged, o.Key, p.bucket, o.Size, w.length)
+		}
+		delete(want, o.Key)
 	}
-	v.bad = map[int64]error{}
-	rows, err := v.store.query.QueryContext(ctx, "SELECT id, key, length FROM pack WHERE live > 0")
-	return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var id, length int64
-		var key string
-		if err := rows.Scan(&id, &key, &length); err != nil {
-			return err
-		}
-		switch got, found := there[key]; {
-		case !found:
-			v.bad[id] = fmt.Errorf("%w: %s is not in %s", ErrDamaged, key, p.bucket)
-		case got != length:
-			v.bad[id] = fmt.Errorf("%w: %s of %s has %d bytes, and had %d", ErrDamaged, key, p.bucket, got, length)
-		}
-		return nil
-	})
+	for key, w := range want {
+		v.bad[w.id] = fmt.Errorf("%w: %s is not in %s", ErrDamaged, key, p.bucket)
+	}
+	return nil
 }
 
 // page returns the contents behind an id, and checks the bytes that are in their rows.

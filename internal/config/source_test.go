@@ -87,10 +87,11 @@ func TestParseSource(t *testing.T) {
 		"http://h.example/#top":        "has a fragment",
 		"http://u:hunter2@h.example/":  "http://h.example/ holds a user or password",
 		"http://u:hunter2@h.example/%": "is not a URL",
+		"http://u:hunter/2@h.example/": "http://h.example/ is not a URL; write it without user and password",
 		"file://other.example/f.atom":  "is not a URL of a local file",
 	} {
 		_, _, err := ParseSource(argument)
-		if err == nil || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(strings.ReplaceAll(err.Error(), argument, ""), "hunter") {
 			t.Errorf("%s: error %v, want %q", argument, err, want)
 		}
 	}

@@ -129,6 +129,8 @@ func checkWeb(typed string) (string, error) {
 	}
 	u, err := url.Parse(typed)
 	switch {
+	case err != nil && strings.Contains(typed, "@"): // what is wrong with it may show a password
+		return "", fmt.Errorf("%s is not a URL; write it without user and password, which have keys of their own in the configuration", redact(typed))
 	case err != nil:
 		return "", fmt.Errorf("%s is not a URL: %w", redact(typed), errors.Unwrap(err))
 	case u.Host == "":

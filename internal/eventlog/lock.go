@@ -25,7 +25,7 @@ type LockedError struct {
 }
 
 func (e *LockedError) Error() string {
-	return fmt.Sprintf("the data folder %s is in use by %s: stop that one first, or give another folder with --data", e.Folder, e.Holder)
+	return fmt.Sprintf("the data folder %s is in use by %s: stop that one first, or give another data folder", e.Folder, e.Holder)
 }
 
 // lockFile is the writer's lock: a file with the holder's description, held by
@@ -159,5 +159,9 @@ func writeAt(f *os.File, s string) error {
 }
 
 // release empties the file and releases the lock. The file itself stays:
-// removing it would let two processes lock two files of the same name.
-func (l *lockFile) release() error { return errors.Join(l.f.Truncate(0), l.f.Close()) }
+// removing it would let two processes lock two files of the same name. Closing it would not
+// do: a process that is just being started has a copy of the open file until
+// it runs its own program.
+func (l *lockFile) release() error {
+	return errors.Join(l.f.Truncate(0), unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
+}

@@ -89,7 +89,7 @@ var rules = map[string]rule{
 		why:   "bucket knows S3, and nothing of what the objects are",
 	},
 	"internal/content": {
-		ours: []string{"event", "internal/bucket", "internal/database"},
+		ours: []string{"event", "internal/bucket", "internal/database", "internal/defect"},
 		why:  "the content store knows SQLite and a bucket",
 	},
 	"internal/publish": {

@@ -16,6 +16,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/internal/database"
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // A store may have a bucket of an S3 server, to which its contents are moved by and by.
@@ -154,7 +155,7 @@ func (p *packs) work(ctx context.Context, do func(ctx context.Context) error) er
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return unavailable(do(ctx))
+	return unavailable(defect.Guard(func() error { return do(ctx) }))
 }
 
 // place is where a content is: in a pack.

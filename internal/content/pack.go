@@ -102,10 +102,7 @@ func (p *packs) move(ctx context.Context, all bool) error {
 			return err
 		}
 	}
-	if err := p.pack(ctx, all); err != nil {
-		return err
-	}
-	return p.evict(ctx)
+	return p.pack(ctx, all)
 }
 
 // packing is a pack that is being made.
@@ -144,9 +141,13 @@ func (g *packing) add(row packedContent, body []byte) error {
 	return err
 }
 
-// pack moves contents to the bucket that are in no pack yet: those that fill packs, or all.
+// pack moves contents to the bucket that are in no pack yet, those that fill packs or all, and
+// drops from the database what it is not to keep.
 func (p *packs) pack(ctx context.Context, all bool) error {
 	p.arrived.Store(0)
+	if err := p.evict(ctx); err != nil { // it may be to keep less than before
+		return err
+	}
 	for {
 		g, large, last, err := p.next(ctx)
 		if err != nil {
@@ -263,7 +264,10 @@ func (p *packs) put(ctx context.Context, key string, body io.ReaderAt, length in
 	if errors.Is(err, errMoved) {
 		return nil // what is left waits for the next pack
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return p.evict(ctx)
 }
 
 // putLarge puts a content that is in chunks into the bucket. A damaged one stays where it is.

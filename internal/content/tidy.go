@@ -41,9 +41,6 @@ func (s *Store) Tidy(ctx context.Context, keep time.Duration, removeUnknown bool
 		if err = p.pack(ctx, true); err != nil {
 			return err
 		}
-		if err = p.evict(ctx); err != nil {
-			return err
-		}
 		if err = p.unknown(ctx, keep, removeUnknown, &t); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -69,6 +70,7 @@ func (b *Bridge) reportBucket(err error) {
 		b.opt.Logger.Info("contents can be moved to their bucket again")
 		return
 	}
+	defect.Log(b.opt.Logger, err)
 	b.bucketTrouble.Store(new("contents cannot be moved to their bucket, and stay in content.db until they can: " + Redact(err.Error())))
 	b.opt.Logger.Error("contents cannot be moved to their bucket, and stay in content.db until they can", "error", err)
 }

@@ -93,8 +93,14 @@ func TestServeBucketAway(t *testing.T) {
 		t.Errorf("gc without the server: %s", gc.stderr.String())
 	}
 	s3.Start(t)
-	if status, body, _ := ask(locs[0][1]); status != http.StatusOK || body != first {
-		t.Errorf("with the server again: %d", status)
+	for limit := time.Now().Add(patience); ; <-time.After(lookEvery) {
+		status, body, _ := ask(locs[0][1])
+		if status == http.StatusOK && body == first {
+			break
+		}
+		if status != http.StatusServiceUnavailable || time.Now().After(limit) {
+			t.Fatalf("with the server again: %d\n%s", status, body)
+		}
 	}
 	f.run(exitDone, "gc")
 	f.end(c, os.Interrupt)

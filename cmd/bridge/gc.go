@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,11 +13,12 @@ func gcCommand() *cobra.Command {
 	cmd := command("gc")
 	in, asJSON := newInputs(cmd), addJSON(cmd)
 	var t daemon.Tidy
-	cmd.Flags().DurationVar(&t.Keep, "keep", 24*time.Hour, "keep what nothing needs any more for this `time`")
-	cmd.Flags().BoolVar(&t.Adopt, "adopt", false, "first take contents that the data folder has lost from such objects")
-	cmd.Flags().BoolVar(&t.Unknown, "unknown", false, "remove objects too that the data folder does not know")
+	cmd.Flags().DurationVar(&t.Keep, "keep", -1, "keep what nothing needs any more for this `time`, like 48h (default: contents_keep of the configuration)")
+	cmd.Flags().Lookup("keep").DefValue = ""
+	cmd.Flags().BoolVar(&t.Adopt, "adopt", false, "take back contents that the data folder has lost from objects that it does not know")
+	cmd.Flags().BoolVar(&t.Unknown, "unknown", false, "do that too, and remove the others of these objects")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if t.Keep < 0 {
+		if cmd.Flags().Changed("keep") && t.Keep < 0 {
 			return usage(fmt.Errorf("--keep %v is less than nothing", t.Keep))
 		}
 		return in.decide(cmd, []daemon.Decision{{Tidy: &t}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
@@ -33,8 +33,9 @@ func gcCommand() *cobra.Command {
 }
 
 func printTidied(w io.Writer, t *daemon.Tidied) {
-	if a := t.Adopted; a != nil {
-		fmt.Fprintf(w, "found %s (%d bytes) in %s that the data folder did not know\n", plural(int(a.Contents), "lost content", "lost contents"), a.Bytes, plural(int(a.Objects), "object", "objects"))
+	if t.Adopted > 0 {
+		fmt.Fprintf(w, "found %s (%d bytes) in %s that the data folder did not know\n",
+			plural(int(t.Contents), "lost content", "lost contents"), t.ContentsBytes, plural(int(t.Adopted), "object", "objects"))
 	}
 	fmt.Fprintf(w, "removed %s (%d bytes), which nothing needed\n", plural(int(t.Removed), "object", "objects"), t.RemovedBytes)
 	if t.Waiting > 0 {
@@ -44,7 +45,7 @@ func printTidied(w io.Writer, t *daemon.Tidied) {
 		fmt.Fprintf(w, "%s had lost more than half of their contents: the rest is in new ones\n", plural(int(t.Rewritten), "pack", "packs"))
 	}
 	if t.Unknown > 0 {
-		fmt.Fprintf(w, "%s (%d bytes) are in the bucket that this data folder does not know: it was put back from a backup, or a copy of it uses the same bucket. bridge gc --adopt finds lost contents in them; --unknown removes them, if nothing else needs them\n",
+		fmt.Fprintf(w, "%s (%d bytes) are in the bucket that this data folder does not know: it was put back from a backup, or a copy of it uses the same bucket. bridge gc --adopt finds lost contents in them; --unknown also removes the others, if no other folder needs them\n",
 			plural(int(t.Unknown), "object", "objects"), t.UnknownBytes)
 	}
 }

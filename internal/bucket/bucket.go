@@ -176,12 +176,29 @@ func (b *Bucket) Put(ctx context.Context, key string, body io.ReaderAt, size int
 	if size > partSize {
 		return b.putParts(ctx, key, name, body, size)
 	}
+	return b.putWhole(ctx, key, name, body, size, minio.PutObjectOptions{})
+}
+
+// PutNew is Put of an object of at most 32 MiB that must not be there yet: else the error is
+// fs.ErrExist. A server that knows no conditions replaces it.
+func (b *Bucket) PutNew(ctx context.Context, key string, body io.ReaderAt, size int64) error {
+	name, err := b.name(key)
+	if err != nil {
+		return err
+	}
+	var o minio.PutObjectOptions
+	o.SetMatchETagExcept("*")
+	return b.putWhole(ctx, key, name, body, size, o)
+}
+
+// putWhole writes an object with one request.
+func (b *Bucket) putWhole(ctx context.Context, key, name string, body io.ReaderAt, size int64, o minio.PutObjectOptions) error {
 	part, sum, err := section(body, 0, size)
 	if err != nil {
 		return fmt.Errorf("%s: cannot write %q: %w", b.address, key, err)
 	}
-	// No sum of the library's own: it is in the signature.
-	if _, err := b.s3.PutObject(ctx, b.address.Bucket, name, part, size, "", sum, minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
+	o.DisableContentSha256 = true // no sum of the library's own: it is in the signature
+	if _, err := b.s3.PutObject(ctx, b.address.Bucket, name, part, size, "", sum, o); err != nil {
 		return b.fail(ctx, writing, key, err)
 	}
 	return nil

@@ -98,6 +98,8 @@ func (b *Bucket) fail(ctx context.Context, do action, key string, err error) err
 			return fmt.Errorf("%s: cannot %s %q: %w", b.address, do, key, fs.ErrNotExist)
 		}
 		return failed(ErrRefused, "there is no such bucket; create it, or correct its name (%s)", said)
+	case "PreconditionFailed", "ConditionalRequestConflict":
+		return failed(fs.ErrExist, "there is such an object already")
 	case "AccessDenied", "AllAccessDisabled", "AccountProblem":
 		return failed(ErrRefused, "the credentials do not permit it; allow them %s (%s)", do.permission(), said)
 	case "InvalidAccessKeyId", "XAdminUserNotFound":

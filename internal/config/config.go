@@ -80,6 +80,8 @@ type Store struct {
 	Contents string `toml:"contents" form:"contents"`
 	// ContentsCache is how many bytes of the newest contents stay in content.db too.
 	ContentsCache int64 `toml:"contents_cache" default:"1 GiB"`
+	// ContentsKeep is how long objects stay in the bucket after nothing needed them any more.
+	ContentsKeep time.Duration `toml:"contents_keep" default:"720h"`
 }
 
 // Mail configures notifications by mail, to recipients that are mailboxes.

@@ -15,38 +15,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
-// Adopted is what a store has found in its bucket that it had lost.
-type Adopted struct {
-	Objects  int64 `json:"objects"`
-	Contents int64 `json:"contents"`
-	Bytes    int64 `json:"bytes"` // of the contents
-}
-
-// Adopt looks through the objects in the bucket that the store does not know, and takes those
-// that have contents which it lacks: it was put back from an older backup, or lost. What an
-// object says of itself is checked against the hashes.
-func (s *Store) Adopt(ctx context.Context) (a Adopted, err error) {
-	if err := s.needBucket(); err != nil {
-		return a, err
-	}
-	p := s.packs
-	err = p.work(ctx, func(ctx context.Context) error {
-		return p.eachUnknown(ctx, func(o bucket.Object) error {
-			found, err := p.contentsOf(ctx, o)
-			if err != nil || len(found) == 0 {
-				return err
-			}
-			n, size, err := p.adopt(ctx, o, found)
-			if n > 0 {
-				a.Objects++
-				a.Contents += n
-				a.Bytes += size
-			}
-			return err
-		})
-	})
-	return a, err
-}
+// A store that was put back from an older backup, or lost, finds what it lacks in the objects
+// that it does not know. What an object says of itself is checked against the hashes.
 
 // foundContent is a content in an object that is not known.
 type foundContent struct {
@@ -112,14 +82,21 @@ func (p *packs) sealsOf(ctx context.Context, o bucket.Object, sum Sum) (_ []foun
 	return []foundContent{found}, nil
 }
 
-// adopt makes an object known, if the store lacks contents that it has.
-func (p *packs) adopt(ctx context.Context, o bucket.Object, found []foundContent) (n, size int64, err error) {
+// adopt makes an object known, if the store lacks contents that it has: it knows nothing of
+// them, or has them in one of the packs that are bad.
+func (p *packs) adopt(ctx context.Context, o bucket.Object, found []foundContent, bad map[int64]error) (n, size int64, err error) {
+	if len(found) == 0 {
+		return 0, 0, nil
+	}
 	err = p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
 		n, size = 0, 0
 		sums, held := make([]Sum, len(found)), int64(0)
 		for i := range found {
 			sums[i] = found[i].sum
 			held += found[i].size
+		}
+		if err := removeLost(ctx, tx, sums, bad); err != nil {
+			return err
 		}
 		missing, err := missingFrom(ctx, tx.Each, sums)
 		if err != nil || len(missing) == 0 {
@@ -159,6 +136,30 @@ func (p *packs) adopt(ctx context.Context, o bucket.Object, found []foundContent
 		return 0, 0, fmt.Errorf("%s: %w", o.Key, err)
 	}
 	return n, size, nil
+}
+
+// removeLost removes those of some contents that are in bad packs, and nowhere else.
+func removeLost(ctx context.Context, tx *database.Tx, sums []Sum, bad map[int64]error) error {
+	if len(bad) == 0 {
+		return nil
+	}
+	for _, sum := range sums {
+		lost := false
+		if err := tx.Each(ctx, "SELECT p.id FROM content c JOIN place l ON l.content = c.id JOIN pack p ON p.id = l.pack WHERE c.sum = $1 AND p.kept = 0", []any{sum[:]}, func(r *sql.Rows) error {
+			var pack int64
+			err := r.Scan(&pack)
+			lost = bad[pack] != nil
+			return err
+		}); err != nil {
+			return err
+		}
+		if lost {
+			if err := remove(ctx, tx, sum); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // insertFound stores where a content is.

@@ -59,12 +59,22 @@ func (s *Store) openOnce(ctx context.Context, sum Sum) (*Blob, error) {
 	b := s.blob(ctx, row)
 	switch {
 	case body == nil && row.size > chunkSize:
+		if s.packs == nil {
+			return b, nil
+		}
+		if err := b.load(0); err != nil { // what is wrong with the bucket is known at once
+			return nil, errors.Join(err, b.Close())
+		}
 		return b, nil
 	case body == nil && row.size > 0:
 		body, err = s.small(ctx, row)
 	default:
 		if err = checkSmall(sum, row.size, body); err != nil {
 			err = fmt.Errorf("%s: %w", s.path, err)
+			if whole, err := s.small(ctx, row); err == nil { // it is in its pack too
+				b.part = whole
+				return b, nil
+			}
 		}
 	}
 	if err != nil {
@@ -185,13 +195,16 @@ func (b *Blob) load(n int64) error {
 	case err != nil:
 		return fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.path, n, b.sum, b.store.coded(err))
 	}
-	if len(part) == 0 {
+	isSealed := func() bool {
+		want := sealOf(b.sum, b.size, n, part)
+		return string(seal) == string(want[:]) && int64(len(part)) == min(chunkSize, b.size-n*chunkSize)
+	}
+	if !isSealed() && b.store.packs != nil {
 		if part, err = b.fetch(n); err != nil {
 			return err
 		}
 	}
-	want := sealOf(b.sum, b.size, n, part)
-	if string(seal) != string(want[:]) || int64(len(part)) != min(chunkSize, b.size-n*chunkSize) {
+	if !isSealed() {
 		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d does not have its hash", n)))
 	}
 	b.part, b.at = part, n*chunkSize
@@ -206,9 +219,7 @@ func (b *Blob) fetch(n int64) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.path, n, b.sum, b.store.coded(err))
 	case !found:
-		return nil, fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d is empty", n)))
-	case b.store.packs == nil:
-		return nil, fmt.Errorf("content %s is in %s: %w", b.sum, at.key, b.store.noBucket())
+		return nil, fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d does not have its hash", n)))
 	}
 	part := make([]byte, min(chunkSize, b.size-n*chunkSize))
 	for try := 0; ; try++ {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/bucket"
@@ -34,12 +35,15 @@ var ErrBucket = errors.New("the bucket of the contents cannot be used")
 
 // packs is what a store has of its bucket.
 type packs struct {
-	store  *Store
-	bucket *bucket.Bucket
-	keep   int64 // bytes of packs that are in the database too
-	full   int64 // bytes of contents in a pack
-	report func(error)
-	recent recent
+	store    *Store
+	bucket   *bucket.Bucket
+	keep     int64         // bytes of packs that are in the database too
+	full     int64         // bytes of a pack
+	unneeded time.Duration // how long a pack stays that nothing needs
+	report   func(error)
+	failed   atomic.Bool  // contents could not be moved
+	away     atomic.Int64 // until when the server counts as away, as Unix nanoseconds
+	recent   recent
 
 	open    context.Context // ends when the store is closed
 	stop    context.CancelFunc
@@ -73,7 +77,7 @@ func (s *Store) openBucket(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), report: o.Report, kick: make(chan struct{}, 1)}
+	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), report: o.Report, kick: make(chan struct{}, 1)}
 	s.packs.open, s.packs.stop = context.WithCancel(context.Background())
 	if s.packs.report == nil {
 		s.packs.report = func(error) {}
@@ -98,32 +102,55 @@ func (p *packs) claim(ctx context.Context, address, stored, identity string, ado
 	if err := p.bucket.Check(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrBucket, err)
 	}
-	mark, err := p.bucket.Get(ctx, markKey, 0, -1)
-	switch {
-	case err == nil && (markOf(mark) == identity || adopt && stored == ""):
-		identity = markOf(mark)
-	case err == nil:
-		return fmt.Errorf("%w: %s has the contents of another data folder: give another prefix or bucket; if that folder is lost, and this one is in its place: bridge gc --adopt", ErrBucket, address)
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
-	case stored != "":
-		return fmt.Errorf("%w: the contents of this data folder are in %s, and %s has no %s: copy all objects there first, or write the former address into the configuration", ErrBucket, stored, address, markKey)
-	default:
+	if identity == "" { // durable before the mark is: else a kill in between would leave that of nobody
 		identity = rand.Text()
-		body := "The contents of one data folder of bridge. Nothing but that bridge may write or remove here.\nstore: " + identity + "\n"
-		if err := p.bucket.Put(ctx, markKey, strings.NewReader(body), int64(len(body))); err != nil {
+		if err := p.moveTo(ctx, stored, identity); err != nil {
 			return err
 		}
 	}
-	return p.store.writer.Do(ctx, func(ctx context.Context, tx *database.Tx) error {
-		return tx.Exec(ctx, "UPDATE bucket SET address = $1, identity = $2", address, identity)
-	})
+	mark, err := p.bucket.Get(ctx, markKey, 0, -1)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && stored != "":
+		return fmt.Errorf("%w: the contents of this data folder are in %s, and %s has no %s: copy all objects there first, or write the former address into the configuration", ErrBucket, stored, address, markKey)
+	case errors.Is(err, fs.ErrNotExist):
+		body := markText + identity + "\n"
+		if err := p.bucket.PutNew(ctx, markKey, strings.NewReader(body), int64(len(body))); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		mark, err = p.bucket.Get(ctx, markKey, 0, -1) // somebody else may have come first
+	}
+	if err != nil {
+		return err
+	}
+	of, isMark := strings.CutPrefix(string(mark), markText)
+	switch of = strings.TrimSpace(of); {
+	case !isMark || of == "":
+		return fmt.Errorf("%w: %s in %s is not of bridge: give another prefix or bucket", ErrBucket, markKey, address)
+	case of != identity && adopt && stored == "":
+		identity = of
+	case of != identity:
+		return fmt.Errorf("%w: %s has the contents of another data folder: give another prefix or bucket; if that folder is lost, and this one is in its place: bridge gc --adopt", ErrBucket, address)
+	}
+	if stored != "" {
+		v := verification{store: p.store}
+		if err := v.lookForPacks(ctx); err != nil {
+			return err
+		}
+		if n := len(v.bad); n > 0 {
+			return fmt.Errorf("%w: the contents of this data folder are in %s, and of its packs %d are missing in %s, or have another length: copy all objects there first, or write the former address into the configuration", ErrBucket, stored, n, address)
+		}
+	}
+	return p.moveTo(ctx, address, identity)
 }
 
-// markOf returns the store of a mark.
-func markOf(mark []byte) string {
-	_, identity, _ := strings.Cut(string(mark), "\nstore: ")
-	return strings.TrimSpace(identity)
+// markText is what a mark has before the identity of its store.
+const markText = "The contents of one data folder of bridge. Nothing but that bridge may write or remove here.\nstore: "
+
+// moveTo notes where the packs are, and which store they are of.
+func (p *packs) moveTo(ctx context.Context, address, identity string) error {
+	return p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
+		return tx.Exec(ctx, "UPDATE bucket SET address = $1, identity = $2", address, identity)
+	})
 }
 
 // Bucket returns the address of the store's bucket, "" if it has none.
@@ -187,29 +214,54 @@ func (s *Store) small(ctx context.Context, row packedContent) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s: read content %s: %w", s.path, row.sum, s.coded(err))
-	case !found:
+	case !found || s.packs == nil:
 		return nil, errMoved
-	case s.packs == nil:
-		return nil, fmt.Errorf("content %s is in pack %s: %w", row.sum, at.key, s.noBucket())
 	}
 	return s.packs.small(ctx, at, row)
 }
 
 func (p *packs) small(ctx context.Context, at place, row packedContent) ([]byte, error) {
 	body, err := p.read(ctx, at, row.size)
-	if err == nil && sumOf(body) != row.sum {
-		err = p.damage(row, at.key)
+	if err == nil && sumOf(body) != row.sum { // as it was once; it may have been put back since
+		p.recent.forget(at.key)
+		body, err = p.get(ctx, at.key, at.at, row.size)
+		if err == nil && sumOf(body) != row.sum {
+			err = p.damage(row, at.key)
+		}
+	}
+	return body, err
+}
+
+const (
+	// getFirst is how long a part of an object may take, and getBytes how many bytes of it in
+	// each second more. Somebody waits for it.
+	getFirst, getBytes = 15 * time.Second, 1 << 20
+	// awayFor is how long the server is not asked again when it was away.
+	awayFor = 2 * time.Second
+)
+
+// errAway: the server was away a moment ago.
+var errAway = fmt.Errorf("%w: the S3 server did not answer a moment ago", event.ErrUnavailable)
+
+// get reads a part of an object. While the server is away nobody waits for it again and again.
+func (p *packs) get(ctx context.Context, key string, at, n int64) ([]byte, error) {
+	if time.Now().UnixNano() < p.away.Load() {
+		return nil, errAway
+	}
+	limited, cancel := context.WithTimeout(ctx, getFirst+time.Duration(n/getBytes)*time.Second)
+	defer cancel()
+	body, err := p.bucket.Get(limited, key, at, n)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: the S3 server did not answer in time: %s of %s", event.ErrUnavailable, key, p.bucket)
+	}
+	if err = p.coded(err); errors.Is(err, event.ErrUnavailable) {
+		p.away.Store(time.Now().Add(awayFor).UnixNano())
 	}
 	return body, err
 }
 
 func (p *packs) damage(row packedContent, key string) error {
 	return fmt.Errorf("content %s is %w (its bytes in %s of %s do not have its hash): restore the object from a backup", row.sum, ErrDamaged, key, p.bucket)
-}
-
-// noBucket: nobody has given the store its bucket.
-func (s *Store) noBucket() error {
-	return fmt.Errorf("%w: %s does not say where its packs are", ErrBucket, s.path)
 }
 
 // coded wraps an error of reading an object with what a caller decides by.

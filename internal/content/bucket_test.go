@@ -38,7 +38,7 @@ func newBucket(t testing.TB) (s3 *testenv.S3Server, address string) {
 
 func tidy(t testing.TB, s *Store, keep time.Duration) Tidied {
 	t.Helper()
-	did, err := s.Tidy(t.Context(), keep, false)
+	did, err := s.Tidy(t.Context(), TidyOptions{Keep: keep})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestBucketHistories(t *testing.T) {
 					rt.Fatal(err)
 				}
 			case "tidy":
-				if _, err := s.Tidy(t.Context(), 0, false); err != nil {
+				if _, err := s.Tidy(t.Context(), TidyOptions{}); err != nil {
 					rt.Fatal(err)
 				}
 			case "reopen":
@@ -365,7 +365,7 @@ func mustBeTidy(t failer, s *Store) {
 	t.Helper()
 	ctx := context.Background()
 	for range 2 { // what is written anew leaves its pack unneeded
-		if _, err := s.Tidy(ctx, 0, false); err != nil {
+		if _, err := s.Tidy(ctx, TidyOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -400,7 +400,7 @@ func TestBucketAway(t *testing.T) {
 	s3 := testenv.S3(t)
 	s3.Setenv(t)
 	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(s3.Address(s3.NewBucket(t))))
-	old, large, fresh := noise(1, 5000), noise(2, 2*chunkSize), noise(3, 6000)
+	old, large, fresh := noise(1, 5000), noise(2, 60*chunkSize), noise(3, 6000)
 	put(t, s, old, large)
 	tidy(t, s, 0)
 	b, err := s.Open(t.Context(), sumOf(large))
@@ -416,7 +416,7 @@ func TestBucketAway(t *testing.T) {
 		"small":  func() error { _, err := s.Small(t.Context(), []Sum{sumOf(fresh), sumOf(old)}); return err }(),
 		"check":  s.Check(t.Context(), sumOf(old)),
 		"read":   func() error { _, err := io.ReadAll(b); return err }(),
-		"tidy":   func() error { _, err := s.Tidy(t.Context(), 0, false); return err }(),
+		"tidy":   func() error { _, err := s.Tidy(t.Context(), TidyOptions{}); return err }(),
 		"verify": func() error { _, err := s.Verify(t.Context(), false, func(Sum, error) {}); return err }(),
 		"unpack": s.Unpack(t.Context()),
 	} {
@@ -545,6 +545,14 @@ func TestBucketOfAnother(t *testing.T) {
 	refused("a bucket without the packs", first, s3.Address(s3.NewBucket(t)))
 	refused("no bucket", first, s3.Address("none"))
 
+	strange := s3.NewBucket(t)
+	for _, body := range []string{"", "store: ", markText} {
+		if err := os.WriteFile(filepath.Join(s3.Folder(), strange, markKey), []byte(body), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		refused("a mark of something else", filepath.Join(folder, "third.db"), s3.Address(strange))
+	}
+
 	moved := s3.NewBucket(t)
 	for _, from := range append(files(t, s3, address), filepath.Join(filepath.Dir(filepath.Dir(files(t, s3, address)[0])), markKey)) {
 		body, err := os.ReadFile(from)
@@ -556,6 +564,14 @@ func TestBucketOfAnother(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, body, 0o644)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	lacks := filepath.Join(s3.Folder(), moved, packKeys)
+	if err := os.Rename(lacks, lacks+".not"); err != nil {
+		t.Fatal(err)
+	}
+	refused("a place with the mark alone", first, s3.Address(moved))
+	if err := os.Rename(lacks+".not", lacks); err != nil {
+		t.Fatal(err)
 	}
 	s = openStore(t, first, inBucket(s3.Address(moved)))
 	for _, path := range files(t, s3, address) {
@@ -611,12 +627,177 @@ func TestKeep(t *testing.T) {
 	if did := tidy(t, s, 0); did.Unknown != 1 || did.UnknownBytes < 8000 || did.Removed != 0 || len(files(t, s3, address)) != 1 {
 		t.Errorf("with a pack that it does not know: %+v", did)
 	}
-	if did, err := s.Tidy(t.Context(), time.Hour, true); err != nil || did.Unknown != 1 || did.Removed != 0 {
+	if did, err := s.Tidy(t.Context(), TidyOptions{Unknown: true}); err != nil || did.Contents != 1 || did.Removed != 0 || len(files(t, s3, address)) != 1 {
+		t.Errorf("it has what the store has lost: %+v, %v", did, err)
+	}
+	mustHold(t, s, stays)
+
+	// One of which all is known is removed, when it is old.
+	known := files(t, s3, address)[0]
+	body, err := os.ReadFile(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := filepath.Join(filepath.Dir(known), strings.Repeat("Z", 26)+".zip")
+	if err := os.WriteFile(again, body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if did, err := s.Tidy(t.Context(), TidyOptions{Keep: time.Hour, Unknown: true}); err != nil || did.Unknown != 1 || did.Removed != 0 {
 		t.Errorf("a young one: %+v, %v", did, err)
 	}
-	if did, err := s.Tidy(t.Context(), 0, true); err != nil || did.Unknown != 0 || did.Removed != 1 || len(files(t, s3, address)) != 0 {
+	if did, err := s.Tidy(t.Context(), TidyOptions{Unknown: true}); err != nil || did.Unknown != 0 || did.Removed != 1 || len(files(t, s3, address)) != 1 {
 		t.Errorf("an old one: %+v, %v", did, err)
 	}
+	mustHold(t, s, stays)
+}
+
+// A store that was put back from a backup finds again what was written anew since, and nothing
+// that it needs is removed.
+func TestRestored(t *testing.T) {
+	_, address := newBucket(t)
+	path := filepath.Join(t.TempDir(), "content.db")
+	s := openStore(t, path, inBucket(address))
+	stays, large, gone := noise(1, 5000), noise(2, 2*chunkSize), noise(3, 9000)
+	put(t, s, stays, large, gone)
+	tidy(t, s, 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, path, inBucket(address))
+	if err := s.Remove(t.Context(), sumOf(gone)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Replace(t.Context(), NewDraft(large)); err != nil {
+		t.Fatal(err)
+	}
+	mustBeTidy(t, s) // writes the others anew, and removes the packs that the backup names
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, path, inBucket(address))
+	if _, err := read(s, sumOf(stays)); !errors.Is(err, ErrDamaged) {
+		t.Fatalf("its pack has gone: %v", err)
+	}
+	if did, err := s.Tidy(t.Context(), TidyOptions{Unknown: true}); err != nil || did.Contents != 2 {
+		t.Fatalf("%+v, %v", did, err)
+	}
+	mustHold(t, s, stays)
+	mustHold(t, s, large)
+	if _, err := read(s, sumOf(gone)); !errors.Is(err, ErrDamaged) { // it is nowhere any more
+		t.Errorf("%v", err)
+	}
+}
+
+// What is moved makes room in the database: for contents of any size its file does not grow
+// with all that was ever stored.
+func TestBucketMakesRoom(t *testing.T) {
+	testenv.Heavy(t)
+	for _, size := range []int{300, 2000, 6000, 20_000, 2 * chunkSize} {
+		_, address := newBucket(t)
+		s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
+		for round := range 4 {
+			var all [][]byte
+			for i := range 4 << 20 / size {
+				all = append(all, noise(uint64(round*100_000+i), size))
+			}
+			put(t, s, all...)
+			tidy(t, s, 0)
+		}
+		var used, contents int64
+		if err := s.query.QueryRowContext(t.Context(), "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&used); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.query.QueryRowContext(t.Context(), "SELECT count FROM total").Scan(&contents); err != nil {
+			t.Fatal(err)
+		}
+		if most := 400*contents + 1<<18; used > most {
+			t.Errorf("%d contents of %d bytes, all moved, take %d bytes, want %d at most", contents, size, used, most)
+		}
+	}
+}
+
+// Many large contents are all moved, and packs of the smallest are bounded too.
+func TestBucketOfMany(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := newBucket(t)
+	o := inBucket(address)
+	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), o)
+	var all [][]byte
+	for i := range 520 {
+		all = append(all, noise(uint64(i), chunkSize+1))
+	}
+	for i := range 20_000 {
+		all = append(all, noise(uint64(10_000+i), 50))
+	}
+	for some := range slices.Chunk(all, 1000) {
+		put(t, s, some...)
+	}
+	tidy(t, s, 0)
+	if n := bytesHere(t, s); n > 0 {
+		t.Errorf("%d bytes were not moved", n)
+	}
+	for _, path := range files(t, s3, address) {
+		if st, err := os.Stat(path); err != nil || st.Size() > o.packBytes*5/2 {
+			t.Errorf("%s: %v, %d bytes", path, err, st.Size())
+		}
+	}
+	mustBeTidy(t, s)
+}
+
+// An object that was damaged, and was put back, is read again, although it was in memory.
+func TestPutBack(t *testing.T) {
+	s3, address := newBucket(t)
+	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
+	var all [][]byte
+	for i := range 20 {
+		all = append(all, noise(uint64(i), 3000))
+	}
+	put(t, s, all...)
+	tidy(t, s, 0)
+	path := files(t, s3, address)[0]
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.Repeat([]byte{1}, len(sound)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if _, err := read(s, sumOf(c)); !errors.Is(err, ErrDamaged) {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path, sound, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		mustHold(t, s, c)
+	}
+}
+
+// Bytes in the database that are damaged are read from their pack.
+func TestDamagedCache(t *testing.T) {
+	_, address := newBucket(t)
+	o := inBucket(address)
+	o.Keep = 1 << 30
+	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), o)
+	small, large := noise(1, 3000), noise(2, 3*chunkSize)
+	put(t, s, small, large)
+	tidy(t, s, 0)
+	for _, text := range []string{"UPDATE content SET bytes = zeroblob(length(bytes)) WHERE bytes IS NOT NULL", "UPDATE chunk SET bytes = zeroblob(length(bytes)) WHERE n = 1"} {
+		if err := script(s, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustHold(t, s, small)
+	mustHold(t, s, large)
 }
 
 // A store that was lost, or put back from an older backup, finds its contents in the bucket
@@ -643,10 +824,10 @@ func TestAdopt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := s.Adopt(t.Context()); err != nil || a != (Adopted{}) {
+	if a, err := s.Tidy(t.Context(), TidyOptions{Adopt: true}); err != nil || a != (Tidied{}) {
 		t.Errorf("nothing is lost: %+v, %v", a, err)
 	}
-	for _, other := range []string{"packs/note.zip", "packs/empty.zip", "large/" + sumOf([]byte("x")).String() + "-A", "readme.txt"} {
+	for _, other := range []string{"packs/note.zip", "packs/" + strings.Repeat("A", 26) + ".zip", "large/" + sumOf([]byte("x")).String() + "-" + strings.Repeat("B", 26), "readme.txt", "other/packs/" + strings.Repeat("A", 26) + ".zip"} {
 		body := bytes.Repeat([]byte(other), len(other)%5*100_000)
 		if err := s.packs.bucket.Put(t.Context(), other, bytes.NewReader(body), int64(len(body))); err != nil {
 			t.Fatal(err)
@@ -665,7 +846,7 @@ func TestAdopt(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := openStore(t, path, o)
-		a, err := s.Adopt(t.Context())
+		a, err := s.Tidy(t.Context(), TidyOptions{Adopt: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -677,10 +858,10 @@ func TestAdopt(t *testing.T) {
 		}
 		mustVerify(t, s, want)
 		mustStats(t, s, want)
-		if a.Objects == 0 || a.Contents == 0 || body == nil && a.Bytes != want.Bytes {
+		if a.Adopted == 0 || a.Contents == 0 || body == nil && a.ContentsBytes != want.Bytes {
 			t.Errorf("%s: %+v", name, a)
 		}
-		if did := tidy(t, s, 0); did.Unknown != 4 {
+		if did := tidy(t, s, 0); did.Unknown != 2 {
 			t.Errorf("%s: %+v", name, did)
 		}
 		if err := s.Close(); err != nil {
@@ -704,7 +885,7 @@ func TestAdopt(t *testing.T) {
 	o := inBucket(address)
 	o.Adopt = true
 	s = openStore(t, filepath.Join(folder, "damaged.db"), o)
-	if a, err := s.Adopt(t.Context()); err != nil || a.Contents == 0 || a.Contents >= want.Count-4 {
+	if a, err := s.Tidy(t.Context(), TidyOptions{Adopt: true}); err != nil || a.Contents == 0 || a.Contents >= want.Count-4 {
 		t.Errorf("with damage: %+v, %v, of %+v", a, err, want)
 	}
 	if _, err := s.Verify(t.Context(), true, func(sum Sum, err error) {

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/database"
 )
@@ -95,6 +96,8 @@ type Options struct {
 	// Keep is how many bytes of the newest packs are kept in the database too: 0 is 1 GiB,
 	// a negative number none.
 	Keep int64
+	// KeepUnneeded is how long a pack stays after nothing needed it any more; 0 is 30 days.
+	KeepUnneeded time.Duration
 	// Report is called when contents cannot be moved to the bucket, and with nil when they
 	// can again. Nil ignores it.
 	Report func(error)

@@ -28,9 +28,9 @@ const (
 	packWait = time.Hour
 	// keptBytes is how many bytes of packs are kept in the database too.
 	keptBytes = 1 << 30
-	// unneededKeep is how long a pack is kept of which no content is left: who has just
+	// keepUnneeded is how long a pack is kept of which no content is left: who has just
 	// looked up its place reads it, and so does a backup that is put back.
-	unneededKeep = 24 * time.Hour
+	keepUnneeded = 30 * 24 * time.Hour
 	// retryFirst and retryMost are how long the packer waits after an error.
 	retryFirst, retryMost = time.Minute, time.Hour
 )
@@ -38,6 +38,13 @@ const (
 // Keys begin with these. The rest is never used again: a request that was given up may still
 // arrive.
 const packKeys, largeKeys = "packs/", "large/"
+
+// said reports whether contents can be moved: each error, and that there is none any more.
+func (p *packs) said(err error) {
+	if failed := err != nil; p.failed.Swap(failed) || failed {
+		p.report(err)
+	}
+}
 
 // note wakes the packer when there is enough for a pack.
 func (p *packs) note(n int64) {
@@ -78,14 +85,11 @@ func (p *packs) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		p.said(err)
 		if err != nil {
 			retry = min(max(2*retry, retryFirst), retryMost)
-			p.report(err)
 			timer.Reset(retry)
 			continue
-		}
-		if retry > 0 {
-			p.report(nil)
 		}
 		if all {
 			lastAll = time.Now()
@@ -97,20 +101,22 @@ func (p *packs) run(ctx context.Context) {
 
 // move moves contents to the bucket: those that fill packs, or all, after which it tidies up.
 func (p *packs) move(ctx context.Context, all bool) error {
+	err := p.pack(ctx, all)
 	if all {
-		if _, err := p.tidy(ctx, unneededKeep); err != nil {
-			return err
-		}
+		err = errors.Join(err, p.tidy(ctx, p.unneeded, &Tidied{}))
 	}
-	return p.pack(ctx, all)
+	return err
 }
 
-// packing is a pack that is being made.
+// packing is what is moved next: a pack that is being made, and large contents.
 type packing struct {
-	rows []packedContent
-	held int64 // bytes of contents
-	body bytes.Buffer
-	zip  *zip.Writer
+	rows  []packedContent
+	large []packedContent
+	held  int64 // bytes of contents in the pack
+	last  int64 // all up to this id are here or in packs, but for damaged ones, which stay where they are
+	more  bool  // there may be others behind it
+	body  bytes.Buffer
+	zip   *zip.Writer
 }
 
 // packedContent is a content that is in a pack, or is to be.
@@ -149,64 +155,59 @@ func (p *packs) pack(ctx context.Context, all bool) error {
 		return err
 	}
 	for {
-		g, large, last, err := p.next(ctx)
+		g, err := p.next(ctx)
 		if err != nil {
 			return err
 		}
-		for i := range large {
-			if err := p.putLarge(ctx, large[i]); err != nil {
+		for i := range g.large {
+			if err := p.putLarge(ctx, g.large[i]); err != nil {
 				return err
 			}
 		}
-		full := g.held >= p.full
-		if len(g.rows) > 0 {
-			if !full && !all {
-				return nil
-			}
+		switch {
+		case len(g.rows) == 0 && g.last > 0:
+			err = p.passed(ctx, g.last)
+		case len(g.rows) == 0:
+		case all || int64(g.body.Len()) >= p.full:
 			if err := g.zip.Close(); err != nil {
 				return err
 			}
-			if err := p.put(ctx, packKeys+rand.Text()+".zip", bytes.NewReader(g.body.Bytes()), int64(g.body.Len()), g.rows, g.held, last); err != nil {
-				return err
-			}
-		} else if last > 0 {
-			if err := p.passed(ctx, last); err != nil {
-				return err
-			}
+			err = p.put(ctx, packKeys+rand.Text()+".zip", bytes.NewReader(g.body.Bytes()), int64(g.body.Len()), g.rows, g.held, g.last)
 		}
-		if !full {
-			return nil
+		if err != nil || !g.more {
+			return err
 		}
 	}
 }
 
-// next returns the contents that are in no pack yet, up to those that fill one: the small
-// ones as a pack, the large ones alone. All up to the id last are among them, but for damaged
-// ones, which stay where they are.
-func (p *packs) next(ctx context.Context) (g *packing, large []packedContent, last int64, err error) {
-	g = &packing{}
+// next returns the contents that are in no pack yet, up to those that fill one.
+func (p *packs) next(ctx context.Context) (*packing, error) {
+	g := &packing{}
 	rows, err := p.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS INTEGER), c.bytes FROM content c LEFT JOIN place l ON l.content = c.id
 WHERE c.id > (SELECT packed FROM bucket) AND c.length > 0 AND l.content IS NULL ORDER BY c.id`)
 	if err != nil {
-		return nil, nil, 0, p.store.coded(err)
+		return nil, p.store.coded(err)
 	}
 	defer rows.Close()
-	for g.held < p.full && len(large) < lookups && rows.Next() {
+	for rows.Next() {
+		if g.more = int64(g.body.Len()) >= p.full || len(g.large) >= lookups; g.more {
+			break
+		}
 		row, body, err := scanContent(rows)
 		if err != nil {
-			return nil, nil, 0, p.store.coded(err)
+			return nil, p.store.coded(err)
 		}
-		last = row.id
+		g.last = row.id
 		switch {
 		case row.size > chunkSize && body == nil:
-			large = append(large, row)
+			g.large = append(g.large, row)
 		case checkSmall(row.sum, row.size, body) == nil:
 			if err := g.add(row, body); err != nil {
-				return nil, nil, 0, err
+				return nil, err
 			}
 		}
 	}
-	return g, large, last, p.store.coded(rows.Err())
+	return g, p.store.coded(rows.Err())
 }
 
 // passed notes up to which id each content is in a pack.
@@ -280,7 +281,13 @@ func (p *packs) putLarge(ctx context.Context, row packedContent) error {
 	case err != nil:
 		return err
 	}
-	return p.put(ctx, largeKeys+row.sum.String()+"-"+rand.Text(), &blobAt{blob: b}, row.size, []packedContent{row}, row.size, 0)
+	err := p.put(ctx, largeKeys+row.sum.String()+"-"+rand.Text(), &blobAt{blob: b}, row.size, []packedContent{row}, row.size, 0)
+	if err != nil {
+		if has, _ := p.store.Has(ctx, row.sum); !has { // it was removed meanwhile
+			return ctx.Err()
+		}
+	}
+	return err
 }
 
 // blobAt reads a Blob from any place, for any number of goroutines.
@@ -314,21 +321,39 @@ func (p *packs) evict(ctx context.Context) error {
 		if kept <= max(p.keep, 0) || !oldest.Valid {
 			return nil
 		}
-		if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
-			for _, text := range []string{
-				"UPDATE content SET bytes = NULL WHERE id IN (" + inPack + ")",
-				"UPDATE chunk SET bytes = x'' WHERE content IN (" + inPack + ")",
-				"UPDATE pack SET kept = 0 WHERE id = $1",
-			} {
-				if err := tx.Exec(ctx, text, oldest.Int64); err != nil {
-					return err
-				}
-			}
-			return nil
-		}); err != nil {
+		if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error { return drop(ctx, tx, oldest.Int64) }); err != nil {
 			return err
 		}
 	}
+}
+
+// drop drops the bytes of a pack from the database. Small contents get new rows in the place of
+// theirs: SQLite does not put together the pages that an UPDATE leaves nearly empty.
+func drop(ctx context.Context, tx *database.Tx, pack int64) error {
+	var all []packedContent
+	if err := tx.Each(ctx, "SELECT id, sum, CAST(length AS INTEGER), NULL FROM content WHERE bytes IS NOT NULL AND id IN ("+inPack+")", []any{pack}, func(rows *sql.Rows) error {
+		row, _, err := scanContent(rows)
+		all = append(all, row)
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, text := range []string{
+		"DELETE FROM content WHERE bytes IS NOT NULL AND id IN (" + inPack + ")",
+		"UPDATE chunk SET bytes = x'' WHERE content IN (" + inPack + ")",
+		"UPDATE pack SET kept = 0 WHERE id = $1",
+	} {
+		if err := tx.Exec(ctx, text, pack); err != nil {
+			return err
+		}
+	}
+	rows := tx.Bulk(ctx, "INSERT INTO content (id, sum, length, bytes) VALUES ", 4)
+	for i := range all {
+		if err := rows.Add(all[i].id, all[i].sum[:], all[i].size, nil); err != nil {
+			return err
+		}
+	}
+	return rows.Flush()
 }
 
 // inPack selects the contents of pack $1.

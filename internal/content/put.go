@@ -204,21 +204,36 @@ func (s *Store) arrived(drafts []*Draft) {
 // Replace stores drafts in the place of contents that are damaged or missing: those with
 // the same hashes, of which each comes once. All of them are stored or none.
 func (s *Store) Replace(ctx context.Context, drafts ...*Draft) error {
+	return s.replace(ctx, 0, drafts)
+}
+
+// replace is Replace of those contents that are in a pack, unless that is 0.
+func (s *Store) replace(ctx context.Context, pack int64, drafts []*Draft) error {
 	if s.writer == nil {
 		return errReadOnly
 	}
-	var small, large []*Draft
-	for _, d := range drafts {
-		if d.size <= chunkSize {
-			small = append(small, d)
-		} else {
-			large = append(large, d)
-		}
-	}
 	if err := s.writer.Do(ctx, func(inside context.Context, tx *database.Tx) error {
+		var small, large []*Draft
 		for _, d := range drafts {
+			if pack != 0 {
+				in := false
+				if err := tx.Each(inside, "SELECT 1 FROM content c JOIN place l ON l.content = c.id WHERE c.sum = $1 AND l.pack = $2", []any{d.sum[:], pack}, func(*sql.Rows) error {
+					in = true
+					return nil
+				}); err != nil {
+					return err
+				}
+				if !in {
+					continue
+				}
+			}
 			if err := remove(inside, tx, d.sum); err != nil {
 				return err
+			}
+			if d.size <= chunkSize {
+				small = append(small, d)
+			} else {
+				large = append(large, d)
 			}
 		}
 		return insert(ctx, inside, tx, small, large)

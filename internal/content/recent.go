@@ -69,6 +69,13 @@ func (r *recent) hold(p *recentPack, body []byte) {
 	}
 }
 
+// forget drops a pack from memory.
+func (r *recent) forget(key string) {
+	r.Lock()
+	defer r.Unlock()
+	r.packs = slices.DeleteFunc(r.packs, func(p *recentPack) bool { return p.key == key })
+}
+
 // read returns a part of a pack. It reads the whole pack, and remembers it, when several of
 // its contents were asked for.
 func (p *packs) read(ctx context.Context, at place, n int64) ([]byte, error) {
@@ -77,8 +84,7 @@ func (p *packs) read(ctx context.Context, at place, n int64) ([]byte, error) {
 	}
 	r, whole := p.recent.touch(at.key)
 	if !whole {
-		part, err := p.bucket.Get(ctx, at.key, at.at, n)
-		return part, p.coded(err)
+		return p.get(ctx, at.key, at.at, n)
 	}
 	select { // those who need it at the same time wait for the first
 	case r.turn <- struct{}{}:
@@ -89,8 +95,8 @@ func (p *packs) read(ctx context.Context, at place, n int64) ([]byte, error) {
 	body := p.recent.body(r)
 	if body == nil {
 		var err error
-		if body, err = p.bucket.Get(ctx, at.key, 0, at.length); err != nil {
-			return nil, p.coded(err)
+		if body, err = p.get(ctx, at.key, 0, at.length); err != nil {
+			return nil, err
 		}
 		p.recent.hold(r, body)
 	}

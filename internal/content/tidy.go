@@ -6,57 +6,78 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
+// TidyOptions say how far to go.
+type TidyOptions struct {
+	// Keep is how long what nothing needs any more is kept; a negative time is that of
+	// Options.KeepUnneeded.
+	Keep time.Duration
+	// Adopt takes back contents that the store has lost from objects that it does not know.
+	Adopt bool
+	// Unknown does that too, and removes the others of these objects.
+	Unknown bool
+}
+
 // Tidied is what was done about the packs of a bucket.
 type Tidied struct {
-	Removed      int64 `json:"removed"`       // packs that nothing needed
-	RemovedBytes int64 `json:"removed_bytes"` // their length
-	Waiting      int64 `json:"waiting"`       // packs that nothing needs, and whose time has not come
-	Rewritten    int64 `json:"rewritten"`     // packs of which less than half was needed: the rest goes into new ones
-	Unknown      int64 `json:"unknown"`       // objects in the bucket that the store does not know
-	UnknownBytes int64 `json:"unknown_bytes"` // their length
+	Removed       int64 `json:"removed"`        // objects that nothing needed
+	RemovedBytes  int64 `json:"removed_bytes"`  // their length
+	Waiting       int64 `json:"waiting"`        // objects that nothing needs, and whose time has not come
+	Rewritten     int64 `json:"rewritten"`      // packs of which less than half was needed: the rest goes into new ones
+	Adopted       int64 `json:"adopted"`        // objects that the store did not know, with contents that it had lost
+	Contents      int64 `json:"contents"`       // those contents
+	ContentsBytes int64 `json:"contents_bytes"` // their bytes
+	Unknown       int64 `json:"unknown"`        // objects that the store still does not know
+	UnknownBytes  int64 `json:"unknown_bytes"`  // their length
 }
 
 // Tidy moves all contents to the bucket that wait for it, removes the packs of which nothing
 // was needed for a time, and writes those anew of which less than half is. It counts the
-// objects that the store does not know, which a store that was put back from a backup may have
-// left; with removeUnknown those that are older than that time are removed. Then it gives the
-// disk what the database does not need. Nothing else may use the store meanwhile.
-func (s *Store) Tidy(ctx context.Context, keep time.Duration, removeUnknown bool) (Tidied, error) {
-	if err := s.needBucket(); err != nil {
-		return Tidied{}, err
+// objects that the store does not know: a store that was put back from a backup leaves some. What
+// is not of a store at all it leaves alone.
+func (s *Store) Tidy(ctx context.Context, o TidyOptions) (t Tidied, err error) {
+	switch {
+	case s.writer == nil:
+		return t, errReadOnly
+	case s.packs == nil:
+		return t, fmt.Errorf("%w: %s has none", ErrBucket, s.path)
 	}
 	p := s.packs
-	var t Tidied
-	err := p.work(ctx, func(ctx context.Context) (err error) {
-		if t, err = p.tidy(ctx, keep); err != nil {
+	if o.Keep < 0 {
+		o.Keep = p.unneeded
+	}
+	err = p.work(ctx, func(ctx context.Context) error {
+		if err := p.lookThrough(ctx, o, &t); err != nil {
 			return err
 		}
-		if err = p.pack(ctx, true); err != nil {
+		if err := p.pack(ctx, true); err != nil {
 			return err
 		}
-		if err = p.unknown(ctx, keep, removeUnknown, &t); err != nil {
+		if err := p.tidy(ctx, o.Keep, &t); err != nil || t.Rewritten == 0 {
 			return err
 		}
-		return s.shrink(ctx)
+		return p.pack(ctx, true)
 	})
+	if err == nil {
+		p.said(nil)
+	}
 	return t, err
 }
 
 // tidy removes the packs of which nothing was needed for the time keep, and has the contents
 // of those packed anew of which less than half is.
-func (p *packs) tidy(ctx context.Context, keep time.Duration) (t Tidied, err error) {
+func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
 	now := time.Now().Unix()
 	if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
 		return tx.Exec(ctx, "UPDATE pack SET unneeded = $1 WHERE live = 0 AND unneeded IS NULL", now)
 	}); err != nil {
-		return t, err
+		return err
 	}
 	type row struct {
 		id, length, live, unneeded int64
@@ -70,41 +91,40 @@ func (p *packs) tidy(ctx context.Context, keep time.Duration) (t Tidied, err err
 		all = append(all, r)
 		return err
 	}); err != nil {
-		return t, p.store.coded(err)
+		return p.store.coded(err)
 	}
 	for _, r := range all {
 		switch {
 		case r.live > 0:
 			if err := p.unpack(ctx, r.id); err != nil {
-				return t, err
+				return err
 			}
 			t.Rewritten++
 		case now-r.unneeded < int64(keep/time.Second):
 			t.Waiting++
 		default:
 			if err := p.bucket.Remove(ctx, r.key); err != nil {
-				return t, err
+				return err
 			}
 			if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
 				return tx.Exec(ctx, "DELETE FROM pack WHERE id = $1 AND live = 0", r.id)
 			}); err != nil {
-				return t, err
+				return err
 			}
 			t.Removed++
 			t.RemovedBytes += r.length
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // unpack takes the contents of a pack back into the database. Those that are damaged stay.
 func (p *packs) unpack(ctx context.Context, id int64) error {
 	var sums []Sum
-	rows, err := p.store.query.QueryContext(ctx, "SELECT sum FROM content WHERE id IN ("+inPack+") ORDER BY id", id)
+	rows, err := p.store.query.QueryContext(ctx, "SELECT id, sum, CAST(length AS INTEGER), NULL FROM content WHERE id IN ("+inPack+") ORDER BY id", id)
 	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var raw sql.RawBytes
-		err := rows.Scan(&raw)
-		sums = append(sums, Sum(raw))
+		row, _, err := scanContent(rows)
+		sums = append(sums, row.sum)
 		return err
 	}); err != nil {
 		return p.store.coded(err)
@@ -124,7 +144,7 @@ func (p *packs) unpack(ctx context.Context, id int64) error {
 			all = append(all, d)
 		}
 	}
-	return p.store.Replace(ctx, all...)
+	return p.store.replace(ctx, id, all)
 }
 
 // draftOf returns a content of the store as a Draft.
@@ -179,60 +199,62 @@ func (p *packs) unpackAll(ctx context.Context) error {
 	})
 }
 
-// unknown counts the objects that the store does not know, or removes the old ones of them.
-func (p *packs) unknown(ctx context.Context, keep time.Duration, remove bool, t *Tidied) error {
-	before := time.Now().Add(-keep)
-	return p.eachUnknown(ctx, func(o bucket.Object) error {
-		if !remove || !o.Modified.Before(before) {
+// ourKey is the form of our keys, and of no other bridge's below this one.
+var ourKey = regexp.MustCompile(`^(packs/[A-Z2-7]{26}\.zip|large/[0-9a-f]{64}-[A-Z2-7]{26})$`)
+
+// lookThrough looks at the objects that the store does not know.
+func (p *packs) lookThrough(ctx context.Context, o TidyOptions, t *Tidied) error {
+	reads, before := o.Adopt || o.Unknown, time.Now().Add(-o.Keep)
+	v := verification{store: p.store}
+	if reads {
+		if err := v.lookForPacks(ctx); err != nil {
+			return err
+		}
+	}
+	look := func(obj bucket.Object) error {
+		if !reads {
 			t.Unknown++
-			t.UnknownBytes += o.Size
+			t.UnknownBytes += obj.Size
 			return nil
 		}
-		t.Removed++
-		t.RemovedBytes += o.Size
-		return p.bucket.Remove(ctx, o.Key)
-	})
-}
-
-// eachUnknown calls do for each object in the bucket that the store does not know.
-func (p *packs) eachUnknown(ctx context.Context, do func(o bucket.Object) error) error {
-	for o, err := range p.bucket.Objects(ctx, "") {
+		found, err := p.contentsOf(ctx, obj)
 		if err != nil {
 			return err
 		}
-		var known bool
-		if err := p.store.query.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM pack WHERE key = $1)", o.Key).Scan(&known); err != nil {
-			return p.store.coded(err)
-		}
-		if known || o.Key == markKey || strings.HasPrefix(o.Key, bucket.CheckName) {
-			continue
-		}
-		if err := do(o); err != nil {
+		n, size, err := p.adopt(ctx, obj, found, v.bad)
+		switch {
+		case err != nil:
 			return err
+		case n > 0:
+			t.Adopted++
+			t.Contents += n
+			t.ContentsBytes += size
+		case o.Unknown && len(found) > 0 && obj.Modified.Before(before):
+			t.Removed++
+			t.RemovedBytes += obj.Size
+			return p.bucket.Remove(ctx, obj.Key)
+		default:
+			t.Unknown++
+			t.UnknownBytes += obj.Size
 		}
-	}
-	return nil
-}
-
-// needBucket returns why the store can change nothing in a bucket.
-func (s *Store) needBucket() error {
-	switch {
-	case s.writer == nil:
-		return errReadOnly
-	case s.packs == nil:
-		return fmt.Errorf("%w: %s has none", ErrBucket, s.path)
-	}
-	return nil
-}
-
-// shrink makes the database's file smaller if half of it is unused.
-func (s *Store) shrink(ctx context.Context) error {
-	var pages, free int64
-	if err := errors.Join(s.query.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages), s.query.QueryRowContext(ctx, "PRAGMA freelist_count").Scan(&free)); err != nil {
-		return s.coded(err)
-	}
-	if free*2 < pages {
 		return nil
 	}
-	return s.coded(s.writer.Use(ctx, func(ctx context.Context, tx *database.Tx) error { return tx.Exec(ctx, "VACUUM") }))
+	for _, front := range []string{packKeys, largeKeys} {
+		for obj, err := range p.bucket.Objects(ctx, front) {
+			if err != nil {
+				return err
+			}
+			var known bool
+			if err := p.store.query.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM pack WHERE key = $1)", obj.Key).Scan(&known); err != nil {
+				return p.store.coded(err)
+			}
+			if known || !ourKey.MatchString(obj.Key) {
+				continue
+			}
+			if err := look(obj); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -133,7 +133,7 @@ func (b *Bridge) open(ctx context.Context) error {
 		list.add(b.opt.Logger)
 	}
 	b.Contents, err = content.Open(ctx, filepath.Join(b.Config().Data, "content.db"), content.Options{
-		ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, Bucket: b.Config().Store.Contents, Keep: b.Config().Store.ContentsCache, Adopt: b.opt.AdoptBucket, Report: b.reportBucket})
+		ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, Bucket: b.Config().Store.Contents, Keep: b.Config().Store.ContentsCache, KeepUnneeded: b.Config().Store.ContentsKeep, Adopt: b.opt.AdoptBucket, Report: b.reportBucket})
 	if b.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
 		b.Contents, err = nil, nil
 	}

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -66,34 +65,11 @@ type Decision struct {
 	Reload bool `json:"reload,omitempty"`
 }
 
-// Tidy is how the bucket of the contents is tidied up, see content.Store.Tidy.
-type Tidy struct {
-	// Keep is how long a pack stays after nothing needed it any more.
-	Keep time.Duration `json:"keep"`
-	// Unknown removes objects too that the content store does not know.
-	Unknown bool `json:"unknown,omitempty"`
-	// Adopt first takes those that have contents which the store lacks.
-	Adopt bool `json:"adopt,omitempty"`
-}
-
-// Tidied is what was done about the bucket of the contents.
-type Tidied struct {
-	content.Tidied
-	Adopted *content.Adopted `json:"adopted,omitempty"`
-}
-
-// tidy tidies up the bucket of the contents.
-func (b *Bridge) tidy(ctx context.Context, t *Tidy) (done Tidied, err error) {
-	if t.Adopt {
-		found, err := b.Contents.Adopt(ctx)
-		if err != nil {
-			return done, err
-		}
-		done.Adopted = &found
-	}
-	done.Tidied, err = b.Contents.Tidy(ctx, t.Keep, t.Unknown)
-	return done, err
-}
+// Tidy is how the bucket of the contents is tidied up, Tidied what was done.
+type (
+	Tidy   = content.TidyOptions
+	Tidied = content.Tidied
+)
 
 // DecisionResult is the outcome of a Decision.
 type DecisionResult struct {
@@ -128,7 +104,7 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 		}
 		return DecisionResult{Result: strings.Join(said, "\n")}, err
 	case d.Tidy != nil:
-		done, err := b.tidy(ctx, d.Tidy)
+		done, err := b.Contents.Tidy(ctx, *d.Tidy)
 		return DecisionResult{Tidied: &done}, err
 	case d.SetAction != nil:
 		said, err := b.actOnSet(ctx, d.SetAction)

@@ -7,8 +7,8 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"errors"
-	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/internal/bucket"
@@ -82,84 +82,57 @@ func (p *packs) sealsOf(ctx context.Context, o bucket.Object, sum Sum) (_ []foun
 	return []foundContent{found}, nil
 }
 
-// adopt makes an object known, if the store lacks contents that it has: it knows nothing of
-// them, or has them in one of the packs that are bad.
-func (p *packs) adopt(ctx context.Context, o bucket.Object, found []foundContent, bad map[int64]error) (n, size int64, err error) {
-	if len(found) == 0 {
-		return 0, 0, nil
+// lostOf returns those of some contents that the store cannot read, each once: it does not know
+// them, or has damaged bytes of them.
+func (p *packs) lostOf(ctx context.Context, found []foundContent) (lost []foundContent, err error) {
+	seen := map[Sum]bool{}
+	for i := range found {
+		sum := found[i].sum
+		if seen[sum] {
+			continue
+		}
+		seen[sum] = true
+		switch err := p.store.Check(ctx, sum); {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrDamaged):
+			lost = append(lost, found[i])
+		case err != nil:
+			return nil, err
+		}
 	}
-	err = p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
-		n, size = 0, 0
-		sums, held := make([]Sum, len(found)), int64(0)
-		for i := range found {
-			sums[i] = found[i].sum
-			held += found[i].size
+	return lost, nil
+}
+
+// adopt makes an object known, which has some contents that are lost.
+func (p *packs) adopt(ctx context.Context, o bucket.Object, found, lost []foundContent) error {
+	held, live := int64(0), int64(0)
+	for i := range found {
+		held += found[i].size
+	}
+	for i := range lost {
+		live += lost[i].size
+	}
+	return p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
+		for i := range lost {
+			if err := remove(ctx, tx, lost[i].sum); err != nil {
+				return err
+			}
 		}
-		if err := removeLost(ctx, tx, sums, bad); err != nil {
-			return err
-		}
-		missing, err := missingFrom(ctx, tx.Each, sums)
-		if err != nil || len(missing) == 0 {
-			return err
-		}
-		lacks := map[Sum]bool{}
-		for _, sum := range missing {
-			lacks[sum] = true
-		}
-		before, err := lastID(ctx, tx)
+		id, err := lastID(ctx, tx)
 		if err != nil {
 			return err
 		}
 		var pack int64
-		if err := tx.Each(ctx, "INSERT INTO pack (key, length, first, last, held, live, kept) VALUES ($1, $2, 0, 0, $3, 0, 0) RETURNING id",
-			[]any{o.Key, o.Size, held}, func(r *sql.Rows) error { return r.Scan(&pack) }); err != nil {
+		if err := tx.Each(ctx, "INSERT INTO pack (key, length, first, last, held, live, kept) VALUES ($1, $2, $3, $4, $5, $6, 0) RETURNING id",
+			[]any{o.Key, o.Size, id + 1, id + int64(len(lost)), held, live}, func(r *sql.Rows) error { return r.Scan(&pack) }); err != nil {
 			return err
 		}
-		for i := range found {
-			c := &found[i]
-			if !lacks[c.sum] {
-				continue
-			}
-			lacks[c.sum] = false // it may be there twice
-			n++
-			size += c.size
-			if err := insertFound(ctx, tx, before+n, c, pack); err != nil {
+		for i := range lost {
+			if err := insertFound(ctx, tx, id+1+int64(i), &lost[i], pack); err != nil {
 				return err
 			}
 		}
-		if err := tx.Exec(ctx, "UPDATE pack SET first = $1, last = $2, live = $3 WHERE id = $4", before+1, before+n, size, pack); err != nil {
-			return err
-		}
-		return tx.Exec(ctx, "UPDATE total SET count = count + $1, length = length + $2", n, size)
+		return tx.Exec(ctx, "UPDATE total SET count = count + $1, length = length + $2", len(lost), live)
 	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("%s: %w", o.Key, err)
-	}
-	return n, size, nil
-}
-
-// removeLost removes those of some contents that are in bad packs, and nowhere else.
-func removeLost(ctx context.Context, tx *database.Tx, sums []Sum, bad map[int64]error) error {
-	if len(bad) == 0 {
-		return nil
-	}
-	for _, sum := range sums {
-		lost := false
-		if err := tx.Each(ctx, "SELECT p.id FROM content c JOIN place l ON l.content = c.id JOIN pack p ON p.id = l.pack WHERE c.sum = $1 AND p.kept = 0", []any{sum[:]}, func(r *sql.Rows) error {
-			var pack int64
-			err := r.Scan(&pack)
-			lost = bad[pack] != nil
-			return err
-		}); err != nil {
-			return err
-		}
-		if lost {
-			if err := remove(ctx, tx, sum); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // insertFound stores where a content is.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/internal/database"
 )
@@ -28,6 +29,7 @@ type Blob struct {
 	at    int64
 	done  bool
 
+	fetched  int64         // the chunk behind the one that was fetched from the bucket last; 0 is none
 	stream   io.ReadCloser // of the object in the bucket that has the content, if it is there
 	streamAt int64         // where the next byte of it is
 }
@@ -71,9 +73,9 @@ func (s *Store) openOnce(ctx context.Context, sum Sum) (*Blob, error) {
 	default:
 		if err = checkSmall(sum, row.size, body); err != nil {
 			err = fmt.Errorf("%s: %w", s.path, err)
-			if whole, err := s.small(ctx, row); err == nil { // it is in its pack too
-				b.part = whole
-				return b, nil
+			whole, packErr := s.small(ctx, row) // it may be in its pack too
+			if packErr == nil || errors.Is(packErr, event.ErrUnavailable) {
+				body, err = whole, packErr
 			}
 		}
 	}
@@ -117,19 +119,26 @@ func (s *Store) Small(ctx context.Context, sums []Sum) (map[Sum][]byte, error) {
 				packed = append(packed, row)
 				return nil
 			}
+			err = checkSmall(row.sum, row.size, body)
+			if err != nil && s.packs != nil {
+				packed = append(packed, row) // as Open does
+				return nil
+			}
 			small[row.sum] = bytes.Clone(body)
-			return checkSmall(row.sum, row.size, body)
+			return err
 		}); err != nil {
 			return nil, fmt.Errorf("%s: read contents: %w", s.path, s.coded(err))
 		}
 	}
 	slices.SortFunc(packed, func(a, b packedContent) int { return cmp.Compare(a.id, b.id) }) // as they are in their packs
 	for _, row := range packed {
-		b, err := s.Open(ctx, row.sum)
-		if err != nil {
+		switch b, err := s.Open(ctx, row.sum); {
+		case errors.Is(err, fs.ErrNotExist): // it was removed since
+		case err != nil:
 			return nil, err
+		default:
+			small[row.sum] = b.part
 		}
-		small[row.sum] = b.part
 	}
 	return small, nil
 }
@@ -190,6 +199,8 @@ func (b *Blob) load(n int64) error {
 	var seal, part []byte
 	err := b.store.query.QueryRowContext(b.ctx, "SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2", b.id, n).Scan(&seal, &part)
 	switch {
+	case errors.Is(err, sql.ErrNoRows) && b.hasMoved():
+		return b.load(n)
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d is missing", n)))
 	case err != nil:
@@ -211,8 +222,15 @@ func (b *Blob) load(n int64) error {
 	return nil
 }
 
-// fetch reads chunk n from the bucket. One that follows the last one comes with the same
-// request.
+// hasMoved reports whether the content has another id by now: it was replaced.
+func (b *Blob) hasMoved() bool {
+	was := b.id
+	err := b.store.query.QueryRowContext(b.ctx, "SELECT id FROM content WHERE sum = $1 AND length = $2", b.sum[:], b.size).Scan(&b.id)
+	return err == nil && b.id != was
+}
+
+// fetch reads chunk n from the bucket: those that follow one another with one request, others
+// each with its own.
 func (b *Blob) fetch(n int64) ([]byte, error) {
 	at, found, err := b.store.placeOf(b.ctx, b.id)
 	switch {
@@ -221,7 +239,13 @@ func (b *Blob) fetch(n int64) ([]byte, error) {
 	case !found:
 		return nil, fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d does not have its hash", n)))
 	}
-	part := make([]byte, min(chunkSize, b.size-n*chunkSize))
+	size := min(chunkSize, b.size-n*chunkSize)
+	follows := b.fetched > 0 && n == b.fetched
+	b.fetched = n + 1
+	if !follows {
+		return b.store.packs.get(b.ctx, at.key, at.at+n*chunkSize, size)
+	}
+	part := make([]byte, size)
 	for try := 0; ; try++ {
 		err := b.follow(at, n*chunkSize)
 		if err == nil {

@@ -44,6 +44,7 @@ type packs struct {
 	failed   atomic.Bool  // contents could not be moved
 	away     atomic.Int64 // until when the server counts as away, as Unix nanoseconds
 	recent   recent
+	wholes   chan struct{} // has a token for each pack that is being read whole
 
 	open    context.Context // ends when the store is closed
 	stop    context.CancelFunc
@@ -77,7 +78,7 @@ func (s *Store) openBucket(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), report: o.Report, kick: make(chan struct{}, 1)}
+	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), report: o.Report, kick: make(chan struct{}, 1), wholes: make(chan struct{}, recentWhole)}
 	s.packs.open, s.packs.stop = context.WithCancel(context.Background())
 	if s.packs.report == nil {
 		s.packs.report = func(error) {}
@@ -233,9 +234,8 @@ func (p *packs) small(ctx context.Context, at place, row packedContent) ([]byte,
 }
 
 const (
-	// getFirst is how long a part of an object may take, and getBytes how many bytes of it in
-	// each second more. Somebody waits for it.
-	getFirst, getBytes = 15 * time.Second, 1 << 20
+	// getFirst is how long a small part of an object may take: somebody waits for it.
+	getFirst = 15 * time.Second
 	// awayFor is how long the server is not asked again when it was away.
 	awayFor = 2 * time.Second
 )
@@ -248,16 +248,22 @@ func (p *packs) get(ctx context.Context, key string, at, n int64) ([]byte, error
 	if time.Now().UnixNano() < p.away.Load() {
 		return nil, errAway
 	}
-	limited, cancel := context.WithTimeout(ctx, getFirst+time.Duration(n/getBytes)*time.Second)
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if n <= chunkSize {
+		limited, cancel = context.WithTimeout(ctx, getFirst)
+	}
 	defer cancel()
 	body, err := p.bucket.Get(limited, key, at, n)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: the S3 server did not answer in time: %s of %s", event.ErrUnavailable, key, p.bucket)
+		err = fmt.Errorf("%w: it did not answer in time: %s of %s", bucket.ErrAway, key, p.bucket)
 	}
-	if err = p.coded(err); errors.Is(err, event.ErrUnavailable) {
+	switch {
+	case err == nil:
+		p.away.Store(0)
+	case errors.Is(err, bucket.ErrAway):
 		p.away.Store(time.Now().Add(awayFor).UnixNano())
 	}
-	return body, err
+	return body, p.coded(err)
 }
 
 func (p *packs) damage(row packedContent, key string) error {

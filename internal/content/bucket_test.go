@@ -425,6 +425,7 @@ func TestBucketAway(t *testing.T) {
 		}
 	}
 	s3.Start(t)
+	s.packs.away.Store(0) // two seconds later
 	for _, c := range [][]byte{old, large, fresh} {
 		mustHold(t, s, c)
 	}
@@ -695,6 +696,110 @@ func TestRestored(t *testing.T) {
 	}
 }
 
+// A pack that has gone while the database still has its contents is written anew: by tidying
+// up, and at the latest before they are dropped here.
+func TestGoneWhileKept(t *testing.T) {
+	s3, address := newBucket(t)
+	o := inBucket(address)
+	o.Keep = 1 << 30
+	path := filepath.Join(t.TempDir(), "content.db")
+	s := openStore(t, path, o)
+	small, large := noise(1, 3000), noise(2, 3*chunkSize)
+	for _, again := range []func(){
+		func() { tidy(t, s, 0) },
+		func() { // the cache is smaller
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			o.Keep = -1
+			s = openStore(t, path, o)
+			if err := s.packs.work(t.Context(), s.packs.evict); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		put(t, s, small, large)
+		if err := s.packs.work(t.Context(), func(ctx context.Context) error { return s.packs.pack(ctx, true) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range files(t, s3, address) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again()
+		mustHold(t, s, small)
+		mustHold(t, s, large)
+		tidy(t, s, 0)
+		mustVerify(t, s, Stats{Count: 2, Bytes: int64(len(small) + len(large))})
+	}
+}
+
+// Before an object is removed that the store does not know it is seen that its contents can be
+// read elsewhere: in a pack of the right length that has other bytes they cannot.
+func TestUnknownOfRotten(t *testing.T) {
+	s3, address := newBucket(t)
+	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
+	var all [][]byte
+	for i := range 30 {
+		all = append(all, noise(uint64(i), 3000))
+	}
+	put(t, s, all...)
+	tidy(t, s, 0)
+	known := files(t, s3, address)[0]
+	body, err := os.ReadFile(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rotten := bytes.Clone(body)
+	for i := range 20_000 {
+		rotten[i] ^= 1
+	}
+	again := filepath.Join(filepath.Dir(known), strings.Repeat("Z", 26)+".zip")
+	if err := errors.Join(os.WriteFile(again, body, 0o600), os.WriteFile(known, rotten, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if did, err := s.Tidy(t.Context(), TidyOptions{Unknown: true}); err != nil || did.Adopted != 1 || did.Contents < 5 || did.Contents > 9 || did.Unknown != 0 {
+		t.Errorf("%+v, %v", did, err)
+	}
+	for _, c := range all {
+		mustHold(t, s, c)
+	}
+	mustVerify(t, s, Stats{Count: 30, Bytes: 30 * 3000})
+}
+
+// Damaged contents that cannot be moved keep the packer from nothing, and do not keep it busy.
+func TestManyDamaged(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := newBucket(t)
+	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
+	put(t, s, noise(1, 3000))
+	var all [][]byte
+	for i := range lookups + 20 {
+		all = append(all, noise(uint64(10+i), chunkSize+1))
+	}
+	for some := range slices.Chunk(all, 100) {
+		put(t, s, some...)
+	}
+	if err := script(s, "UPDATE chunk SET bytes = zeroblob(length(bytes)) WHERE n = 1"); err != nil {
+		t.Fatal(err)
+	}
+	last := noise(2, chunkSize+1)
+	put(t, s, last)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, whole := range []bool{false, true} {
+		if err := s.packs.work(ctx, func(ctx context.Context) error { return s.packs.move(ctx, whole) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustHold(t, s, last)
+	var left int64
+	if err := s.query.QueryRowContext(ctx, "SELECT count(*) FROM content WHERE id NOT IN (SELECT content FROM place)").Scan(&left); err != nil || left != lookups+20 {
+		t.Errorf("%d contents are not moved, want the damaged ones; %v", left, err)
+	}
+}
+
 // What is moved makes room in the database: for contents of any size its file does not grow
 // with all that was ever stored.
 func TestBucketMakesRoom(t *testing.T) {
@@ -798,6 +903,11 @@ func TestDamagedCache(t *testing.T) {
 	}
 	mustHold(t, s, small)
 	mustHold(t, s, large)
+	got, err := s.Small(t.Context(), []Sum{sumOf(small)})
+	if err != nil || !bytes.Equal(got[sumOf(small)], small) {
+		t.Errorf("among others: %v", err)
+	}
+	mustVerify(t, s, Stats{Count: 2, Bytes: int64(len(small) + len(large))})
 }
 
 // A store that was lost, or put back from an older backup, finds its contents in the bucket

@@ -159,10 +159,13 @@ func (p *packs) pack(ctx context.Context, all bool) error {
 		if err != nil {
 			return err
 		}
+		moved := len(g.rows) == 0 // all behind it can be looked at next
 		for i := range g.large {
-			if err := p.putLarge(ctx, g.large[i]); err != nil {
+			did, err := p.putLarge(ctx, g.large[i])
+			if err != nil {
 				return err
 			}
+			moved = moved || did
 		}
 		switch {
 		case len(g.rows) == 0 && g.last > 0:
@@ -172,9 +175,10 @@ func (p *packs) pack(ctx context.Context, all bool) error {
 			if err := g.zip.Close(); err != nil {
 				return err
 			}
+			moved = true
 			err = p.put(ctx, packKeys+rand.Text()+".zip", bytes.NewReader(g.body.Bytes()), int64(g.body.Len()), g.rows, g.held, g.last)
 		}
-		if err != nil || !g.more {
+		if err != nil || !g.more || !moved {
 			return err
 		}
 	}
@@ -271,23 +275,23 @@ func (p *packs) put(ctx context.Context, key string, body io.ReaderAt, length in
 	return p.evict(ctx)
 }
 
-// putLarge puts a content that is in chunks into the bucket. A damaged one stays where it is.
-func (p *packs) putLarge(ctx context.Context, row packedContent) error {
+// putLarge puts a content that is in chunks into the bucket, and reports whether it did. A
+// damaged one stays where it is.
+func (p *packs) putLarge(ctx context.Context, row packedContent) (bool, error) {
 	b := p.store.blob(ctx, row)
 	defer func() { _ = b.Close() }() // it was only read
-	switch err := b.verify(); {
-	case errors.Is(err, ErrDamaged):
-		return nil
-	case err != nil:
-		return err
+	err := b.verify()
+	if err == nil {
+		err = p.put(ctx, largeKeys+row.sum.String()+"-"+rand.Text(), &blobAt{blob: b}, row.size, []packedContent{row}, row.size, 0)
+	} else if errors.Is(err, ErrDamaged) {
+		return false, nil
 	}
-	err := p.put(ctx, largeKeys+row.sum.String()+"-"+rand.Text(), &blobAt{blob: b}, row.size, []packedContent{row}, row.size, 0)
 	if err != nil {
-		if has, _ := p.store.Has(ctx, row.sum); !has { // it was removed meanwhile
-			return ctx.Err()
+		if has, failed := p.store.Has(ctx, row.sum); failed == nil && !has { // it was removed meanwhile
+			return false, nil
 		}
 	}
-	return err
+	return err == nil, err
 }
 
 // blobAt reads a Blob from any place, for any number of goroutines.
@@ -310,18 +314,32 @@ func (a *blobAt) ReadAt(to []byte, at int64) (n int, err error) {
 }
 
 // evict drops the bytes of the oldest packs from the database, as far as it has more than it
-// is to keep.
+// is to keep. Before the last bytes here go it looks whether the bucket has the others.
 func (p *packs) evict(ctx context.Context) error {
 	for {
-		var kept int64
-		var oldest sql.NullInt64
-		if err := p.store.query.QueryRowContext(ctx, "SELECT coalesce(sum(held), 0), min(id) FROM pack WHERE kept = 1").Scan(&kept, &oldest); err != nil {
+		var kept, oldest, length int64
+		var key string
+		if err := p.store.query.QueryRowContext(ctx, `SELECT coalesce(sum(held), 0), coalesce(min(id), 0),
+coalesce((SELECT key FROM pack WHERE kept = 1 ORDER BY id LIMIT 1), ''), coalesce((SELECT length FROM pack WHERE kept = 1 ORDER BY id LIMIT 1), 0) FROM pack WHERE kept = 1`).
+			Scan(&kept, &oldest, &key, &length); err != nil {
 			return p.store.coded(err)
 		}
-		if kept <= max(p.keep, 0) || !oldest.Valid {
+		if kept <= max(p.keep, 0) || oldest == 0 {
 			return nil
 		}
-		if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error { return drop(ctx, tx, oldest.Int64) }); err != nil {
+		there := false
+		for o, err := range p.bucket.Objects(ctx, key) {
+			if err != nil {
+				return err
+			}
+			there = there || o.Key == key && o.Size == length
+		}
+		if !there {
+			if err := p.unpack(ctx, oldest); err != nil {
+				return err
+			}
+		}
+		if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error { return drop(ctx, tx, oldest) }); err != nil {
 			return err
 		}
 	}

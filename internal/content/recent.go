@@ -94,6 +94,12 @@ func (p *packs) read(ctx context.Context, at place, n int64) ([]byte, error) {
 	defer func() { <-r.turn }()
 	body := p.recent.body(r)
 	if body == nil {
+		select { // not more than are remembered
+		case p.wholes <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		defer func() { <-p.wholes }()
 		var err error
 		if body, err = p.get(ctx, at.key, 0, at.length); err != nil {
 			return nil, err

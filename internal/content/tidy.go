@@ -53,6 +53,9 @@ func (s *Store) Tidy(ctx context.Context, o TidyOptions) (t Tidied, err error) {
 		o.Keep = p.unneeded
 	}
 	err = p.work(ctx, func(ctx context.Context) error {
+		if err := p.heal(ctx); err != nil {
+			return err
+		}
 		if err := p.lookThrough(ctx, o, &t); err != nil {
 			return err
 		}
@@ -99,7 +102,13 @@ func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
 			if err := p.unpack(ctx, r.id); err != nil {
 				return err
 			}
-			t.Rewritten++
+			var left int64 // damaged
+			if err := p.store.query.QueryRowContext(ctx, "SELECT live FROM pack WHERE id = $1", r.id).Scan(&left); err != nil {
+				return p.store.coded(err)
+			}
+			if left < r.live {
+				t.Rewritten++
+			}
 		case now-r.unneeded < int64(keep/time.Second):
 			t.Waiting++
 		default:
@@ -190,7 +199,7 @@ func (p *packs) unpackAll(ctx context.Context) error {
 		}
 	}
 	return p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
-		for _, text := range []string{"DELETE FROM pack", "UPDATE bucket SET address = '', identity = '', packed = 0"} {
+		for _, text := range []string{"DELETE FROM pack", "UPDATE bucket SET address = '', packed = 0"} {
 			if err := tx.Exec(ctx, text); err != nil {
 				return err
 			}
@@ -202,42 +211,63 @@ func (p *packs) unpackAll(ctx context.Context) error {
 // ourKey is the form of our keys, and of no other bridge's below this one.
 var ourKey = regexp.MustCompile(`^(packs/[A-Z2-7]{26}\.zip|large/[0-9a-f]{64}-[A-Z2-7]{26})$`)
 
-// lookThrough looks at the objects that the store does not know.
-func (p *packs) lookThrough(ctx context.Context, o TidyOptions, t *Tidied) error {
-	reads, before := o.Adopt || o.Unknown, time.Now().Add(-o.Keep)
+// heal takes what the database still has of packs that are not in the bucket, or have another
+// length there, to be packed anew.
+func (p *packs) heal(ctx context.Context) error {
 	v := verification{store: p.store}
-	if reads {
-		if err := v.lookForPacks(ctx); err != nil {
-			return err
+	if err := v.lookForPacks(ctx); err != nil {
+		return err
+	}
+	for key := range v.bad {
+		var id int64
+		err := p.store.query.QueryRowContext(ctx, "SELECT id FROM pack WHERE key = $1 AND kept = 1", key).Scan(&id)
+		if err == nil {
+			err = p.unpack(ctx, id)
+		}
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return p.store.coded(err)
 		}
 	}
+	return nil
+}
+
+// lookThrough looks at the objects that the store does not know.
+func (p *packs) lookThrough(ctx context.Context, o TidyOptions, t *Tidied) error {
+	before := time.Now().Add(-o.Keep)
 	look := func(obj bucket.Object) error {
-		if !reads {
-			t.Unknown++
-			t.UnknownBytes += obj.Size
+		t.Unknown++
+		t.UnknownBytes += obj.Size
+		if !o.Adopt && !o.Unknown {
 			return nil
 		}
 		found, err := p.contentsOf(ctx, obj)
-		if err != nil {
+		if errors.Is(err, bucket.ErrRefused) || errors.Is(err, ErrDamaged) {
+			return nil // it cannot be read, and so stays unknown
+		}
+		if err != nil || len(found) == 0 {
 			return err
 		}
-		n, size, err := p.adopt(ctx, obj, found, v.bad)
+		lost, err := p.lostOf(ctx, found)
 		switch {
 		case err != nil:
 			return err
-		case n > 0:
+		case len(lost) > 0:
 			t.Adopted++
-			t.Contents += n
-			t.ContentsBytes += size
-		case o.Unknown && len(found) > 0 && obj.Modified.Before(before):
+			t.Contents += int64(len(lost))
+			for i := range lost {
+				t.ContentsBytes += lost[i].size
+			}
+			err = p.adopt(ctx, obj, found, lost)
+		case o.Unknown && obj.Modified.Before(before):
 			t.Removed++
 			t.RemovedBytes += obj.Size
-			return p.bucket.Remove(ctx, obj.Key)
+			err = p.bucket.Remove(ctx, obj.Key)
 		default:
-			t.Unknown++
-			t.UnknownBytes += obj.Size
+			return nil
 		}
-		return nil
+		t.Unknown--
+		t.UnknownBytes -= obj.Size
+		return err
 	}
 	for _, front := range []string{packKeys, largeKeys} {
 		for obj, err := range p.bucket.Objects(ctx, front) {

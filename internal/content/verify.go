@@ -64,7 +64,7 @@ type verification struct {
 	whole  bool
 	report func(Sum, error)
 	seen   Stats
-	bad    map[int64]error // what is wrong with packs
+	bad    map[string]error // what is wrong with packs, by key
 }
 
 // checked is a content that is to be checked, as far as the database has it.
@@ -81,30 +81,29 @@ func (v *verification) lookForPacks(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
-	type wanted struct{ id, length int64 }
-	want := map[string]wanted{} // before the list: what is put meanwhile is in neither
-	rows, err := v.store.query.QueryContext(ctx, "SELECT key, id, length FROM pack WHERE live > 0")
+	want := map[string]int64{} // before the list: what is put meanwhile is in neither
+	rows, err := v.store.query.QueryContext(ctx, "SELECT key, length FROM pack WHERE live > 0")
 	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var key string
-		var w wanted
-		err := rows.Scan(&key, &w.id, &w.length)
-		want[key] = w
+		var length int64
+		err := rows.Scan(&key, &length)
+		want[key] = length
 		return err
 	}); err != nil {
 		return err
 	}
-	v.bad = map[int64]error{}
+	v.bad = map[string]error{}
 	for o, err := range p.bucket.Objects(ctx, "") {
 		if err != nil {
 			return unavailable(err)
 		}
-		if w, found := want[o.Key]; found && w.length != o.Size {
-			v.bad[w.id] = fmt.Errorf("%w: %s of %s has %d bytes, and had %d", ErrDamaged, o.Key, p.bucket, o.Size, w.length)
+		if length, found := want[o.Key]; found && length != o.Size {
+			v.bad[o.Key] = fmt.Errorf("%w: %s of %s has %d bytes, and had %d: put it back from a backup of the bucket; what content.db still has of it bridge gc writes anew", ErrDamaged, o.Key, p.bucket, o.Size, length)
 		}
 		delete(want, o.Key)
 	}
-	for key, w := range want {
-		v.bad[w.id] = fmt.Errorf("%w: %s is not in %s", ErrDamaged, key, p.bucket)
+	for key := range want {
+		v.bad[key] = fmt.Errorf("%w: %s is not in %s: put it back from a backup of the bucket; what content.db still has of it bridge gc writes anew", ErrDamaged, key, p.bucket)
 	}
 	return nil
 }
@@ -137,6 +136,9 @@ FROM content c LEFT JOIN place l ON l.content = c.id LEFT JOIN pack p ON p.id = 
 // could not be checked.
 func (v *verification) check(ctx context.Context, c *checked) error {
 	err := c.here
+	if err != nil && c.in.pack != 0 && v.store.packs != nil {
+		_, err = v.store.packs.small(ctx, c.in, c.packedContent) // as Open does
+	}
 	if err == nil && c.left {
 		err = v.store.blob(ctx, c.packedContent).verify()
 	}
@@ -156,8 +158,8 @@ func (v *verification) check(ctx context.Context, c *checked) error {
 func (v *verification) checkPacked(ctx context.Context, c *checked) error {
 	p := v.store.packs
 	switch {
-	case v.bad[c.in.pack] != nil:
-		return fmt.Errorf("content %s is %w", c.sum, v.bad[c.in.pack])
+	case v.bad[c.in.key] != nil:
+		return fmt.Errorf("content %s is %w", c.sum, v.bad[c.in.key])
 	case !v.whole:
 		return nil
 	case c.size <= chunkSize:

@@ -164,6 +164,7 @@ func readAll(body io.ReadCloser, err error) func(*[]byte) error {
 // A bucket is read with its prefix alone, and a neighbour whose name begins like the prefix
 // is none of it.
 func TestPrefix(t *testing.T) {
+	testenv.Heavy(t)
 	s := testenv.SharedS3(t)
 	s.Setenv(t)
 	name := s.NewBucket(t)
@@ -213,6 +214,7 @@ func (p pattern) ReadAt(b []byte, offset int64) (int, error) {
 
 // A body that is larger than one request goes in parts, and not through memory.
 func TestParts(t *testing.T) {
+	testenv.Heavy(t)
 	b := fresh(t)
 	for _, size := range []int64{bucket.PartSize, bucket.PartSize + 1, 2*bucket.PartSize + 12345} {
 		var before, after runtime.MemStats
@@ -247,6 +249,7 @@ func TestParts(t *testing.T) {
 
 // A body that fails, or that is shorter than its size, leaves what was there, and no parts.
 func TestBodyFails(t *testing.T) {
+	testenv.Heavy(t)
 	s := testenv.SharedS3(t)
 	s.Setenv(t)
 	name := s.NewBucket(t)
@@ -289,6 +292,7 @@ func TestBodyFails(t *testing.T) {
 
 // What cannot be a key, or is not in an object, is an error that is about nothing else.
 func TestWrongCalls(t *testing.T) {
+	testenv.Heavy(t)
 	b := fresh(t)
 	put(t, b, "k", "0123456789")
 	for _, key := range []string{"", strings.Repeat("k", 1024), "\xff"} {
@@ -327,6 +331,7 @@ func calls(t *testing.T, b *bucket.Bucket, key string, ended func(name string, e
 
 // A missing object is fs.ErrNotExist, which names the address and the key.
 func TestMissing(t *testing.T) {
+	testenv.Heavy(t)
 	b := fresh(t)
 	put(t, b, "folder/k", "x")
 	for _, key := range []string{"missing", "folder/missing", "folder", "folder/k/below"} {
@@ -343,6 +348,7 @@ func TestMissing(t *testing.T) {
 
 // Whoever is not let in is told why, where and what to do, and never a secret.
 func TestRefused(t *testing.T) {
+	testenv.Heavy(t)
 	s := testenv.SharedS3(t)
 	for name, c := range map[string]struct {
 		bucket, query string
@@ -378,6 +384,7 @@ func TestRefused(t *testing.T) {
 
 // Credentials come from the shared credentials file when the environment has none.
 func TestCredentialsFile(t *testing.T) {
+	testenv.Heavy(t)
 	s := testenv.SharedS3(t)
 	file := filepath.Join(t.TempDir(), "credentials")
 	if err := os.WriteFile(file, fmt.Appendf(nil, "[default]\naws_access_key_id = x\naws_secret_access_key = y\n[library]\naws_access_key_id = %s\naws_secret_access_key = %s\n", s.AccessKey, s.SecretKey), 0o600); err != nil {

@@ -58,6 +58,7 @@ func openAt(t *testing.T, endpoint string, patience time.Duration) *bucket.Bucke
 
 // Each answer of a server is one of the four errors. The fifth is about the object.
 func TestAnswers(t *testing.T) {
+	testenv.Heavy(t)
 	credentials(t)
 	var all sync.WaitGroup
 	for _, c := range []struct {
@@ -122,6 +123,7 @@ func TestAnswers(t *testing.T) {
 
 // A peer that is no S3 server, or that has no certificate that we trust.
 func TestNoServer(t *testing.T) {
+	testenv.Heavy(t)
 	credentials(t)
 	plain, secure := httptest.NewServer(http.NotFoundHandler()), httptest.NewUnstartedServer(http.NotFoundHandler())
 	defer plain.Close()
@@ -342,6 +344,7 @@ func TestCancelled(t *testing.T) {
 
 // A server that sends something else than was asked for is not believed.
 func TestWrongAnswers(t *testing.T) {
+	testenv.Heavy(t)
 	contents := func(keys ...string) string {
 		var text strings.Builder
 		for _, key := range keys {
@@ -445,6 +448,7 @@ func (p *proxy) set(before func(w http.ResponseWriter, r *http.Request) bool, af
 // Bytes that are damaged on the way to the server are refused there, and the call may be made
 // again.
 func TestDamaged(t *testing.T) {
+	testenv.Heavy(t)
 	direct, spoilt, p := behind(t)
 	for _, size := range []int64{1000, bucket.PartSize + 1000} {
 		p.set(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -531,6 +535,7 @@ func TestAnswersLost(t *testing.T) {
 // Check says which permission is missing, and finds a server that is not what it should be.
 // What it has written it removes if it may.
 func TestCheckFinds(t *testing.T) {
+	testenv.Heavy(t)
 	direct, spoilt, p := behind(t)
 	deny := func(is func(r *http.Request) bool) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {

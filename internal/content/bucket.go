@@ -35,16 +35,17 @@ var ErrBucket = errors.New("the bucket of the contents cannot be used")
 
 // packs is what a store has of its bucket.
 type packs struct {
-	store    *Store
-	bucket   *bucket.Bucket
-	keep     int64         // bytes of packs that are in the database too
-	full     int64         // bytes of a pack
-	unneeded time.Duration // how long a pack stays that nothing needs
-	report   func(error)
-	failed   atomic.Bool  // contents could not be moved
-	away     atomic.Int64 // until when the server counts as away, as Unix nanoseconds
-	recent   recent
-	wholes   chan struct{} // has a token for each pack that is being read whole
+	store       *Store
+	bucket      *bucket.Bucket
+	keep        int64         // bytes of packs that are in the database too
+	full        int64         // bytes of a pack
+	largeAtOnce int           // large contents that are looked for before the first is moved
+	unneeded    time.Duration // how long a pack stays that nothing needs
+	report      func(error)
+	failed      atomic.Bool  // contents could not be moved
+	away        atomic.Int64 // until when the server counts as away, as Unix nanoseconds
+	recent      recent
+	wholes      chan struct{} // has a token for each pack that is being read whole
 
 	open    context.Context // ends when the store is closed
 	stop    context.CancelFunc
@@ -78,7 +79,7 @@ func (s *Store) openBucket(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), report: o.Report, kick: make(chan struct{}, 1), wholes: make(chan struct{}, recentWhole)}
+	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), largeAtOnce: cmp.Or(o.largeAtOnce, largeAtOnce), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), report: o.Report, kick: make(chan struct{}, 1), wholes: make(chan struct{}, recentWhole)}
 	s.packs.open, s.packs.stop = context.WithCancel(context.Background())
 	if s.packs.report == nil {
 		s.packs.report = func(error) {}

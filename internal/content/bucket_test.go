@@ -521,6 +521,7 @@ func TestDamagedObjects(t *testing.T) {
 // A bucket is of one store. A store finds its own again, also under another address, and takes
 // none of another or one that lacks its packs.
 func TestBucketOfAnother(t *testing.T) {
+	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	folder := t.TempDir()
 	first := filepath.Join(folder, "first.db")
@@ -590,6 +591,7 @@ func TestBucketOfAnother(t *testing.T) {
 // What nothing needs stays for a time; what the store does not know stays until somebody says
 // otherwise.
 func TestKeep(t *testing.T) {
+	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	path := filepath.Join(t.TempDir(), "content.db")
 	s := openStore(t, path, inBucket(address))
@@ -655,6 +657,7 @@ func TestKeep(t *testing.T) {
 // A store that was put back from a backup finds again what was written anew since, and nothing
 // that it needs is removed.
 func TestRestored(t *testing.T) {
+	testenv.Heavy(t)
 	_, address := newBucket(t)
 	path := filepath.Join(t.TempDir(), "content.db")
 	s := openStore(t, path, inBucket(address))
@@ -699,6 +702,7 @@ func TestRestored(t *testing.T) {
 // A pack that has gone while the database still has its contents is written anew: by tidying
 // up, and at the latest before they are dropped here.
 func TestGoneWhileKept(t *testing.T) {
+	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	o := inBucket(address)
 	o.Keep = 1 << 30
@@ -738,6 +742,7 @@ func TestGoneWhileKept(t *testing.T) {
 // Before an object is removed that the store does not know it is seen that its contents can be
 // read elsewhere: in a pack of the right length that has other bytes they cannot.
 func TestUnknownOfRotten(t *testing.T) {
+	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
 	var all [][]byte
@@ -772,10 +777,12 @@ func TestUnknownOfRotten(t *testing.T) {
 func TestManyDamaged(t *testing.T) {
 	testenv.Heavy(t)
 	_, address := newBucket(t)
-	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
+	o := inBucket(address)
+	o.largeAtOnce = 4
+	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), o)
 	put(t, s, noise(1, 3000))
 	var all [][]byte
-	for i := range lookups + 20 {
+	for i := range 6 {
 		all = append(all, noise(uint64(10+i), chunkSize+1))
 	}
 	for some := range slices.Chunk(all, 100) {
@@ -795,7 +802,7 @@ func TestManyDamaged(t *testing.T) {
 	}
 	mustHold(t, s, last)
 	var left int64
-	if err := s.query.QueryRowContext(ctx, "SELECT count(*) FROM content WHERE id NOT IN (SELECT content FROM place)").Scan(&left); err != nil || left != lookups+20 {
+	if err := s.query.QueryRowContext(ctx, "SELECT count(*) FROM content WHERE id NOT IN (SELECT content FROM place)").Scan(&left); err != nil || left != 6 {
 		t.Errorf("%d contents are not moved, want the damaged ones; %v", left, err)
 	}
 }
@@ -833,12 +840,13 @@ func TestBucketOfMany(t *testing.T) {
 	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	o := inBucket(address)
+	o.packBytes, o.largeAtOnce = 300_000, 4
 	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), o)
 	var all [][]byte
-	for i := range 520 {
+	for i := range 10 {
 		all = append(all, noise(uint64(i), chunkSize+1))
 	}
-	for i := range 20_000 {
+	for i := range 4000 {
 		all = append(all, noise(uint64(10_000+i), 50))
 	}
 	for some := range slices.Chunk(all, 1000) {
@@ -858,6 +866,7 @@ func TestBucketOfMany(t *testing.T) {
 
 // An object that was damaged, and was put back, is read again, although it was in memory.
 func TestPutBack(t *testing.T) {
+	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
 	var all [][]byte
@@ -889,6 +898,7 @@ func TestPutBack(t *testing.T) {
 
 // Bytes in the database that are damaged are read from their pack.
 func TestDamagedCache(t *testing.T) {
+	testenv.Heavy(t)
 	_, address := newBucket(t)
 	o := inBucket(address)
 	o.Keep = 1 << 30

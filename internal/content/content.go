@@ -102,7 +102,8 @@ type Options struct {
 	// can again. Nil ignores it.
 	Report func(error)
 
-	packBytes int64 // of contents in a pack; 0 is the constant packBytes
+	packBytes   int64 // of a pack; 0 is the constant packBytes
+	largeAtOnce int   // large contents that are looked for at once; 0 is the constant largeAtOnce
 }
 
 // Store is the content store. All methods may be called from any goroutine. Only one

@@ -24,6 +24,8 @@ import (
 const (
 	// packBytes is how many bytes of contents a pack has.
 	packBytes = 16 << 20
+	// largeAtOnce is how many large contents are looked for before the first is moved.
+	largeAtOnce = 500
 	// packWait is how long contents wait that do not fill a pack.
 	packWait = time.Hour
 	// keptBytes is how many bytes of packs are kept in the database too.
@@ -194,7 +196,7 @@ WHERE c.id > (SELECT packed FROM bucket) AND c.length > 0 AND l.content IS NULL 
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if g.more = int64(g.body.Len()) >= p.full || len(g.large) >= lookups; g.more {
+		if g.more = int64(g.body.Len()) >= p.full || len(g.large) >= p.largeAtOnce; g.more {
 			break
 		}
 		row, body, err := scanContent(rows)
@@ -319,7 +321,7 @@ func (p *packs) evict(ctx context.Context) error {
 	for {
 		var kept, oldest, length int64
 		var key string
-		if err := p.store.query.QueryRowContext(ctx, `SELECT coalesce(sum(held), 0), coalesce(min(id), 0),
+		if err := p.store.query.QueryRowContext(ctx, `SELECT coalesce(sum(live), 0), coalesce(min(id), 0),
 coalesce((SELECT key FROM pack WHERE kept = 1 ORDER BY id LIMIT 1), ''), coalesce((SELECT length FROM pack WHERE kept = 1 ORDER BY id LIMIT 1), 0) FROM pack WHERE kept = 1`).
 			Scan(&kept, &oldest, &key, &length); err != nil {
 			return p.store.coded(err)

@@ -28,8 +28,11 @@ func backupCommand() *cobra.Command {
 		}
 		if args[0] == "-" {
 			m, err := backup.Write(cmd.Context(), c.Data, unescaped(cmd.OutOrStdout()), release())
+			if err != nil {
+				return unlessOnServer(err)
+			}
 			sayBucket(cmd.ErrOrStderr(), m.Bucket)
-			return unlessOnServer(err)
+			return nil
 		}
 		m, size, err := backup.WriteFile(cmd.Context(), c.Data, args[0], release())
 		if err != nil {

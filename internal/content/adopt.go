@@ -24,18 +24,18 @@ type foundContent struct {
 	seals []Sum // of a large one, by chunk
 }
 
-// contentsOf returns the contents of an object, none if it is not one of ours. A content whose
-// bytes do not have its hash is left out.
+// contentsOf returns the contents of an object whose key has our form, none if it is not one of
+// ours for all that. A content whose bytes do not have its hash is left out.
 func (p *packs) contentsOf(ctx context.Context, o bucket.Object) ([]foundContent, error) {
 	if name, isLarge := strings.CutPrefix(o.Key, largeKeys); isLarge {
 		digits, _, _ := strings.Cut(name, "-")
 		sum, err := ParseSum(digits)
 		if err != nil {
-			return nil, nil //nolint:nilerr // it is not one of ours
+			return nil, err
 		}
 		return p.sealsOf(ctx, o, sum)
 	}
-	if !strings.HasPrefix(o.Key, packKeys) || o.Size > 4*packBytes {
+	if o.Size > 4*packBytes {
 		return nil, nil
 	}
 	body, err := p.bucket.Get(ctx, o.Key, 0, o.Size)

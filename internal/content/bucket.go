@@ -57,9 +57,6 @@ type packs struct {
 
 // openBucket opens the bucket that is configured, else the one that the store has.
 func (s *Store) openBucket(ctx context.Context, o Options) error {
-	if s.query == nil {
-		return nil
-	}
 	var stored, identity string
 	if err := s.query.QueryRowContext(ctx, "SELECT address, identity FROM bucket").Scan(&stored, &identity); err != nil {
 		return s.coded(err)
@@ -189,18 +186,15 @@ func (p *packs) work(ctx context.Context, do func(ctx context.Context) error) er
 
 // place is where a content is: in a pack.
 type place struct {
-	pack    int64
-	key     string
-	length  int64 // of the pack
-	at      int64
-	content int64 // its id
+	key    string // of the pack; "" is nowhere
+	length int64  // of the pack
+	at     int64
 }
 
 // placeOf returns where a content is, false if it is not in a pack.
 func (s *Store) placeOf(ctx context.Context, id int64) (at place, found bool, err error) {
-	at.content = id
-	err = s.query.QueryRowContext(ctx, "SELECT p.id, p.key, p.length, l.at FROM place l JOIN pack p ON p.id = l.pack WHERE l.content = $1", id).
-		Scan(&at.pack, &at.key, &at.length, &at.at)
+	err = s.query.QueryRowContext(ctx, "SELECT p.key, p.length, l.at FROM place l JOIN pack p ON p.id = l.pack WHERE l.content = $1", id).
+		Scan(&at.key, &at.length, &at.at)
 	if errors.Is(err, sql.ErrNoRows) {
 		return at, false, nil
 	}

@@ -63,6 +63,15 @@ func mixed(seed uint64) [][]byte {
 	return all
 }
 
+// sameSize returns n contents of 3000 bytes.
+func sameSize(n int) [][]byte {
+	all := make([][]byte, n)
+	for i := range all {
+		all[i] = noise(uint64(i), 3000)
+	}
+	return all
+}
+
 // files returns the files of the objects below an address.
 func files(t testing.TB, s3 *testenv.S3Server, address string) (all []string) {
 	t.Helper()
@@ -456,11 +465,8 @@ func TestDamagedObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			address := s3.Address(s3.NewBucket(t))
 			s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
-			var lost, sound [][]byte
-			for i := range 20 {
-				lost = append(lost, noise(uint64(i), 3000))
-			}
-			lost = append(lost, noise(99, 2*chunkSize+5))
+			var sound [][]byte
+			lost := append(sameSize(20), noise(99, 2*chunkSize+5))
 			put(t, s, lost...)
 			tidy(t, s, 0)
 			for _, path := range files(t, s3, address) {
@@ -745,10 +751,7 @@ func TestUnknownOfRotten(t *testing.T) {
 	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
-	var all [][]byte
-	for i := range 30 {
-		all = append(all, noise(uint64(i), 3000))
-	}
+	all := sameSize(30)
 	put(t, s, all...)
 	tidy(t, s, 0)
 	known := files(t, s3, address)[0]
@@ -869,10 +872,7 @@ func TestPutBack(t *testing.T) {
 	testenv.Heavy(t)
 	s3, address := newBucket(t)
 	s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
-	var all [][]byte
-	for i := range 20 {
-		all = append(all, noise(uint64(i), 3000))
-	}
+	all := sameSize(20)
 	put(t, s, all...)
 	tidy(t, s, 0)
 	path := files(t, s3, address)[0]

@@ -72,7 +72,7 @@ type checked struct {
 	packedContent
 	here error // what is wrong with bytes that are here, and were read
 	left bool  // they are in chunks, and to be read
-	in   place // of a pack; the pack 0 is none
+	in   place
 }
 
 // lookForPacks finds those that are not in the bucket as they were put there.
@@ -110,16 +110,15 @@ func (v *verification) lookForPacks(ctx context.Context) error {
 
 // page returns the contents behind an id, and checks the bytes that are in their rows.
 func (v *verification) page(ctx context.Context, after int64) (page []checked, err error) {
-	rows, err := v.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS INTEGER), c.bytes, coalesce(l.pack, 0), coalesce(l.at, 0), coalesce(p.key, ''), coalesce(p.length, 0), coalesce(p.kept, 1)
+	rows, err := v.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS INTEGER), c.bytes, coalesce(l.at, 0), coalesce(p.key, ''), coalesce(p.length, 0), coalesce(p.kept, 1)
 FROM content c LEFT JOIN place l ON l.content = c.id LEFT JOIN pack p ON p.id = l.pack WHERE c.id > $1 ORDER BY c.id LIMIT $2`, after, verifyPage)
 	return page, errors.Join(err, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var c checked
 		var sum, body sql.RawBytes
 		var kept bool
-		if err := rows.Scan(&c.id, &sum, &c.size, &body, &c.in.pack, &c.in.at, &c.in.key, &c.in.length, &kept); err != nil {
+		if err := rows.Scan(&c.id, &sum, &c.size, &body, &c.in.at, &c.in.key, &c.in.length, &kept); err != nil {
 			return err
 		}
-		c.in.content = c.id
 		copy(c.sum[:], sum)
 		switch {
 		case len(sum) == len(c.sum) && c.size > chunkSize && body == nil:
@@ -136,13 +135,13 @@ FROM content c LEFT JOIN place l ON l.content = c.id LEFT JOIN pack p ON p.id = 
 // could not be checked.
 func (v *verification) check(ctx context.Context, c *checked) error {
 	err := c.here
-	if err != nil && c.in.pack != 0 && v.store.packs != nil {
+	if err != nil && c.in.key != "" && v.store.packs != nil {
 		_, err = v.store.packs.small(ctx, c.in, c.packedContent) // as Open does
 	}
 	if err == nil && c.left {
 		err = v.store.blob(ctx, c.packedContent).verify()
 	}
-	if err == nil && c.in.pack != 0 && v.store.packs != nil {
+	if err == nil && c.in.key != "" && v.store.packs != nil {
 		err = v.checkPacked(ctx, c)
 	}
 	if err != nil && !errors.Is(err, ErrDamaged) {

@@ -50,8 +50,8 @@ const (
 	longestKey = 1024
 )
 
-// CheckName begins the keys of the objects that Check writes, and may leave.
-const CheckName = "bridge-check-"
+// checkName begins the keys of the objects that Check writes, and may leave.
+const checkName = "bridge-check-"
 
 // Bucket is a bucket of an S3 server below a prefix. Keys are without the prefix. Its methods
 // may be called from several goroutines at once.
@@ -400,7 +400,7 @@ func (b *Bucket) Remove(ctx context.Context, keys ...string) error {
 // that a Check which was interrupted has left a day ago.
 func (b *Bucket) Check(ctx context.Context) error {
 	var old []string
-	for o, err := range b.Objects(ctx, CheckName) {
+	for o, err := range b.Objects(ctx, checkName) {
 		if err != nil {
 			return err
 		}
@@ -408,7 +408,7 @@ func (b *Bucket) Check(ctx context.Context) error {
 			old = append(old, o.Key)
 		}
 	}
-	key := CheckName + rand.Text()
+	key := checkName + rand.Text()
 	if err := b.Put(ctx, key, strings.NewReader(key), int64(len(key))); err != nil {
 		return err
 	}

@@ -329,6 +329,20 @@ func calls(t *testing.T, b *bucket.Bucket, key string, ended func(name string, e
 	ended("Remove", b.Remove(ctx, key))
 }
 
+// PutNew never replaces an object.
+func TestPutNew(t *testing.T) {
+	b := fresh(t)
+	for n, body := range []string{"first", "second"} {
+		err := b.PutNew(t.Context(), "k", strings.NewReader(body), int64(len(body)))
+		if n == 0 && err != nil || n > 0 && !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	if got, err := b.Get(t.Context(), "k", 0, -1); err != nil || string(got) != "first" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // A missing object is fs.ErrNotExist, which names the address and the key.
 func TestMissing(t *testing.T) {
 	testenv.Heavy(t)

@@ -56,12 +56,14 @@ var rules = map[string]rule{
 	},
 	"fixtures": {why: "the example providers are written by hand, so that what reads them is tested against something else"},
 
-	"internal/defect": {why: "defect knows panics and nothing else"},
-	"internal/patch":  {third: []string{"github.com/evanphx/json-patch/v5"}, why: "patch knows bytes and what changes them, and no protocol"},
-	"internal/follow": {ours: []string{"internal/defect"}, why: "follow knows HTTP and where links may lead, and no protocol"},
-	"internal/limit":  {why: "limit knows connections, bytes and lines of a log, and no protocol"},
-	"internal/websub": {third: []string{"golang.org/x/net/html"}, why: "websub knows only its specification, and how links stand in documents"},
+	"internal/defect":  {why: "defect knows panics and nothing else"},
+	"internal/pattern": {why: "pattern knows regular expressions and nothing else"},
+	"internal/patch":   {ours: []string{"internal/pattern"}, third: []string{"github.com/evanphx/json-patch/v5"}, why: "patch knows bytes and what changes them, and no protocol"},
+	"internal/follow":  {ours: []string{"internal/defect"}, why: "follow knows HTTP and where links may lead, and no protocol"},
+	"internal/limit":   {why: "limit knows connections, bytes and lines of a log, and no protocol"},
+	"internal/websub":  {third: []string{"golang.org/x/net/html"}, why: "websub knows only its specification, and how links stand in documents"},
 	"internal/strictxml": {
+		ours:  []string{"internal/pattern"},
 		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
 		why:   "strictxml knows XML and character sets, and no protocol",
 	},
@@ -85,11 +87,12 @@ var rules = map[string]rule{
 		why:   "the suite tests the log by what it exports",
 	},
 	"internal/bucket": {
+		ours:  []string{"internal/pattern"},
 		third: []string{"github.com/minio/minio-go/v7"},
 		why:   "bucket knows S3, and nothing of what the objects are",
 	},
 	"internal/content": {
-		ours: []string{"event", "internal/bucket", "internal/database", "internal/defect"},
+		ours: []string{"event", "internal/bucket", "internal/database", "internal/defect", "internal/pattern"},
 		why:  "the content store knows SQLite and a bucket",
 	},
 	"internal/publish": {
@@ -99,7 +102,7 @@ var rules = map[string]rule{
 	},
 	"internal/harvest": {
 		ours: []string{"event", "translate", "atompmh", "resourcesync", "oaipmh", "internal/eventlog", "internal/content",
-			"internal/fetch", "internal/follow", "internal/patch", "internal/strictxml", "internal/defect", "internal/websub"},
+			"internal/fetch", "internal/follow", "internal/patch", "internal/pattern", "internal/strictxml", "internal/defect", "internal/websub"},
 		third: []string{"github.com/mmcdole/gofeed"},
 		why:   "harvest reads the protocols and writes the log and the content store; it knows nothing of what is published",
 	},
@@ -141,7 +144,7 @@ var rules = map[string]rule{
 		why:   "metrics count what they are told, and read the status",
 	},
 	"internal/server": {
-		ours:  []string{"event", "oaipmh", "sip", "internal/publish", "internal/harvest", "internal/status", "internal/submission", "internal/limit", "internal/server/...", "internal/defect"},
+		ours:  []string{"event", "oaipmh", "sip", "internal/publish", "internal/harvest", "internal/status", "internal/submission", "internal/limit", "internal/pattern", "internal/server/...", "internal/defect"},
 		third: []string{"github.com/labstack/echo"},
 		why:   "the server knows what is published, not how it is stored",
 	},
@@ -160,16 +163,16 @@ var rules = map[string]rule{
 		why:  "the API shows a daemon.Bridge to programs, and keeps no state of its own",
 	},
 	"internal/console": {
-		ours: []string{"event", "internal/api", "atompmh", "resourcesync", "oaipmh", "sip", "internal/content", "internal/daemon", "internal/defect", "internal/harvest", "internal/limit", "internal/server", "internal/status", "internal/submission"},
+		ours: []string{"event", "internal/api", "atompmh", "resourcesync", "oaipmh", "sip", "internal/content", "internal/daemon", "internal/defect", "internal/harvest", "internal/limit", "internal/pattern", "internal/server", "internal/status", "internal/submission"},
 		why:  "the console shows a daemon.Bridge to people, and keeps no state of its own",
 	},
 	"internal/export": {
-		ours:  []string{"event", "internal/eventlog", "internal/content", "internal/publish", "internal/server"},
+		ours:  []string{"event", "internal/eventlog", "internal/content", "internal/pattern", "internal/publish", "internal/server"},
 		third: []string{"golang.org/x/sys"},
 		why:   "export writes as files what publish and server answer",
 	},
 	"internal/config": {
-		ours:  []string{"event", "internal/bucket"},
+		ours:  []string{"event", "internal/bucket", "internal/pattern"},
 		third: []string{"github.com/pelletier/go-toml", "golang.org/x/sys", "golang.org/x/text"},
 		why:   "the configuration knows words and TOML, and locks its file while it changes it",
 	},

@@ -4,10 +4,11 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // Address says where objects are: in a bucket of an S3 server, below a prefix. Parse makes
@@ -33,9 +34,9 @@ const (
 )
 
 var (
-	bucketName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]$`)
-	endpointForm = regexp.MustCompile(`^https?://([a-z0-9]([a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?$`)
-	regionName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+	bucketName   = pattern.Of(`^[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]$`)
+	endpointForm = pattern.Of(`^https?://([a-z0-9]([a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?$`)
+	regionName   = pattern.Of(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 )
 
 // Parse reads an address: s3://bucket/prefix?endpoint=https://s3.example.org&region=eu-central-1,
@@ -77,7 +78,7 @@ func Parse(raw string) (Address, error) {
 		case len(values) > 1:
 			return Address{}, errors.New("has " + name + " twice; write it once")
 		case name == "region":
-			if !regionName.MatchString(value) {
+			if !regionName().MatchString(value) {
 				return Address{}, errors.New(`has a region that is none; write it like "eu-central-1"`)
 			}
 			a.Region = value
@@ -92,7 +93,7 @@ func Parse(raw string) (Address, error) {
 
 func isBucket(name string) bool {
 	_, noIP := netip.ParseAddr(name)
-	return bucketName.MatchString(name) && !strings.Contains(name, "..") && noIP != nil
+	return bucketName().MatchString(name) && !strings.Contains(name, "..") && noIP != nil
 }
 
 func isPrefix(prefix string) bool {
@@ -111,7 +112,7 @@ func parseEndpoint(typed string) (string, error) {
 		return "", errors.New("has a user or password in its endpoint; leave it out: " + credentials)
 	}
 	endpoint := strings.TrimSuffix(strings.ToLower(typed), "/")
-	if err != nil || !endpointForm.MatchString(endpoint) {
+	if err != nil || !endpointForm().MatchString(endpoint) {
 		return "", errors.New(`has an endpoint that is no server; write it like "https://s3.example.org" or "http://10.0.0.7:9000", without a path: the bucket comes first, as in "s3://bucket/prefix?endpoint=https://s3.example.org"`)
 	}
 	if u.Scheme == "https" {

@@ -8,9 +8,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // access reads the settings of requests to a Source: a login or a token, header fields, and
@@ -45,14 +46,14 @@ func (t table) access(s *Source, local bool) {
 }
 
 // headerName is a token (RFC 9110 5.6.2).
-var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+var headerName = pattern.Of("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
 // ownHeader matches the header fields, in lower case, that bridge or HTTP sets, and those
 // that would change the meaning of a response.
-var ownHeader = regexp.MustCompile(`^(host|content-.*|transfer-encoding|te|trailer|connection|keep-alive|upgrade|expect|range|if-.*|accept|accept-encoding|proxy-.*|http2-settings)$`)
+var ownHeader = pattern.Of(`^(host|content-.*|transfer-encoding|te|trailer|connection|keep-alive|upgrade|expect|range|if-.*|accept|accept-encoding|proxy-.*|http2-settings)$`)
 
 // secretHeader matches the names of header fields whose values are usually secrets.
-var secretHeader = regexp.MustCompile(`(?i)auth|cookie|key|pass|secret|session|token`)
+var secretHeader = pattern.Of(`(?i)auth|cookie|key|pass|secret|session|token`)
 
 // headers reads the table headers. Its problems never show a value.
 func (t table) headers() map[string]Secret {
@@ -68,9 +69,9 @@ func (t table) headers() map[string]Secret {
 		value, err := t.doc.headerValue(name, text)
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
-		case !headerName.MatchString(name):
+		case !headerName().MatchString(name):
 			in.report(name, "is not a name of a header field; write letters, digits and -, like X-Api-Key")
-		case ownHeader.MatchString(strings.ToLower(name)):
+		case ownHeader().MatchString(strings.ToLower(name)):
 			in.report(name, "is set by bridge itself, or by HTTP; leave it out")
 		case all[canonical].text != "":
 			in.report(name, "appears twice; write it once")
@@ -90,7 +91,7 @@ func (t table) headers() map[string]Secret {
 func (d *document) headerValue(name, text string) (value Secret, err error) {
 	path, isFile := strings.CutPrefix(text, "file:")
 	switch {
-	case environment.MatchString(text):
+	case environment().MatchString(text):
 		value, err = fromEnvironment(text)
 	case isFile, strings.HasPrefix(text, "credential:"):
 		value, err = d.secretFile(path)
@@ -100,7 +101,7 @@ func (d *document) headerValue(name, text string) (value Secret, err error) {
 		err = errors.New(`has a variable among other text; write "${NAME}" alone, and the whole value into the variable`)
 	default:
 		value = Secret{text}
-		if secretHeader.MatchString(name) {
+		if secretHeader().MatchString(name) {
 			d.noteExposed(filepath.Join(d.folder, filepath.Base(d.file)))
 		}
 	}

@@ -143,7 +143,7 @@ func (t table) console(c *Config) {
 const consoleTokenBytes = 16
 
 func checkAccess(t table, a *Access) {
-	if s := a.Token.text; s != "" && !token.MatchString(s) {
+	if s := a.Token.text; s != "" && !token().MatchString(s) {
 		key := "access_token"
 		if t.has("access_token_file") {
 			key = "access_token_file"

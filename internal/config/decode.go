@@ -9,13 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // Problem is one error in a configuration.
@@ -431,7 +432,7 @@ func (t table) tables(key, header string) []table {
 }
 
 // environment is the only allowed form of a secret in the file.
-var environment = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
+var environment = pattern.Of(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
 
 // secret reads KEY = "${NAME}" or KEY_file = "path". Its problems never show the value.
 func (t table) secret(key string) Secret {
@@ -446,7 +447,7 @@ func (t table) secret(key string) Secret {
 	case text != "" && path != "":
 		t.report(key, "is given beside %s_file; write one of the two", key)
 	case text != "":
-		if !environment.MatchString(text) {
+		if !environment().MatchString(text) {
 			t.report(key, `must not stand in this file; write %s = "${NAME}" for an environment variable, or %s_file = "path"`, key, key)
 			return Secret{}
 		}
@@ -467,7 +468,7 @@ func (t table) secret(key string) Secret {
 
 // fromEnvironment returns the value of the variable in "${NAME}".
 func fromEnvironment(text string) (Secret, error) {
-	name := environment.FindStringSubmatch(text)[1]
+	name := environment().FindStringSubmatch(text)[1]
 	secret := os.Getenv(name)
 	if secret == "" {
 		return Secret{}, fmt.Errorf("the environment variable %s is not set", name)

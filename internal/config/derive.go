@@ -79,7 +79,7 @@ func distinctive(capabilityList string) string {
 // hash. A valid set name stays unchanged.
 func SetNameOf(words ...string) string {
 	called := strings.Join(words, "-")
-	if len(words) == 1 && setName.MatchString(called) {
+	if len(words) == 1 && setName().MatchString(called) {
 		return called
 	}
 	var b strings.Builder

@@ -30,7 +30,7 @@ func TestDerivedNames(t *testing.T) {
 			t.Errorf("%s: %q, want %q first", list, got, want)
 		}
 		for _, name := range got {
-			if !setName.MatchString(name) || !strings.HasPrefix(name, "copy-") {
+			if !setName().MatchString(name) || !strings.HasPrefix(name, "copy-") {
 				t.Errorf("%s: %q cannot be a set's name", list, name)
 			}
 		}
@@ -40,7 +40,7 @@ func TestDerivedNames(t *testing.T) {
 	}
 	set.Name = strings.Repeat("n", maxTemplateName)
 	for _, name := range set.DerivedNames("https://h.example/" + strings.Repeat("x", 100)) {
-		if !setName.MatchString(name) {
+		if !setName().MatchString(name) {
 			t.Errorf("%q cannot be a set's name", name)
 		}
 	}
@@ -108,7 +108,7 @@ func TestSetNameOf(t *testing.T) {
 		"日本 1": "1-", strings.Repeat("long ", 30): strings.Repeat("long-", 10) + "long-", "---": "",
 	} {
 		name := SetNameOf(called)
-		if !setName.MatchString(name) || !strings.HasPrefix(name, want) {
+		if !setName().MatchString(name) || !strings.HasPrefix(name, want) {
 			t.Errorf("%q becomes %q, want %q", called, name, want)
 		}
 	}

@@ -327,7 +327,7 @@ func (e *Edit) remove(file int, path, what string) error {
 
 // RenameSet gives a set another name, also where the configuration refers to it.
 func (e *Edit) RenameSet(name, newName string) error {
-	if !setName.MatchString(newName) {
+	if !setName().MatchString(newName) {
 		return fmt.Errorf("%q is not a name of a set; write 1 to 63 of a-z, 0-9 and -, not beginning with -", newName)
 	}
 	if _, err := e.set(newName); err == nil {

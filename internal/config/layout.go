@@ -2,10 +2,11 @@ package config
 
 import (
 	"bytes"
-	"regexp"
 	"sort"
 
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // layout has the places of keys, tables and strings in a TOML text. A path is that of a key
@@ -99,11 +100,11 @@ func (l *layout) addInside(path string, at int, value *unstable.Node) {
 }
 
 // commentedOut matches a comment that is not prose: an empty one, a key or a header.
-var commentedOut = regexp.MustCompile(`^[ \t]*#[# \t]*(\r?\n?$|\[|["'A-Za-z0-9_.-]+[ \t]*=)`)
+var commentedOut = pattern.Of(`^[ \t]*#[# \t]*(\r?\n?$|\[|["'A-Za-z0-9_.-]+[ \t]*=)`)
 
 // headerOut matches a header that is commented out: it begins a table that somebody may
 // want to restore.
-var headerOut = regexp.MustCompile(`^[ \t]*#[# \t]*\[`)
+var headerOut = pattern.Of(`^[ \t]*#[# \t]*\[`)
 
 // addComments adds to each block the comments that belong to it. Only comments and empty
 // lines are between two blocks.
@@ -115,7 +116,7 @@ func (l *layout) addComments() {
 			next := &l.blocks[i+1]
 			for end = next.header; end > l.blocks[i].to; {
 				above := l.lineStart(end - 1)
-				if line := l.data[above:end]; !comment(line) || commentedOut.Match(line) {
+				if line := l.data[above:end]; !comment(line) || commentedOut().Match(line) {
 					break
 				}
 				end = above
@@ -124,7 +125,7 @@ func (l *layout) addComments() {
 		}
 		for b := &l.blocks[i]; b.to < end; {
 			below := l.lineEnd(b.to)
-			if line := l.data[b.to:below]; !comment(line) || headerOut.Match(line) {
+			if line := l.data[b.to:below]; !comment(line) || headerOut().Match(line) {
 				break
 			}
 			b.to = below

@@ -8,9 +8,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // Flags are the settings of the command line, which take precedence over the file; "" means
@@ -255,13 +256,13 @@ func (t table) sourceDefaults() map[string]any {
 }
 
 // setName is the form of a set's name.
-var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var setName = pattern.Of(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 func (d *document) set(t table) Set {
 	switch name, isText := t.values["name"].(string); {
 	case !t.has("name"):
 		t.report("name", `is missing; write name = "main" or the like`)
-	case isText && !setName.MatchString(name):
+	case isText && !setName().MatchString(name):
 		t.report("name", "%q is not a name of a set; write 1 to 63 of a-z, 0-9 and -, not beginning with -", name)
 	case isText:
 		t.label = fmt.Sprintf("set %q", name)

@@ -33,7 +33,7 @@ func (c *Config) Renamed(name, newName string) *Config {
 }
 
 // IsSetName reports whether name is a valid name of a set.
-func IsSetName(name string) bool { return setName.MatchString(name) }
+func IsSetName(name string) bool { return setName().MatchString(name) }
 
 // Edit opens the files of the configuration to be changed: see NewEdit.
 func (c *Config) Edit(ctx context.Context) (*Edit, error) { return NewEdit(ctx, c.File, c.flags) }

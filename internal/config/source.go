@@ -6,9 +6,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // ParseSource reads a SOURCE of the command line, [set=][kind:]URL-or-path, and fills in
@@ -20,7 +21,7 @@ import (
 func ParseSource(argument string) (set string, s Source, err error) {
 	set, s = "main", defaults[Source]()
 	rest := argument
-	if before, after, ok := strings.Cut(rest, "="); ok && setName.MatchString(before) {
+	if before, after, ok := strings.Cut(rest, "="); ok && setName().MatchString(before) {
 		set, rest = before, after
 	}
 	if before, after, ok := strings.Cut(rest, ":"); ok && slices.Contains(kinds(), before) {
@@ -47,7 +48,7 @@ func kinds() []string {
 // parseMember reads the name of a set, or its URL.
 func parseMember(typed string) (Source, error) {
 	name := strings.TrimPrefix(typed, memberURL)
-	if !setName.MatchString(name) {
+	if !setName().MatchString(name) {
 		return Source{}, fmt.Errorf("%q is not a name of a set; write it like %q", name, memberURL+"main")
 	}
 	return Source{Kind: KindSet, URL: memberURL + name, Sets: OneSet, Every: memberEvery}, nil
@@ -68,7 +69,7 @@ func parseSIP(typed, set string) (Source, error) {
 }
 
 // hostAndPort matches a URL without its scheme.
-var hostAndPort = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)(:[0-9]+)?(/|$)`)
+var hostAndPort = pattern.Of(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)(:[0-9]+)?(/|$)`)
 
 // locate sets the URL of a Source to the typed one, and its kind if it is a folder.
 func (s *Source) locate(typed, folder string) (err error) {
@@ -113,7 +114,7 @@ func sourceURL(typed, folder string, isFolder bool) (string, error) {
 	if typed == "" {
 		return "", errors.New("there is no URL and no path")
 	}
-	front := strings.ToLower(strings.TrimSuffix(scheme.FindString(typed), "://"))
+	front := strings.ToLower(strings.TrimSuffix(scheme().FindString(typed), "://"))
 	switch front {
 	case "":
 		return pathURL(typed, folder, isFolder)
@@ -126,7 +127,7 @@ func sourceURL(typed, folder string, isFolder bool) (string, error) {
 		}
 		return pathURL(filepath.FromSlash(u.Path), folder, isFolder)
 	}
-	if before, after, ok := strings.Cut(typed, ":"); ok && scheme.MatchString(after) {
+	if before, after, ok := strings.Cut(typed, ":"); ok && scheme().MatchString(after) {
 		return "", fmt.Errorf("there is no kind %q; write %s, or leave it out", before, list(kinds()))
 	}
 	return "", fmt.Errorf("cannot harvest from %s://; write http://, https:// or a path", front)
@@ -146,7 +147,7 @@ func pathURL(typed, folder string, isFolder bool) (string, error) {
 	switch {
 	case errors.Is(err, os.ErrNotExist) && isFolder, err == nil && info.IsDir():
 		slash = "/"
-	case err != nil && hostAndPort.MatchString(path):
+	case err != nil && hostAndPort().MatchString(path):
 		return "", fmt.Errorf("there is no file %s; for a server write http://%s or https://%s", path, path, path)
 	case errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("there is no file %s%s", absolute, guessMeaning(typed))
@@ -159,21 +160,21 @@ func pathURL(typed, folder string, isFolder bool) (string, error) {
 var (
 	// word matches a kind, or what was meant as one. A single letter and a colon is a
 	// drive.
-	word = regexp.MustCompile(`^([A-Za-z][A-Za-z]+):`)
+	word = pattern.Of(`^([A-Za-z][A-Za-z]+):`)
 	// setLike matches what would be a set's name in lower case.
-	setLike = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]{0,62})=`)
+	setLike = pattern.Of(`^([A-Za-z0-9][A-Za-z0-9-]{0,62})=`)
 )
 
 // guessMeaning returns what a path may have been meant as, other than a file; "" means
 // nothing.
 func guessMeaning(typed string) string {
-	if m := setLike.FindStringSubmatch(typed); m != nil && m[1] != strings.ToLower(m[1]) {
+	if m := setLike().FindStringSubmatch(typed); m != nil && m[1] != strings.ToLower(m[1]) {
 		return fmt.Sprintf("; the name of a set is written in lower case: %s=", strings.ToLower(m[1]))
 	}
 	if before, after, ok := strings.Cut(typed, "="); ok && strings.Contains(after, "://") && !strings.Contains(before, "/") {
 		return fmt.Sprintf("; %q is no name of a set, which has letters a to z, digits and -", before)
 	}
-	if m := word.FindStringSubmatch(typed); m != nil {
+	if m := word().FindStringSubmatch(typed); m != nil {
 		return fmt.Sprintf(", and no kind %q: the kinds are %s", m[1], list(kinds()))
 	}
 	if slices.Contains(kinds(), typed) {

@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/pmh-bridge/bridge/internal/bucket"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // form returns the function that checks a text of a form, and returns the text in its
@@ -120,11 +120,11 @@ func hasPassword(log string) bool {
 
 // scheme matches the scheme of a URL, or an unknown kind before a URL. A single letter and
 // a colon is a drive.
-var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.:-]+://`)
+var scheme = pattern.Of(`^[A-Za-z][A-Za-z0-9+.:-]+://`)
 
 // checkWeb accepts a URL that we can send requests to, and returns it unchanged.
 func checkWeb(typed string) (string, error) {
-	if front := strings.ToLower(scheme.FindString(typed)); front != "http://" && front != "https://" {
+	if front := strings.ToLower(scheme().FindString(typed)); front != "http://" && front != "https://" {
 		return "", fmt.Errorf(`%q is not a URL of a web server; write a whole one, like "https://library.example.org/sip"`, redact(typed))
 	}
 	u, err := url.Parse(typed)
@@ -145,7 +145,7 @@ func checkWeb(typed string) (string, error) {
 
 // redact removes everything from a URL that may be a secret.
 func redact(typed string) string {
-	front := scheme.FindString(typed)
+	front := scheme().FindString(typed)
 	rest := typed[len(front):]
 	rest = rest[strings.LastIndex(rest, "@")+1:]
 	if before, _, ok := strings.Cut(rest, "?"); ok {
@@ -185,7 +185,7 @@ func checkRecordURL(template string) (string, error) {
 		return "", fmt.Errorf("has %s %d times; write it once, like %q", AssignedIdentifier, n, "https://library.example.org/records/"+AssignedIdentifier)
 	}
 	before, after, _ := strings.Cut(template, AssignedIdentifier)
-	if before != "" && scheme.FindString(before) == before {
+	if before != "" && scheme().FindString(before) == before {
 		return "", fmt.Errorf("%s is in the host of the URL; write it after the host and a slash", AssignedIdentifier)
 	}
 	front, err := checkWeb(before)
@@ -237,11 +237,11 @@ func isMailbox(recipient string) bool {
 }
 
 // token is the form of an access token. It is part of a URL.
-var token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
+var token = pattern.Of(`^[A-Za-z0-9_-]{16,}$`)
 
 // rootName is "{namespace}" and an NCName (Namespaces in XML 1.0, 4), or an
 // NCName alone.
-var rootName = regexp.MustCompile(`^(\{[^{}\s]+\})?[` + nameStart + `][` + nameStart + `\-.0-9\x{B7}\x{300}-\x{36F}\x{203F}-\x{2040}]*$`)
+var rootName = pattern.Of(`^(\{[^{}\s]+\})?[` + nameStart + `][` + nameStart + `\-.0-9\x{B7}\x{300}-\x{36F}\x{203F}-\x{2040}]*$`)
 
 // nameStart is NameStartChar without the colon (XML 1.0, production 4), inside
 // the brackets of a pattern.
@@ -250,7 +250,7 @@ const nameStart = `A-Z_a-z\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{2FF}\x{370}-\x{37D
 
 // checkFormat accepts the root element of a record and the URL of its schema.
 func checkFormat(root, schema string) (string, error) {
-	if !rootName.MatchString(root) {
+	if !rootName().MatchString(root) {
 		return "", errors.New(`is not a name of a root element; write "{namespace}name", or "name" for one without a namespace`)
 	}
 	if u, err := url.Parse(schema); err != nil || !u.IsAbs() || u.Host+u.Opaque == "" || u.User != nil || strings.ContainsAny(schema, " \t\r\n") {
@@ -270,19 +270,19 @@ var (
 	// metadataPrefix and setSpec consist of characters that URLs need not escape (OAI-PMH
 	// 3.4 and 2.6); a setSpec has colons between its names. Some repositories use other
 	// characters.
-	metadataPrefix = regexp.MustCompile(`^[^\s&?#"<>]+$`)
-	setSpec        = regexp.MustCompile(`^[^\s?#"<>]+$`)
+	metadataPrefix = pattern.Of(`^[^\s&?#"<>]+$`)
+	setSpec        = pattern.Of(`^[^\s?#"<>]+$`)
 )
 
 func checkPrefixOfFormat(s string) (string, error) {
-	if !metadataPrefix.MatchString(s) {
+	if !metadataPrefix().MatchString(s) {
 		return "", fmt.Errorf(`%q is not a metadataPrefix; write it like "oai_dc", as the repository's ?verb=ListMetadataFormats has it`, s)
 	}
 	return s, nil
 }
 
 func checkSetSpec(s string) (string, error) {
-	if !setSpec.MatchString(s) {
+	if !setSpec().MatchString(s) {
 		return "", fmt.Errorf(`%q is not a setSpec; write it like "physics:hep", as the repository's ?verb=ListSets has it`, s)
 	}
 	return s, nil
@@ -290,14 +290,14 @@ func checkSetSpec(s string) (string, error) {
 
 // checkPrefix accepts a possible start of the URLs of records.
 func checkPrefix(s string) (string, error) {
-	if !scheme.MatchString(s) {
+	if !scheme().MatchString(s) {
 		return "", fmt.Errorf("%q is not how a URL begins; write it like %q", s, "https://data.example.org/maps/")
 	}
 	return s, nil
 }
 
 // hostName is a name without port, scheme or path.
-var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?$`)
+var hostName = pattern.Of(`^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?$`)
 
 // checkHost accepts a host, or host:port, and returns it in lower case. An IPv6 address has
 // brackets only with a port.
@@ -308,7 +308,7 @@ func checkHost(s string) (string, error) {
 		host = strings.Trim(host, "[]")
 		name, port = host, "1"
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || net.ParseIP(name) == nil && !hostName.MatchString(name) {
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || net.ParseIP(name) == nil && !hostName().MatchString(name) {
 		return "", fmt.Errorf(`%q is not a host; write a host name or an IP address, like "files.example.org" or "10.0.0.7:8080", without scheme or path`, s)
 	}
 	return host, nil
@@ -368,7 +368,7 @@ func fromHost(host string) string {
 func checkFrom(s string) (string, error) {
 	address, err := checkMailbox(s)
 	_, domain, _ := strings.Cut(address, "@")
-	if _, notIP := netip.ParseAddr(domain); err == nil && (notIP == nil || !domainName.MatchString(domain) || len(address) > 254) {
+	if _, notIP := netip.ParseAddr(domain); err == nil && (notIP == nil || !domainName().MatchString(domain) || len(address) > 254) {
 		return "", fmt.Errorf("%q has no domain name behind the @, and mail servers would not take it; write it like %q", s, "bridge@example.org")
 	}
 	return address, err
@@ -376,20 +376,20 @@ func checkFrom(s string) (string, error) {
 
 var (
 	// localPart is the Dot-string of RFC 5321, 4.1.2.
-	localPart = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*$")
+	localPart = pattern.Of("^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*$")
 	// box is a local part that needs no escaping in a URL and has no plus, which separates
 	// a token. With a plus and the 26 letters of a token it is not longer than the 64
 	// characters that servers must accept (RFC 5321, 4.5.3.1.1).
-	box = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,36}$`)
+	box = pattern.Of(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,36}$`)
 	// domainName is the Domain of RFC 5321, 4.1.2, in lower case.
-	domainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
+	domainName = pattern.Of(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 )
 
 // checkMailbox accepts a mail address and returns it with its domain in lower
 // case.
 func checkMailbox(s string) (string, error) {
 	at := strings.LastIndexByte(s, '@')
-	if at < 0 || at > 64 || !localPart.MatchString(s[:at]) || !isDomain(s[at+1:]) {
+	if at < 0 || at > 64 || !localPart().MatchString(s[:at]) || !isDomain(s[at+1:]) {
 		return "", fmt.Errorf("%q is not a mail address; write it like %q, in ASCII", s, "box@example.org")
 	}
 	domain := s[at+1:]
@@ -402,7 +402,7 @@ func checkMailbox(s string) (string, error) {
 // checkBox is checkMailbox for one of our mailboxes, to which tokens are added.
 func checkBox(s string) (string, error) {
 	address, err := checkMailbox(s)
-	if err == nil && !box.MatchString(address[:strings.LastIndexByte(address, '@')]) {
+	if err == nil && !box().MatchString(address[:strings.LastIndexByte(address, '@')]) {
 		return "", fmt.Errorf("%q does not leave room for the token in box+token@domain; write a box of at most 37 letters, digits, dots, _ and -, without a plus", s)
 	}
 	return address, err
@@ -416,5 +416,5 @@ func isDomain(s string) bool {
 		a, err := netip.ParseAddr(v6)
 		return ok && err == nil && a.Zone() == "" && a.Is6() == isV6
 	}
-	return len(s) < 256 && hostName.MatchString(strings.ToLower(s))
+	return len(s) < 256 && hostName().MatchString(strings.ToLower(s))
 }

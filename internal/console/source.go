@@ -3,7 +3,6 @@ package console
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -143,15 +143,15 @@ func planned(p *sourcePage) string {
 }
 
 var (
-	addressInText = regexp.MustCompile(`\S+://\S+`)
-	statusInText  = regexp.MustCompile(`http status \d+`)
+	addressInText = pattern.Of(`\S+://\S+`)
+	statusInText  = pattern.Of(`http status \d+`)
 )
 
 // advice returns what to do about an error of a harvest. It ignores URLs in the error: the
 // digits of a status code may be those of a port.
 func advice(text string) string {
-	text = addressInText.ReplaceAllString(strings.ToLower(text), "")
-	if status := statusInText.FindString(text); status != "" {
+	text = addressInText().ReplaceAllString(strings.ToLower(text), "")
+	if status := statusInText().FindString(text); status != "" {
 		text = status
 	}
 	for _, one := range []struct{ words, say string }{

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/internal/database"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // TidyOptions say how far to go.
@@ -209,7 +209,7 @@ func (p *packs) unpackAll(ctx context.Context) error {
 }
 
 // ourKey is the form of our keys, and of no other bridge's below this one.
-var ourKey = regexp.MustCompile(`^(packs/[A-Z2-7]{26}\.zip|large/[0-9a-f]{64}-[A-Z2-7]{26})$`)
+var ourKey = pattern.Of(`^(packs/[A-Z2-7]{26}\.zip|large/[0-9a-f]{64}-[A-Z2-7]{26})$`)
 
 // heal takes what the database still has of packs that are not in the bucket, or have another
 // length there, to be packed anew.
@@ -278,7 +278,7 @@ func (p *packs) lookThrough(ctx context.Context, o TidyOptions, t *Tidied) error
 			if err := p.store.query.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM pack WHERE key = $1)", obj.Key).Scan(&known); err != nil {
 				return p.store.coded(err)
 			}
-			if known || !ourKey.MatchString(obj.Key) {
+			if known || !ourKey().MatchString(obj.Key) {
 				continue
 			}
 			if err := look(obj); err != nil {

@@ -32,7 +32,6 @@ import (
 	"maps"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +39,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
@@ -96,7 +96,7 @@ type SetReport struct {
 
 // plainPath matches paths that are the same in a URL, a file system and a regular
 // expression of a web server, but for the dot.
-var plainPath = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$`)
+var plainPath = pattern.Of(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$`)
 
 // exporter is one export under way.
 type exporter struct {
@@ -134,7 +134,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	x := &exporter{Options: o, base: strings.TrimRight(o.BaseURL, "/"), renewed: map[string]bool{}}
 	// A web server maps the path as it is, so nothing may have to be escaped in it.
 	u, err := url.Parse(x.base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || !plainPath.MatchString(u.Path) {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || !plainPath().MatchString(u.Path) {
 		return x.report, &InputError{"base URL " + o.BaseURL, "want http or https, a host, no query, and in a path only letters, digits and - . _ ~ /"}
 	}
 	if err := x.checkFolder(); err != nil {

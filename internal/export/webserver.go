@@ -16,6 +16,7 @@ import (
 	"text/template"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // maxMapped is how many records of a set are in a map of nginx: those with an unusual
@@ -193,11 +194,11 @@ func (v *setSite) chooseTypes(set *setState) {
 const unknownType = "application/octet-stream"
 
 // plainForm matches media types that may stand in a configuration.
-var plainForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9!#&^_.+-]*/[A-Za-z0-9][A-Za-z0-9!#&^_.+-]*( *; *[A-Za-z0-9_-]+=[A-Za-z0-9_:/.+-]+)*$`)
+var plainForm = pattern.Of(`^[A-Za-z0-9][A-Za-z0-9!#&^_.+-]*/[A-Za-z0-9][A-Za-z0-9!#&^_.+-]*( *; *[A-Za-z0-9_-]+=[A-Za-z0-9_:/.+-]+)*$`)
 
 // plainType returns a media type that may stand in a configuration: Sources choose them.
 func plainType(t string) string {
-	if !plainForm.MatchString(t) || len(t) > event.MaxType {
+	if !plainForm().MatchString(t) || len(t) > event.MaxType {
 		return unknownType
 	}
 	return t

@@ -10,12 +10,12 @@ import (
 	"html"
 	"io"
 	"net/url"
-	"regexp"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -158,7 +158,7 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")): // sitemaps come so
 		return ResourceSync, "", nil
 	}
-	if isPage.Match(text) {
+	if isPage().Match(text) {
 		page, err := io.ReadAll(io.LimitReader(in, pageBytes))
 		if err != nil {
 			return "", "", fmt.Errorf("%s: %w", a.URL, err)
@@ -229,10 +229,10 @@ func sniffAtom(a *follow.Answer) string {
 }
 
 var (
-	isPage     = regexp.MustCompile(`(?is)^(?:<\?xml.*?\?>|<!--.*?-->|\s)*<(?:!doctype\s+html|html)\b`)
-	pageLink   = regexp.MustCompile(`(?is)<link\s[^<>]*>`)
-	pageAttr   = regexp.MustCompile(`(?is)\s(rel|type|href)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))`)
-	pageIsFeed = regexp.MustCompile(`(?i)^application/(?:rss|atom|rdf|feed)\+(?:xml|json)$|^application/json$`)
+	isPage     = pattern.Of(`(?is)^(?:<\?xml.*?\?>|<!--.*?-->|\s)*<(?:!doctype\s+html|html)\b`)
+	pageLink   = pattern.Of(`(?is)<link\s[^<>]*>`)
+	pageAttr   = pattern.Of(`(?is)\s(rel|type|href)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))`)
+	pageIsFeed = pattern.Of(`(?i)^application/(?:rss|atom|rdf|feed)\+(?:xml|json)$|^application/json$`)
 )
 
 // page returns an error that says which feeds an HTML page names.
@@ -250,12 +250,12 @@ const pageBytes = 1 << 20
 // pageFeeds returns the first feeds that an HTML page names.
 func pageFeeds(doc []byte, at string) (feeds []string) {
 	base, _ := url.Parse(at) // without one relative links stay so
-	for _, tag := range pageLink.FindAll(doc[:min(len(doc), pageBytes)], 100) {
+	for _, tag := range pageLink().FindAll(doc[:min(len(doc), pageBytes)], 100) {
 		attrs := map[string]string{}
-		for _, a := range pageAttr.FindAllStringSubmatch(string(tag), -1) {
+		for _, a := range pageAttr().FindAllStringSubmatch(string(tag), -1) {
 			attrs[strings.ToLower(a[1])] = html.UnescapeString(a[2] + a[3] + a[4])
 		}
-		if !strings.Contains(strings.ToLower(attrs["rel"]), "alternate") || !pageIsFeed.MatchString(strings.TrimSpace(attrs["type"])) {
+		if !strings.Contains(strings.ToLower(attrs["rel"]), "alternate") || !pageIsFeed().MatchString(strings.TrimSpace(attrs["type"])) {
 			continue
 		}
 		if href, err := strictxml.Resolve(base, attrs["href"]); err == nil && len(feeds) < 5 {

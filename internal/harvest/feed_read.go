@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/mail"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
@@ -118,7 +118,7 @@ func (g *feedReader) read(body []byte) (*feedDocument, error) {
 		err = g.documentError(1, 1, "neither XML nor JSON, it begins with %q; want a feed", strictxml.Clip(string(start[:min(len(start), 40)])))
 	case start[0] == 0 && len(start) < len(body):
 		err = g.documentError(1, 1, "zero bytes behind white space or the byte order mark of UTF-8; UTF-16 begins with its own")
-	case isPage.Match(start[:min(len(start), 4096)]):
+	case isPage().Match(start[:min(len(start), 4096)]):
 		err = g.page(start)
 	default:
 		err = g.xml(body)
@@ -344,9 +344,9 @@ func placeIn(doc []byte, offset int) (line, column int) {
 // Tags that titles may have. Other words in angle brackets are text. Block elements
 // separate words.
 var (
-	htmlTag = regexp.MustCompile(`(?is)<!--.*?-->|</?(a|abbr|acronym|b|bdi|bdo|big|blockquote|br|center|cite|code|del|dfn|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|nobr|ol|p|pre|q|s|samp|small|span|strike|strong|sub|sup|table|td|th|time|tr|tt|u|ul|var|wbr)(\s[^<>]*)?/?>`)
+	htmlTag = pattern.Of(`(?is)<!--.*?-->|</?(a|abbr|acronym|b|bdi|bdo|big|blockquote|br|center|cite|code|del|dfn|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|nobr|ol|p|pre|q|s|samp|small|span|strike|strong|sub|sup|table|td|th|time|tr|tt|u|ul|var|wbr)(\s[^<>]*)?/?>`)
 
-	htmlReference = regexp.MustCompile(`&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);`)
+	htmlReference = pattern.Of(`&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);`)
 )
 
 func isBlock(element string) bool {
@@ -361,14 +361,14 @@ func isBlock(element string) bool {
 // in it are meant.
 func plainText(s string, markup bool) string {
 	if markup && strings.ContainsAny(s, "<&") {
-		s = htmlTag.ReplaceAllStringFunc(s, func(tag string) string {
-			if isBlock(htmlTag.FindStringSubmatch(tag)[1]) {
+		s = htmlTag().ReplaceAllStringFunc(s, func(tag string) string {
+			if isBlock(htmlTag().FindStringSubmatch(tag)[1]) {
 				return " "
 			}
 			return ""
 		})
 		// html.UnescapeString alone would make "&not" of "&notes" as well.
-		s = htmlReference.ReplaceAllStringFunc(s, html.UnescapeString)
+		s = htmlReference().ReplaceAllStringFunc(s, html.UnescapeString)
 	}
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == '\u00A0' || !strictxml.Holds(string(r)) }), " ")
 }
@@ -415,23 +415,23 @@ func parseDate(text string) (time.Time, bool) {
 }
 
 var (
-	dateOfNumbers = regexp.MustCompile(`^([0-9]{1,2})[/-]([0-9]{1,2})[/-]([0-9]+)`)
-	dateOffset    = regexp.MustCompile(`[+-][0-9]{2}:?[0-9]{2}\b`)
-	dateZone      = regexp.MustCompile(`[0-9 ]([A-Z]{2,5})$`)
-	knownZone     = regexp.MustCompile(`^(UTC?|GMT|AM|PM|[ECMP][SD]T|WES?T|BST|CES?T|EES?T)$`)
+	dateOfNumbers = pattern.Of(`^([0-9]{1,2})[/-]([0-9]{1,2})[/-]([0-9]+)`)
+	dateOffset    = pattern.Of(`[+-][0-9]{2}:?[0-9]{2}\b`)
+	dateZone      = pattern.Of(`[0-9 ]([A-Z]{2,5})$`)
+	knownZone     = pattern.Of(`^(UTC?|GMT|AM|PM|[ECMP][SD]T|WES?T|BST|CES?T|EES?T)$`)
 )
 
 // dateDoubt returns why the time that gofeed reads from a date may not be the one that
 // was meant, "" if it is.
 func dateDoubt(text string) string {
-	if m := dateOfNumbers.FindStringSubmatch(text); m != nil {
+	if m := dateOfNumbers().FindStringSubmatch(text); m != nil {
 		a, _ := strconv.Atoi(m[1])
 		b, _ := strconv.Atoi(m[2])
 		if len(m[3]) < 4 || a <= 12 && b <= 12 && a != b {
 			return "which of its numbers is the day, the month and the year cannot be told"
 		}
 	}
-	if m := dateZone.FindStringSubmatch(text); m != nil && !knownZone.MatchString(m[1]) && !dateOffset.MatchString(text) {
+	if m := dateZone().FindStringSubmatch(text); m != nil && !knownZone().MatchString(m[1]) && !dateOffset().MatchString(text) {
 		return fmt.Sprintf("time zone %q is not known", m[1])
 	}
 	return ""

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // maxNodes bounds the elements, texts, comments and instructions of a document.
@@ -112,11 +113,11 @@ func parseXML(doc []byte) (*node, error) {
 }
 
 // attributePattern matches one attribute in a start tag that has been parsed already.
-var attributePattern = regexp.MustCompile(`[ \t\r\n]+([^ \t\r\n=/>]+)[ \t\r\n]*=[ \t\r\n]*("[^"]*"|'[^']*')`)
+var attributePattern = pattern.Of(`[ \t\r\n]+([^ \t\r\n=/>]+)[ \t\r\n]*=[ \t\r\n]*("[^"]*"|'[^']*')`)
 
 // attributes finds the places of the attributes of a start tag.
 func attributes(doc []byte, start, end int, parsed []xml.Attr) ([]attr, error) {
-	places := attributePattern.FindAllSubmatchIndex(doc[start:end], -1)
+	places := attributePattern().FindAllSubmatchIndex(doc[start:end], -1)
 	if len(places) != len(parsed) {
 		return nil, errors.New("a start tag that cannot be read")
 	}
@@ -338,8 +339,8 @@ func parentOf(in, of *node) *node {
 
 // The steps of selectors: the restricted XPath of RFC 5261 4.1, without id().
 var (
-	stepPattern      = regexp.MustCompile(`^(@?[^\[\]@/'"()]+|\.|(?:text|comment|processing-instruction)\((?:'[^']*'|"[^"]*")?\))((?:\[[^\[\]'"]*\]|\[[^\[\]'"=]*=\s*(?:'[^']*'|"[^"]*")\s*\])*)$`)
-	predicatePattern = regexp.MustCompile(`\[\s*(?:(\d+)|(\.|@?[^\[\]@='"\s]+)\s*=\s*('[^']*'|"[^"]*"))\s*\]`)
+	stepPattern      = pattern.Of(`^(@?[^\[\]@/'"()]+|\.|(?:text|comment|processing-instruction)\((?:'[^']*'|"[^"]*")?\))((?:\[[^\[\]'"]*\]|\[[^\[\]'"=]*=\s*(?:'[^']*'|"[^"]*")\s*\])*)$`)
+	predicatePattern = pattern.Of(`\[\s*(?:(\d+)|(\.|@?[^\[\]@='"\s]+)\s*=\s*('[^']*'|"[^"]*"))\s*\]`)
 )
 
 // locate returns the one node, or the attribute of a node, that a selector names.
@@ -354,7 +355,7 @@ func (o *operation) locate(top *node, sel string) (*node, *attr, error) {
 	at := []*node{top}
 	steps := splitSteps(sel)
 	for i, step := range steps {
-		m := stepPattern.FindStringSubmatch(step)
+		m := stepPattern().FindStringSubmatch(step)
 		if m == nil {
 			return nil, nil, fmt.Errorf("the selector has the step %q, which is not known", step)
 		}
@@ -436,7 +437,7 @@ func (o *operation) step(of *node, test, predicates string) ([]*node, error) {
 			found = append(found, c)
 		}
 	}
-	for _, p := range predicatePattern.FindAllStringSubmatch(predicates, -1) {
+	for _, p := range predicatePattern().FindAllStringSubmatch(predicates, -1) {
 		var kept []*node
 		for i, c := range found {
 			ok := p[1] == strconv.Itoa(i+1)
@@ -451,7 +452,7 @@ func (o *operation) step(of *node, test, predicates string) ([]*node, error) {
 		}
 		found = kept
 	}
-	if rest := predicatePattern.ReplaceAllString(predicates, ""); rest != "" {
+	if rest := predicatePattern().ReplaceAllString(predicates, ""); rest != "" {
 		return nil, fmt.Errorf("the selector has the predicate %s, which is not known", rest)
 	}
 	return found, nil

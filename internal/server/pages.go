@@ -9,7 +9,6 @@ import (
 	"html/template"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/status"
 )
@@ -486,21 +486,21 @@ func (v sourceView) Host() string {
 
 // The parts of a URL that Redact and public remove.
 var (
-	userPart  = regexp.MustCompile(`(?i)\b(https?://)[^/?#\s"'<>]*@`)
-	queryPart = regexp.MustCompile(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s"'<>]*[^#\s"'<>.,:;)])?`)
+	userPart  = pattern.Of(`(?i)\b(https?://)[^/?#\s"'<>]*@`)
+	queryPart = pattern.Of(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s"'<>]*[^#\s"'<>.,:;)])?`)
 	// passwordPart is the password in the URL of a PostgreSQL server, passwordSetting one among
 	// its settings; the user and the other settings say which database it is.
-	passwordPart    = regexp.MustCompile(`(?i)(postgres(?:ql)?://[^/?#\s"'<>:]*:)[^/?#\s"'<>]*@`)
-	passwordSetting = regexp.MustCompile(`(?i)([?&](?:ssl)?password=)(?:[^&#\s"'<>]*[^&#\s"'<>.,:;)])?`)
+	passwordPart    = pattern.Of(`(?i)(postgres(?:ql)?://[^/?#\s"'<>:]*:)[^/?#\s"'<>]*@`)
+	passwordSetting = pattern.Of(`(?i)([?&](?:ssl)?password=)(?:[^&#\s"'<>]*[^&#\s"'<>.,:;)])?`)
 	// tokenPart is what follows the path of a SIP service.
-	tokenPart = regexp.MustCompile(`(?i)(/sip/[^/?#\s"'<>]*/)[^?#\s"'<>]*[^?#\s"'<>.,:;)]`)
+	tokenPart = pattern.Of(`(?i)(/sip/[^/?#\s"'<>]*/)[^?#\s"'<>]*[^?#\s"'<>.,:;)]`)
 	// callbackPart is what follows the path of a WebSub callback, also in a query.
-	callbackPart = regexp.MustCompile(`((?:/|%2[Ff])websub(?:/|%2[Ff]))[A-Z2-7]{8,}`)
+	callbackPart = pattern.Of(`((?:/|%2[Ff])websub(?:/|%2[Ff]))[A-Z2-7]{8,}`)
 	// tagPart is the token in a mailbox; shorter tags are what people choose.
-	tagPart    = regexp.MustCompile(`\+[A-Za-z0-9_-]{16,}@`)
-	folderPart = regexp.MustCompile(`(?i)\bfile:[^\s"'<>]*/`)
+	tagPart    = pattern.Of(`\+[A-Za-z0-9_-]{16,}@`)
+	folderPart = pattern.Of(`(?i)\bfile:[^\s"'<>]*/`)
 	// mailbox is all of a mail address or a user part but its domain.
-	mailbox = regexp.MustCompile(`[^\s"'<>()\[\],;/@]+@`)
+	mailbox = pattern.Of(`[^\s"'<>()\[\],;/@]+@`)
 )
 
 // Redact returns a text without the secrets of the URLs in it: it removes user and password,
@@ -509,16 +509,16 @@ var (
 // that the URL can be recognized. It applies to everything that people read: pages, logs,
 // errors, and the output of commands. Redact(Redact(text)) is Redact(text).
 func Redact(text string) string {
-	text = userPart.ReplaceAllString(text, "$1")
-	text = queryPart.ReplaceAllString(text, "$1?***")
-	text = passwordPart.ReplaceAllString(text, "${1}***@")
-	text = passwordSetting.ReplaceAllString(text, "${1}***")
-	text = tokenPart.ReplaceAllString(text, "${1}***")
-	text = callbackPart.ReplaceAllString(text, "${1}***")
-	return tagPart.ReplaceAllString(text, "+***@")
+	text = userPart().ReplaceAllString(text, "$1")
+	text = queryPart().ReplaceAllString(text, "$1?***")
+	text = passwordPart().ReplaceAllString(text, "${1}***@")
+	text = passwordSetting().ReplaceAllString(text, "${1}***")
+	text = tokenPart().ReplaceAllString(text, "${1}***")
+	text = callbackPart().ReplaceAllString(text, "${1}***")
+	return tagPart().ReplaceAllString(text, "+***@")
 }
 
 // public is Redact for public pages: it hides local folders too.
 func public(text string) string {
-	return folderPart.ReplaceAllString(Redact(text), "file:.../")
+	return folderPart().ReplaceAllString(Redact(text), "file:.../")
 }

@@ -6,27 +6,27 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
 // keyPattern matches the keys of event.Key. The log compares only the last digits.
-var keyPattern = regexp.MustCompile(`^[a-z0-9_-]{0,61}[a-z2-7]{26}$`)
+var keyPattern = pattern.Of(`^[a-z0-9_-]{0,61}[a-z2-7]{26}$`)
 
 // namePattern matches the names that event.NameRepresentations gives. The history of a
 // record quotes the name in links and redirects, also one that the record never had.
-var namePattern = regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9]+)?$`)
+var namePattern = pattern.Of(`^[a-z0-9-]+(\.[a-z0-9]+)?$`)
 
 // splitName splits the name in a path, {key} or {key}.{name}.
 func splitName(path string) (key, name string, named bool, err error) {
 	key, name, named = strings.Cut(path, ".")
-	if !keyPattern.MatchString(key) || named && !namePattern.MatchString(name) {
+	if !keyPattern().MatchString(key) || named && !namePattern().MatchString(name) {
 		err = publish.ErrNotFound
 	}
 	return key, name, named, err

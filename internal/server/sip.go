@@ -5,13 +5,13 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // SIPService is the SIP service of one set, such as the method Serve of a sip.Handler. It
@@ -131,11 +131,11 @@ func (b *requestBody) abandon(h http.Header, limit time.Duration) {
 }
 
 // tokenPath matches a path with a token, below any mount.
-var tokenPath = regexp.MustCompile(`(?is)(/sip/[^/]*/|/websub/).+`)
+var tokenPath = pattern.Of(`(?is)(/sip/[^/]*/|/websub/).+`)
 
 // loggable returns a path without the token in it: the token authorizes notifications
 // about a submission, or pushes of a hub.
 func (s *Server) loggable(path string) string {
 	below := s.stripMount(path)
-	return path[:len(path)-len(below)] + tokenPath.ReplaceAllString(below, "${1}***")
+	return path[:len(path)-len(below)] + tokenPath().ReplaceAllString(below, "${1}***")
 }

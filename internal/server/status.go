@@ -124,7 +124,7 @@ func failure(p *status.Peer) string {
 
 // shownReason returns a reason without mailboxes and secrets.
 func shownReason(reason string) string {
-	return clip(mailbox.ReplaceAllString(public(reason), "...@"), 300)
+	return clip(mailbox().ReplaceAllString(public(reason), "...@"), 300)
 }
 
 // listCounts writes counts as "3 waiting, 1 expired", without those of zero.

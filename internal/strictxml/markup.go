@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"html"
 	"math/bits"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // token reads one token, the start of which is known. done is false when there
@@ -126,7 +127,7 @@ func (s *Scanner) instruction() error {
 
 // xmlDeclaration is XMLDecl of XML 1.0, 2.8, with any version, and with the colon
 // that names of character sets may have.
-var xmlDeclaration = regexp.MustCompile(`^<\?xml\s+version\s*=\s*(?:"([^"]*)"|'([^']*)')` +
+var xmlDeclaration = pattern.Of(`^<\?xml\s+version\s*=\s*(?:"([^"]*)"|'([^']*)')` +
 	`(?:\s+encoding\s*=\s*(?:"[A-Za-z][A-Za-z0-9._:-]*"|'[A-Za-z][A-Za-z0-9._:-]*'))?` +
 	`(?:\s+standalone\s*=\s*(?:"(?:yes|no)"|'(?:yes|no)'))?\s*\?>$`)
 
@@ -138,7 +139,7 @@ func (s *Scanner) checkDeclaration(written []byte) error {
 	if string(written) == usualDeclaration {
 		return nil
 	}
-	m := xmlDeclaration.FindSubmatch(written)
+	m := xmlDeclaration().FindSubmatch(written)
 	if m == nil {
 		return s.Fail(`broken XML declaration; want <?xml version="1.0" encoding="..."?>`)
 	}

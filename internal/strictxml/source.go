@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"mime"
-	"regexp"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -15,6 +14,8 @@ import (
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/transform"
+
+	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
 // source is a window on the document. Tokens are found in it and left where they
@@ -139,7 +140,7 @@ func tooLong(l Limits) *fault {
 	return &fault{cap: CapText, reason: fmt.Sprintf("one text, attribute or tag is longer than %d bytes", l.Text)}
 }
 
-var declaredEncoding = regexp.MustCompile(`^<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._:-]*)["']`)
+var declaredEncoding = pattern.Of(`^<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._:-]*)["']`)
 
 // head is how many bytes of a document are looked at for its charset.
 const head = 1024
@@ -207,7 +208,7 @@ func decoded(r peeker, o *Options) (out io.Reader, stated bool, note string, err
 		return r, stated, note, nil
 	}
 	enc, name := charset.Lookup(label)
-	if o.UTF8 && (enc != nil && singleByte.MatchString(name) || enc == nil && o.Mend) {
+	if o.UTF8 && (enc != nil && singleByte().MatchString(name) || enc == nil && o.Mend) {
 		if isASCII(label) {
 			enc = nil
 		}
@@ -274,7 +275,7 @@ func named(head []byte, contentType string) (label, note string) {
 	declared := ""
 	if bytes.HasPrefix(head, []byte(usualDeclaration)) {
 		declared = "UTF-8"
-	} else if m := declaredEncoding.FindSubmatch(head); m != nil && !bytes.HasPrefix(bytes.ToLower(m[1]), []byte("utf-16")) {
+	} else if m := declaredEncoding().FindSubmatch(head); m != nil && !bytes.HasPrefix(bytes.ToLower(m[1]), []byte("utf-16")) {
 		declared = string(m[1])
 	}
 	if _, params, err := mime.ParseMediaType(contentType); err == nil && params["charset"] != "" {
@@ -316,7 +317,7 @@ func (s faultChecker) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, er
 }
 
 // singleByte matches the names of charsets whose characters are single bytes.
-var singleByte = regexp.MustCompile(`^(windows|iso-8859|koi8|x-mac)-|^(macintosh|ibm866)$`)
+var singleByte = pattern.Of(`^(windows|iso-8859|koi8|x-mac)-|^(macintosh|ibm866)$`)
 
 // utf8OrByte passes on UTF-8, and takes a byte that is none for one of a charset of single
 // bytes. What that does not have, utf8.RuneError, it leaves to the Scanner to refuse.

@@ -62,8 +62,9 @@ func query(t testing.TB, at, sql string) string {
 }
 
 // Two schemas of a server have tables of the same name, and their rows are there again after
-// either kind of shutdown.
+// either kind of shutdown. A server that is a copy of the first has none of them.
 func TestPostgres(t *testing.T) {
+	t.Setenv("BRIDGE_CLUSTERS", t.TempDir())
 	p := testenv.Postgres(t)
 	one, two := p.NewSchema(t), p.NewSchema(t)
 	if one == two {
@@ -71,6 +72,12 @@ func TestPostgres(t *testing.T) {
 	}
 	query(t, one, "CREATE TABLE t (v text); INSERT INTO t VALUES ('one')")
 	query(t, two, "CREATE TABLE t (v text); INSERT INTO t VALUES ('two')")
+	const identity = "SELECT system_identifier FROM pg_control_system()"
+	if other := testenv.Postgres(t); query(t, other.URL(), identity) != query(t, p.URL(), identity) {
+		t.Error("the second server is no copy of the first")
+	} else if got := query(t, other.URL(), "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'test%'"); got != "0" {
+		t.Errorf("the second server has %s schemas of the first", got)
+	}
 	address := strings.TrimSuffix(strings.TrimPrefix(p.URL(), "postgres://bridge@"), "/postgres")
 	for name, how := range map[string]testenv.Shutdown{"immediate": testenv.ImmediateShutdown, "fast": testenv.FastShutdown} {
 		p.Stop(t, how)

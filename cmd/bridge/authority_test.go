@@ -57,7 +57,7 @@ func TestAuthorityOfSource(t *testing.T) {
 	await := func(events int) {
 		t.Helper()
 		f.run(exitDone, "source", "harvest", "--data", "data", "main")
-		tick := time.NewTicker(lookEvery)
+		tick := time.NewTicker(askEvery)
 		defer tick.Stop()
 		for limit := time.Now().Add(patience); ; <-tick.C {
 			switch n := strings.Count(f.run(exitDone, "log", "--data", "data", "--json").stdout.String(), "\n"); {

@@ -235,7 +235,7 @@ every = "1s"
 	atFirst := [2]int{}
 	arrived := func(more int) (has, copied []string) {
 		t.Helper()
-		for late := time.Now().Add(patience); ; <-time.After(lookEvery) {
+		for late := time.Now().Add(patience); ; <-time.After(askEvery) {
 			has, copied = events(m.folder, "--config", source)[atFirst[0]:], events(relay)[atFirst[1]:]
 			if len(has) == more && len(copied) == more {
 				return has, copied
@@ -245,7 +245,7 @@ every = "1s"
 			}
 		}
 	}
-	for late := time.Now().Add(patience); ; <-time.After(lookEvery) { // until the Destination has its first copy
+	for late := time.Now().Add(patience); ; <-time.After(askEvery) { // until the Destination has its first copy
 		lists, err := http.Get("http://" + address + "/sets/main/resourcelist.xml")
 		if err != nil {
 			t.Fatal(err)
@@ -311,7 +311,7 @@ url = "http://%s/sets/main/capabilitylist.xml"
 	// listed waits until the Resource List is as new as the log.
 	listed := func(events int) {
 		t.Helper()
-		for late := time.Now().Add(patience); ; <-time.After(lookEvery) {
+		for late := time.Now().Add(patience); ; <-time.After(askEvery) {
 			said := m.run(exitDone, "status", "--config", source).stdout.String()
 			if strings.Contains(said, fmt.Sprintf("Resource List: up to date (Seq %d)", events)) {
 				return

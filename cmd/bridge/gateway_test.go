@@ -55,6 +55,9 @@ const (
 	// lookEvery is how often a test looks into the logs of others' processes, which
 	// tell nobody.
 	lookEvery = 25 * time.Millisecond
+	// askEvery is how often a test starts a program that looks. Each start takes as much of
+	// the processor as what is waited for.
+	askEvery = 300 * time.Millisecond
 )
 
 func gatewaySubmitter() *sip.Submitter {

@@ -374,10 +374,17 @@ func TestManySources(t *testing.T) {
 
 	// Each Source is as it shall be, and each record of those that answer is in the log once.
 	f.until("all is as it shall be", func(all map[string]*status.Source) (missing []string) {
+		for _, s := range m.all {
+			if got := all[s.set+"/"+s.name]; got == nil || got.State != s.state {
+				missing = append(missing, s.name)
+			}
+		}
+		if len(missing) > 0 {
+			return missing
+		}
 		logged := f.logged()
 		for _, s := range m.all {
-			whole := s.state != status.OK || s.says == "moved" || logged[s.name] == s.size()
-			if got := all[s.set+"/"+s.name]; got == nil || got.State != s.state || !whole {
+			if s.state == status.OK && s.says != "moved" && logged[s.name] != s.size() {
 				missing = append(missing, s.name)
 			}
 		}
@@ -432,7 +439,7 @@ func (f *folder) page(url string) string {
 // until waits until nothing is missing of the Sources, by SET/NAME.
 func (f *folder) until(what string, missing func(map[string]*status.Source) []string) {
 	f.t.Helper()
-	for limit := time.Now().Add(patience); ; {
+	for limit := time.Now().Add(patience); ; <-time.After(askEvery) {
 		c := f.start("status", "--json")
 		if _, err := c.status(); err != nil {
 			f.t.Fatal(err)

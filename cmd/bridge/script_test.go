@@ -360,7 +360,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	re, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for limit := time.Now().Add(patience); ; <-tick.C {
 		err := ts.Exec(args[1], args[2:]...)

@@ -20,9 +20,11 @@ import (
 
 // TestKillSnapshot kills bridge serve while it makes the snapshots of a set that
 // is too large for a Resource List on request. Whoever asks gets an old snapshot
-// whole or a new one whole, and no snapshot is older than one seen before.
+// whole or a new one whole, and no snapshot is older than one seen before. It needs more than
+// 50,000 records. Elsewhere TestSnapshotFaults of internal/publish ends a snapshot at each of
+// its steps, and TestKillDumpWriting kills what writes dumps, which are kept the same way.
 func TestKillSnapshot(t *testing.T) {
-	testenv.Heavy(t)
+	testenv.Soak(t)
 	t.Parallel()
 	rounds := testenv.Rounds(t, 1, 100)
 	const perDocument = 1000

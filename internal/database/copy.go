@@ -37,6 +37,10 @@ type CopyOptions struct {
 	// Before, if not nil, is called when the copy is complete and nobody can see it yet. If
 	// it returns an error there will be no copy. identity is that of the copy, "" for a file.
 	Before func(identity string) error
+	// Identity is that of a copy on a server; "" is a new one.
+	Identity string
+	// Replace replaces a database on a server that has this Identity: an earlier copy.
+	Replace bool
 }
 
 const (
@@ -58,10 +62,20 @@ var ErrTaken = errors.New("give an empty place; if it is what a copy has left th
 // or not at all: after an error of Before there is none. After another error that came
 // later than the call of Before, Find has to be asked, on a server after Settle.
 func (k *Kind) Copy(ctx context.Context, from, to string, o CopyOptions) (c Copied, err error) {
-	if found, err := k.Find(ctx, to); err != nil {
+	found, err := k.Find(ctx, to)
+	if err != nil {
 		return c, err
-	} else if found {
-		return c, fmt.Errorf("%s has a %s already: %w", Shown(to), k.Name, ErrTaken)
+	}
+	if found {
+		has := ""
+		if o.Replace && OnServer(to) {
+			if has, err = k.Identity(ctx, to); err != nil {
+				return c, err
+			}
+		}
+		if has == "" || has != o.Identity {
+			return c, fmt.Errorf("%s has a %s already: %w", Shown(to), k.Name, ErrTaken)
+		}
 	}
 	source, err := k.copySource(ctx, from)
 	if err != nil {
@@ -73,7 +87,7 @@ func (k *Kind) Copy(ctx context.Context, from, to string, o CopyOptions) (c Copi
 			err = ctx.Err() // and not what broke because of that
 		}
 	}()
-	target, err := k.target(ctx, to)
+	target, err := k.target(ctx, to, o)
 	if err != nil {
 		return c, err
 	}
@@ -401,9 +415,9 @@ type target interface {
 	close() error
 }
 
-func (k *Kind) target(ctx context.Context, path string) (target, error) {
+func (k *Kind) target(ctx context.Context, path string, o CopyOptions) (target, error) {
 	if OnServer(path) {
-		return k.serverTarget(ctx, path)
+		return k.serverTarget(ctx, path, o)
 	}
 	return k.fileTarget(ctx, path)
 }
@@ -532,8 +546,11 @@ type copiedOnServer struct {
 	conn *sql.Conn
 }
 
-func (k *Kind) serverTarget(ctx context.Context, path string) (*copiedOnServer, error) {
-	text, err := k.postgresSteps(0)
+func (k *Kind) serverTarget(ctx context.Context, path string, o CopyOptions) (*copiedOnServer, error) {
+	text, err := k.postgresSteps(0, o.Identity)
+	if err == nil && k.OwnSchema {
+		err = k.makeSchema(ctx, path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -541,10 +558,32 @@ func (k *Kind) serverTarget(ctx context.Context, path string) (*copiedOnServer, 
 	if s.db, s.conn, err = k.lockServer(ctx, path); err != nil {
 		return nil, err
 	}
+	drop, err := s.earlier(ctx, o)
+	if err != nil {
+		return nil, errors.Join(Explain(path, err), s.close())
+	}
+	text = drop + text
 	if _, err := s.conn.ExecContext(ctx, "BEGIN;\n"+text); err != nil {
 		return nil, errors.Join(fmt.Errorf("creating the tables in %s: %w", Shown(path), Explain(path, err)), s.close())
 	}
 	return s, nil
+}
+
+// earlier returns what drops an earlier copy that is to be replaced, "" if there is none.
+func (s *copiedOnServer) earlier(ctx context.Context, o CopyOptions) (drop string, err error) {
+	var found bool
+	if !o.Replace {
+		return "", nil
+	}
+	if err := s.conn.QueryRowContext(ctx, "SELECT to_regclass('format') IS NOT NULL").Scan(&found); err != nil || !found {
+		return "", err
+	}
+	var has string
+	if err := s.conn.QueryRowContext(ctx, "SELECT identity FROM format").Scan(&has); err != nil || has != o.Identity {
+		return "", err // to create the tables fails
+	}
+	names, err := tableNames(ctx, s.conn, true)
+	return "DROP TABLE " + strings.Join(append(names, "format"), ", ") + " CASCADE;\n", err
 }
 
 func (s *copiedOnServer) tables(ctx context.Context) ([]copiedTable, error) {

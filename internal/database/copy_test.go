@@ -254,7 +254,7 @@ func TestCopyLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = source.close() }()
-	target, err := copiedKind.serverTarget(t.Context(), to)
+	target, err := copiedKind.serverTarget(t.Context(), to, CopyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,5 +362,42 @@ func TestRowSum(t *testing.T) {
 	}
 	if err := new(rowSum).add([]any{1.5}); err == nil {
 		t.Error("a value of another sort has a sum")
+	}
+}
+
+// TestCopyReplaces: an earlier copy on a server is replaced when it has the identity that the
+// copy is to have, and no other database is. Where the schema is missing it is made.
+func TestCopyReplaces(t *testing.T) {
+	testenv.Heavy(t)
+	server := testenv.SharedPostgres(t)
+	path := newNotes(t)
+	to, err := Beside(t.Context(), server.NewSchema(t), "_contents")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := copiedKind.Copy(t.Context(), path, to, CopyOptions{Identity: "it's mine"}); !errors.Is(err, errNoSchema) {
+		t.Errorf("into no schema: %v", err)
+	}
+	kind := *copiedKind
+	kind.OwnSchema = true
+	for _, c := range []struct {
+		o     CopyOptions
+		taken bool
+	}{
+		{CopyOptions{Identity: "it's mine"}, false},
+		{CopyOptions{Identity: "it's mine"}, true},
+		{CopyOptions{Replace: true}, true},
+		{CopyOptions{Identity: "another", Replace: true}, true},
+		{CopyOptions{Identity: "it's mine", Replace: true}, false},
+	} {
+		if _, err := kind.Copy(t.Context(), path, to, c.o); c.taken != errors.Is(err, ErrTaken) || !c.taken && err != nil {
+			t.Errorf("%+v: %v", c.o, err)
+		}
+		if has, err := kind.Identity(t.Context(), to); err != nil || has != "it's mine" {
+			t.Errorf("%+v: it is %q, %v", c.o, has, err)
+		}
+	}
+	if notes(t, to) != notes(t, path) {
+		t.Error("the copy is another")
 	}
 }

@@ -112,7 +112,7 @@ func (k *Kind) lookFor(ctx context.Context, db *sql.DB) (found bool, err error) 
 		return false, err
 	}
 	if !schema.Valid {
-		return false, errors.New("there is no schema of the search_path: make it with CREATE SCHEMA")
+		return false, k.noSchema(ctx, db)
 	}
 	if err := db.QueryRowContext(ctx, "SELECT to_regclass(quote_ident($1) || '.format') IS NOT NULL", schema.String).Scan(&found); err != nil {
 		return false, err
@@ -128,6 +128,75 @@ func (k *Kind) lookFor(ctx context.Context, db *sql.DB) (found bool, err error) 
 		return false, k.foreign()
 	}
 	return false, nil
+}
+
+// noSchema returns why a session has no schema, nil if Create makes it.
+func (k *Kind) noSchema(ctx context.Context, db *sql.DB) error {
+	if !k.OwnSchema {
+		return errNoSchema
+	}
+	schema, role, found, err := ownSchema(ctx, db)
+	if err == nil && found {
+		err = fmt.Errorf("the role %s may not use the schema %s, which is there: as the administrator of the server: ALTER SCHEMA %[2]s OWNER TO %[1]s", role, schema)
+	}
+	return err
+}
+
+var errNoSchema = errors.New("there is no schema of the search_path: make it with CREATE SCHEMA")
+
+// ownSchema returns the schema of a search_path that has just one, and the role, both as SQL
+// writes them, and whether the schema is there.
+func ownSchema(ctx context.Context, db *sql.DB) (schema, role string, found bool, err error) {
+	err = db.QueryRowContext(ctx, "SELECT current_setting('search_path'), quote_ident(current_user), to_regnamespace(current_setting('search_path')) IS NOT NULL").Scan(&schema, &role, &found)
+	return schema, role, found, err
+}
+
+// makeSchema makes the schema of a URL, if it is missing.
+func (k *Kind) makeSchema(ctx context.Context, path string) error {
+	db, err := k.openPostgres(path, nil)
+	if err != nil {
+		return err
+	}
+	schema, role, found, err := ownSchema(ctx, db)
+	if err == nil && !found {
+		_, err = db.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+schema)
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "42501" {
+		err = fmt.Errorf("the role %s may not make the schema %s: as the administrator of the server: CREATE SCHEMA %[2]s AUTHORIZATION %[1]s (%[3]w)", role, schema, err)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("making the schema of %s: %w", Shown(path), Explain(path, err))
+	}
+	return nil
+}
+
+// Beside returns the URL of another schema beside that of a URL, with an ending added to its
+// name. Nothing need be there.
+func Beside(ctx context.Context, path, ending string) (string, error) {
+	db, err := new(Kind).openPostgres(path, nil)
+	if err != nil {
+		return "", err
+	}
+	var schema sql.NullString
+	err = db.QueryRowContext(ctx, "SELECT current_schema()").Scan(&schema)
+	if err == nil && !schema.Valid {
+		err = errNoSchema
+	}
+	name := schema.String + ending
+	if len(name) > 63 {
+		err = fmt.Errorf("the name of the schema %s is too long, since another one has the name %s: ALTER SCHEMA renames it", schema.String, name)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		return "", fmt.Errorf("opening %s: %w", Shown(path), Explain(path, err))
+	}
+	u, err := url.Parse(path)
+	if err != nil {
+		return "", err // the driver has read it
+	}
+	q := u.Query()
+	q.Set("search_path", pgx.Identifier{name}.Sanitize())
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // as all clients read it
+	return u.String(), nil
 }
 
 func (k *Kind) foreign() error {
@@ -167,13 +236,18 @@ func checkServer(ctx context.Context, db interface {
 }
 
 // createOnServer is Create for a URL. All of it is one transaction.
-func (k *Kind) createOnServer(ctx context.Context, path string) error {
+func (k *Kind) createOnServer(ctx context.Context, path, identity string) error {
 	if k.Postgres == nil {
 		return fmt.Errorf("a %s is a file, and %s is none", k.Name, Shown(path))
 	}
-	text, err := k.postgresSteps(0)
+	text, err := k.postgresSteps(0, identity)
 	if err != nil {
 		return err
+	}
+	if k.OwnSchema {
+		if err := k.makeSchema(ctx, path); err != nil {
+			return err
+		}
 	}
 	db, err := k.openPostgres(path, nil)
 	if err != nil {
@@ -186,8 +260,9 @@ func (k *Kind) createOnServer(ctx context.Context, path string) error {
 	return nil
 }
 
-// postgresSteps returns what brings a database of a version up to date; 0 is none yet.
-func (k *Kind) postgresSteps(version int) (text string, err error) {
+// postgresSteps returns what brings a database of a version up to date; 0 is none yet. Such
+// a new one gets an identity; "" is one of its own.
+func (k *Kind) postgresSteps(version int, identity string) (text string, err error) {
 	found := false
 	for n := version + 1; n <= k.Version(); n++ {
 		step, err := fs.ReadFile(k.Postgres, fmt.Sprintf("%d.sql", n))
@@ -201,7 +276,11 @@ func (k *Kind) postgresSteps(version int) (text string, err error) {
 		text += string(step) + "\n"
 	}
 	if version == 0 {
-		return text + fmt.Sprintf("CREATE TABLE format (kind BIGINT NOT NULL, version BIGINT NOT NULL, identity TEXT NOT NULL, last TEXT NOT NULL DEFAULT '');\nINSERT INTO format (kind, version, identity) VALUES (%d, %d, gen_random_uuid()::text);\n", k.ID, k.Version()), nil
+		is := "gen_random_uuid()::text"
+		if identity != "" {
+			is = "'" + strings.ReplaceAll(identity, "'", "''") + "'"
+		}
+		return text + fmt.Sprintf("CREATE TABLE format (kind BIGINT NOT NULL, version BIGINT NOT NULL, identity TEXT NOT NULL, last TEXT NOT NULL DEFAULT '');\nINSERT INTO format (kind, version, identity) VALUES (%d, %d, %s);\n", k.ID, k.Version(), is), nil
 	}
 	return text + fmt.Sprintf("UPDATE format SET version = %d;\n", k.Version()), nil
 }
@@ -321,7 +400,7 @@ func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error
 	if err := e.kind.newer(version); err != nil || version == e.kind.Version() {
 		return err
 	}
-	text, err := e.kind.postgresSteps(version)
+	text, err := e.kind.postgresSteps(version, "")
 	if err != nil {
 		return err
 	}
@@ -346,7 +425,7 @@ func (k *Kind) formatOnServer(ctx context.Context, db Querier) (version int, las
 }
 
 // Identity returns what distinguishes a database on a server from all others: a UUID that
-// it was given when it was created.
+// it was given when it was created. One that belongs to another has that of the other.
 func (k *Kind) Identity(ctx context.Context, path string) (identity string, err error) {
 	db, err := k.openPostgres(path, nil)
 	if err != nil {

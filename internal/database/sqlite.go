@@ -38,6 +38,8 @@ type Kind struct {
 	// migrations up to that number make, since there are no older databases. Nil is a kind
 	// that is always a file.
 	Postgres fs.FS
+	// OwnSchema means that Create makes the schema that a URL names, if it is missing.
+	OwnSchema bool
 	// Rewrite has pairs: parts of statements that SQLite alone understands, and what a
 	// PostgreSQL server gets in their place.
 	Rewrite []string
@@ -123,9 +125,13 @@ func (k *Kind) Find(ctx context.Context, path string) (bool, error) {
 }
 
 // Create makes a new database. It gets its name only when it is whole and durable.
-func (k *Kind) Create(ctx context.Context, path string) error {
+func (k *Kind) Create(ctx context.Context, path string) error { return k.CreateFor(ctx, path, "") }
+
+// CreateFor is Create of a database that belongs to another one: on a server it gets the
+// Identity of that one.
+func (k *Kind) CreateFor(ctx context.Context, path, identity string) error {
 	if OnServer(path) {
-		return k.createOnServer(ctx, path)
+		return k.createOnServer(ctx, path, identity)
 	}
 	tmp := path + ".new"
 	for _, leftover := range []string{tmp, tmp + "-journal", tmp + "-wal", tmp + "-shm"} {

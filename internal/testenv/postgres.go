@@ -288,7 +288,7 @@ func (p *PostgresServer) URL() string { return p.url }
 
 // NewSchema makes an empty schema with a name of its own, and returns the URL of the
 // database with this schema as search_path. In a server that BRIDGE_POSTGRES names the
-// schema goes when the test ends.
+// schema goes when the test ends, with that of the contents of a log in it.
 func (p *PostgresServer) NewSchema(t testing.TB) string {
 	t.Helper()
 	u, err := url.Parse(p.url)
@@ -301,7 +301,7 @@ func (p *PostgresServer) NewSchema(t testing.TB) string {
 	}
 	if p.folder == "" {
 		t.Cleanup(func() {
-			if err := p.execute("SET lock_timeout = '10s'; DROP SCHEMA " + name + " CASCADE"); err != nil {
+			if err := p.execute("SET lock_timeout = '10s'; DROP SCHEMA " + name + " CASCADE; DROP SCHEMA IF EXISTS " + name + "_contents CASCADE"); err != nil {
 				t.Errorf("the schema %s stays: %v", name, err)
 			}
 		})

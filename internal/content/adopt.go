@@ -122,7 +122,7 @@ func (p *packs) adopt(ctx context.Context, o bucket.Object, found, lost []foundC
 			return err
 		}
 		var pack int64
-		if err := tx.Each(ctx, "INSERT INTO pack (key, length, first, last, held, live, kept) VALUES ($1, $2, $3, $4, $5, $6, 0) RETURNING id",
+		if err := tx.Each(ctx, "INSERT INTO pack (id, key, length, first, last, held, live, kept) VALUES ((SELECT coalesce(max(id), 0) + 1 FROM pack), $1, $2, $3, $4, $5, $6, 0) RETURNING id",
 			[]any{o.Key, o.Size, id + 1, id + int64(len(lost)), held, live}, func(r *sql.Rows) error { return r.Scan(&pack) }); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func insertFound(ctx context.Context, tx *database.Tx, id int64, c *foundContent
 		return err
 	}
 	for n, seal := range c.seals {
-		if err := tx.Exec(ctx, "INSERT INTO chunk (content, n, seal, bytes) VALUES ($1, $2, $3, x'')", id, n, seal[:]); err != nil {
+		if err := tx.Exec(ctx, "INSERT INTO chunk (id, content, n, seal, bytes) VALUES ((SELECT coalesce(max(id), 0) + 1 FROM chunk), $1, $2, $3, x'')", id, n, seal[:]); err != nil {
 			return err
 		}
 	}

@@ -45,18 +45,18 @@ func (s *Store) Open(ctx context.Context, sum Sum) (b *Blob, err error) {
 			return b, err
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", s.path, damage(sum, "its bytes are missing"))
+	return nil, fmt.Errorf("%s: %w", s.name, damage(sum, "its bytes are missing"))
 }
 
 func (s *Store) openOnce(ctx context.Context, sum Sum) (*Blob, error) {
 	row := packedContent{sum: sum}
 	var body []byte
-	err := s.query.QueryRowContext(ctx, "SELECT id, CAST(length AS INTEGER), bytes FROM content WHERE sum = $1", sum[:]).Scan(&row.id, &row.size, &body)
+	err := s.query.QueryRowContext(ctx, "SELECT id, CAST(length AS BIGINT), bytes FROM content WHERE sum = $1", sum[:]).Scan(&row.id, &row.size, &body)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, fmt.Errorf("content %s: %w", sum, fs.ErrNotExist)
 	case err != nil:
-		return nil, fmt.Errorf("%s: read content %s: %w", s.path, sum, s.coded(err))
+		return nil, fmt.Errorf("%s: read content %s: %w", s.name, sum, s.coded(err))
 	}
 	b := s.blob(ctx, row)
 	switch {
@@ -72,7 +72,7 @@ func (s *Store) openOnce(ctx context.Context, sum Sum) (*Blob, error) {
 		body, err = s.small(ctx, row)
 	default:
 		if err = checkSmall(sum, row.size, body); err != nil {
-			err = fmt.Errorf("%s: %w", s.path, err)
+			err = fmt.Errorf("%s: %w", s.name, err)
 			whole, packErr := s.small(ctx, row) // it may be in its pack too
 			if packErr == nil || errors.Is(packErr, event.ErrUnavailable) {
 				body, err = whole, packErr
@@ -94,7 +94,7 @@ func (s *Store) blob(ctx context.Context, row packedContent) *Blob {
 // smallAtOnce is how many sums one statement of Small has.
 const smallAtOnce = 32
 
-var selectSmall = "SELECT id, sum, CAST(length AS INTEGER), bytes FROM content WHERE sum IN (" + database.Params(smallAtOnce) + ")"
+var selectSmall = "SELECT id, sum, CAST(length AS BIGINT), bytes FROM content WHERE sum IN (" + database.Params(smallAtOnce) + ")"
 
 // Small returns those contents that are stored in one piece, of at most 256 KiB, by their
 // sums. It leaves out the others, which Open reads, and those that are not there. Many at
@@ -127,7 +127,7 @@ func (s *Store) Small(ctx context.Context, sums []Sum) (map[Sum][]byte, error) {
 			small[row.sum] = bytes.Clone(body)
 			return err
 		}); err != nil {
-			return nil, fmt.Errorf("%s: read contents: %w", s.path, s.coded(err))
+			return nil, fmt.Errorf("%s: read contents: %w", s.name, s.coded(err))
 		}
 	}
 	slices.SortFunc(packed, func(a, b packedContent) int { return cmp.Compare(a.id, b.id) }) // as they are in their packs
@@ -165,7 +165,7 @@ func checkSmall(sum Sum, size int64, body []byte) error {
 }
 
 func damage(sum Sum, what string) error {
-	return fmt.Errorf("content %s is %w (%s): restore the file from a backup", sum, ErrDamaged, what)
+	return fmt.Errorf("content %s is %w (%s): restore it from a backup", sum, ErrDamaged, what)
 }
 
 // Sum returns the name of the content.
@@ -198,13 +198,18 @@ func (b *Blob) Read(p []byte) (int, error) {
 func (b *Blob) load(n int64) error {
 	var seal, part []byte
 	err := b.store.query.QueryRowContext(b.ctx, "SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2", b.id, n).Scan(&seal, &part)
+	none := errors.Is(err, sql.ErrNoRows)
+	if none {
+		var moved bool
+		if moved, err = b.hasMoved(); moved {
+			return b.load(n)
+		}
+	}
 	switch {
-	case errors.Is(err, sql.ErrNoRows) && b.hasMoved():
-		return b.load(n)
-	case errors.Is(err, sql.ErrNoRows):
-		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d is missing", n)))
+	case none && err == nil:
+		return fmt.Errorf("%s: %w", b.store.name, damage(b.sum, fmt.Sprintf("chunk %d is missing", n)))
 	case err != nil:
-		return fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.path, n, b.sum, b.store.coded(err))
+		return fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.name, n, b.sum, b.store.coded(err))
 	}
 	isSealed := func() bool {
 		want := sealOf(b.sum, b.size, n, part)
@@ -216,17 +221,20 @@ func (b *Blob) load(n int64) error {
 		}
 	}
 	if !isSealed() {
-		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d does not have its hash", n)))
+		return fmt.Errorf("%s: %w", b.store.name, damage(b.sum, fmt.Sprintf("chunk %d does not have its hash", n)))
 	}
 	b.part, b.at = part, n*chunkSize
 	return nil
 }
 
 // hasMoved reports whether the content has another id by now: it was replaced.
-func (b *Blob) hasMoved() bool {
+func (b *Blob) hasMoved() (bool, error) {
 	was := b.id
 	err := b.store.query.QueryRowContext(b.ctx, "SELECT id FROM content WHERE sum = $1 AND length = $2", b.sum[:], b.size).Scan(&b.id)
-	return err == nil && b.id != was
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil && b.id != was, err
 }
 
 // fetch reads chunk n from the bucket: those that follow one another with one request, others
@@ -235,9 +243,9 @@ func (b *Blob) fetch(n int64) ([]byte, error) {
 	at, found, err := b.store.placeOf(b.ctx, b.id)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.path, n, b.sum, b.store.coded(err))
+		return nil, fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.name, n, b.sum, b.store.coded(err))
 	case !found:
-		return nil, fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d does not have its hash", n)))
+		return nil, fmt.Errorf("%s: %w", b.store.name, damage(b.sum, fmt.Sprintf("chunk %d does not have its hash", n)))
 	}
 	size := min(chunkSize, b.size-n*chunkSize)
 	follows := b.fetched > 0 && n == b.fetched

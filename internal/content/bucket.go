@@ -209,7 +209,7 @@ func (s *Store) small(ctx context.Context, row packedContent) ([]byte, error) {
 	at, found, err := s.placeOf(ctx, row.id)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%s: read content %s: %w", s.path, row.sum, s.coded(err))
+		return nil, fmt.Errorf("%s: read content %s: %w", s.name, row.sum, s.coded(err))
 	case !found || s.packs == nil:
 		return nil, errMoved
 	}

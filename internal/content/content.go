@@ -1,5 +1,6 @@
-// Package content keeps representations by the SHA-256 of their bytes, in an
-// SQLite file of its own, from which they can be moved to a bucket of an S3 server.
+// Package content keeps representations by the SHA-256 of their bytes, in a database of its
+// own, from which they can be moved to a bucket of an S3 server. The database is an SQLite file,
+// or a schema on the PostgreSQL server that has the log.
 //
 // A content is committed before the event that names it, and never changes. It is removed
 // only with the whole set that named it, when nothing else names it. So a sum in the log
@@ -9,6 +10,7 @@
 package content
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -22,19 +24,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql migrations/postgres/*.sql
 var migrations embed.FS
 
 // kind returns the kind of database that a content store is ("brCn").
 func kind() *database.Kind {
 	steps, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		panic(err) // the path is constant
+	postgres, err2 := fs.Sub(migrations, "migrations/postgres")
+	if err := errors.Join(err, err2); err != nil {
+		panic(err) // the paths are constant
 	}
-	return &database.Kind{Name: "content store", ID: 0x6272436e, Migrations: steps}
+	return &database.Kind{Name: "content store", ID: 0x6272436e, Migrations: steps, Postgres: postgres, OwnSchema: true, Rewrite: []string{
+		"x''", "''::bytea",
+	}}
 }
 
 // readConnections is how many reads run at once.
@@ -85,6 +91,10 @@ type Options struct {
 	// DryRun takes contents and drops them when the store is closed. A store that does
 	// not exist yet is not made.
 	DryRun bool
+	// Spool is the folder for temporary files; "" is that of the store's file.
+	Spool string
+	// Log is the identity of the log whose contents a store on a server has.
+	Log string
 	// Bucket is the address of a bucket, as bucket.Parse takes it, to which contents are
 	// moved by and by; "" is the one that the store has already, if it has one.
 	Bucket string
@@ -107,10 +117,11 @@ type Options struct {
 }
 
 // Store is the content store. All methods may be called from any goroutine. Only one
-// Store in one process may write a file; any number may read beside it. The caller makes
-// sure of this, with the lock of the data folder.
+// Store in one process may write a database; any number may read beside it. Of a file the
+// caller makes sure of this, with the lock of the data folder.
 type Store struct {
-	path  string
+	path  string // of the file, or URL
+	name  string // path as messages show it
 	spool string // folder for temporary files of drafts
 
 	readers *database.Readers // nil in a dry run
@@ -119,23 +130,27 @@ type Store struct {
 	packs   *packs            // nil without a bucket
 }
 
-// Open opens the store in the file path and makes it when there is none; its folder must
-// exist. With ReadOnly a missing file is the error fs.ErrNotExist.
+// Open opens the store in the file path, whose folder must exist, or at the URL of a
+// PostgreSQL server, as Locate returns it. It makes the store when there is none. With ReadOnly
+// a missing store is the error fs.ErrNotExist.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if o.ReadOnly && o.DryRun {
 		return nil, errors.New("open content store: read-only and dry run exclude each other")
 	}
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, fmt.Errorf("open content store: %w", err)
+	if !database.OnServer(path) {
+		var err error
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, fmt.Errorf("open content store: %w", err)
+		}
+		o.Spool = cmp.Or(o.Spool, filepath.Dir(path))
 	}
-	s := &Store{path: path, spool: filepath.Dir(path)}
-	err = s.open(ctx, o)
+	s := &Store{path: path, name: database.Shown(path), spool: o.Spool}
+	err := s.open(ctx, o)
 	if err == nil {
 		err = s.openBucket(ctx, o)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open content store %s: %w", path, err), s.Close())
+		return nil, errors.Join(fmt.Errorf("open content store %s: %w", s.name, err), s.Close())
 	}
 	return s, nil
 }
@@ -158,7 +173,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 		s.spool, s.query = "", s.writer.Uncommitted()
 	default:
 		if !o.ReadOnly {
-			if err := s.openWriter(ctx, found); err != nil {
+			if err := s.openWriter(ctx, found, o.Log); err != nil {
 				return err
 			}
 		}
@@ -170,9 +185,9 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	return nil
 }
 
-func (s *Store) openWriter(ctx context.Context, found bool) (err error) {
+func (s *Store) openWriter(ctx context.Context, found bool, log string) (err error) {
 	if !found {
-		if err := kind().Create(ctx, s.path); err != nil {
+		if err := kind().CreateFor(ctx, s.path, log); err != nil {
 			return err
 		}
 	}
@@ -207,7 +222,7 @@ func (s *Store) Close() error {
 // Stats is how much a store holds.
 type Stats struct {
 	Count int64 // contents
-	Bytes int64 // their lengths together, without what SQLite adds
+	Bytes int64 // their lengths together, without what the database adds
 }
 
 // Stats returns how much the store holds, in the same time whatever its size.
@@ -215,7 +230,7 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	var st Stats
 	err := s.query.QueryRowContext(ctx, `SELECT count, length FROM total`).Scan(&st.Count, &st.Bytes)
 	if err != nil {
-		return Stats{}, fmt.Errorf("%s: count contents: %w", s.path, s.coded(err))
+		return Stats{}, fmt.Errorf("%s: count contents: %w", s.name, s.coded(err))
 	}
 	return st, nil
 }
@@ -234,7 +249,7 @@ func (s *Store) Missing(ctx context.Context, sums []Sum) ([]Sum, error) {
 		return database.ScanAll(rows, err, scan)
 	}, sums)
 	if err != nil {
-		return nil, fmt.Errorf("%s: look up contents: %w", s.path, err)
+		return nil, fmt.Errorf("%s: look up contents: %w", s.name, s.coded(err))
 	}
 	return missing, nil
 }
@@ -282,10 +297,14 @@ func markPresent(ctx context.Context, query query, sums []Sum, seen map[Sum]bool
 	})
 }
 
-// coded wraps an error of the store's file with one of the errors above, as
-// database.Explain does.
+// coded wraps an error of the store's database with one of the errors above, as
+// database.Explain does, and with event.ErrUnavailable when it cannot be reached. A server whose
+// own disk fails is of no use either, but a store that is asked again later loses nothing.
 func (s *Store) coded(err error) error {
 	err = database.Explain(s.path, err)
+	if away := errors.Is(err, database.ErrCannotOpen) || errors.Is(err, database.ErrDisk) && database.OnServer(s.path); away && !errors.Is(err, event.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", event.ErrUnavailable, err)
+	}
 	if errors.Is(err, ErrDamaged) && !strings.Contains(err.Error(), "restore") {
 		err = fmt.Errorf("%w: restore it from a backup", err)
 	}

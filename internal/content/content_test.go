@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -26,11 +27,42 @@ func TestMain(m *testing.M) {
 	if os.Getenv(crashStore) != "" {
 		os.Exit(crashChild())
 	}
-	goleak.VerifyTestMain(testenv.WithS3(m))
+	goleak.VerifyTestMain(testenv.WithS3(testenv.WithPostgres(m)))
+}
+
+// server has the stores that newPlace makes; nil is that they are files.
+var server *testenv.PostgresServer
+
+// newPlace returns where a new store can be.
+func newPlace(t testing.TB) string {
+	t.Helper()
+	if server != nil {
+		return server.NewSchema(t)
+	}
+	return filepath.Join(t.TempDir(), FileName)
+}
+
+// TestOnServer: what is true of a store in a file is true of one on a PostgreSQL server.
+func TestOnServer(t *testing.T) {
+	testenv.Heavy(t)
+	server = testenv.SharedPostgres(t)
+	defer func() { server = nil }()
+	testenv.Checks(t, 4)
+	for name, test := range map[string]func(*testing.T){
+		"Put": TestPutOpen, "Missing": TestMissing, "Draft": TestDraft, "Atomic": TestPutIsAtomic, "Concurrent": TestConcurrentUse, "Small": TestSmall, "Known": TestPutPartlyKnown, "ReadOnly": TestReadOnly,
+		"DryRun": TestDryRun, "Swapped": TestSwappedChunks, "Bucket": TestBucket, "Packer": TestPacker, "Histories": TestBucketHistories, "Away": TestBucketAway,
+		"Objects": TestDamagedObjects, "Gone": TestGoneWhileKept, "Rotten": TestUnknownOfRotten, "Damaged": TestManyDamaged, "ManyPacks": TestBucketOfMany,
+		"PutBack": TestPutBack, "Cache": TestDamagedCache, "Kill": TestKillPacker,
+	} {
+		t.Run(name, test)
+	}
 }
 
 func openStore(t testing.TB, path string, o Options) *Store {
 	t.Helper()
+	if database.OnServer(path) && o.Spool == "" {
+		o.Spool = t.TempDir()
+	}
 	s, err := Open(context.Background(), path, o)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +76,7 @@ func openStore(t testing.TB, path string, o Options) *Store {
 }
 
 func newStore(t testing.TB) *Store {
-	return openStore(t, filepath.Join(t.TempDir(), "content.db"), Options{})
+	return openStore(t, newPlace(t), Options{})
 }
 
 // noise returns n bytes that depend on seed only.
@@ -107,7 +139,10 @@ func mustStats(t testing.TB, s *Store, want Stats) {
 var sizes = []int{0, 1, 2048, 60000, chunkSize - 1, chunkSize, chunkSize + 1, 2 * chunkSize, 2*chunkSize + 1, 1 << 20, 3<<20 + 77}
 
 func TestPutOpen(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a b?c#d%41.db") // nothing in a name is taken for more than a name
+	path := newPlace(t)
+	if server == nil {
+		path = filepath.Join(t.TempDir(), "a b?c#d%41.db") // nothing in a name is taken for more than a name
+	}
 	s := openStore(t, path, Options{})
 	var all [][]byte
 	var want Stats
@@ -123,7 +158,7 @@ func TestPutOpen(t *testing.T) {
 	put(t, s, noise(99, 7), noise(99, 7)) // new, and twice
 	want.Count, want.Bytes = want.Count+1, want.Bytes+7
 	mustStats(t, s, want)
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(path); server == nil && err != nil {
 		t.Fatal(err)
 	}
 	other := openStore(t, path, Options{ReadOnly: true})
@@ -245,7 +280,7 @@ func TestDraft(t *testing.T) {
 // mustBeAlone fails when the store has left files beside its own.
 func mustBeAlone(t *testing.T, s *Store) {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Dir(s.path))
+	entries, err := os.ReadDir(s.spool)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,11 +432,7 @@ func TestSeek(t *testing.T) {
 // Small returns what stands in one piece, checked, and leaves the rest to Open.
 func TestSmall(t *testing.T) {
 	ctx := t.Context()
-	s, err := Open(ctx, filepath.Join(t.TempDir(), "content.db"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := newStore(t)
 	want := map[Sum][]byte{}
 	var sums []Sum
 	for i := range 70 { // more than one statement has
@@ -440,6 +471,9 @@ func TestPutPartlyKnown(t *testing.T) {
 		"none": nil, "the first": all[:1], "the last": all[len(all)-1:], "all but the first ones": all[lookups:], "some in the middle": all[lookups : lookups+50], "all": all,
 	} {
 		for _, large := range []bool{false, true} {
+			if large && server != nil {
+				continue
+			}
 			t.Run(fmt.Sprint(name, large), func(t *testing.T) {
 				s := newStore(t)
 				put(t, s, known...)

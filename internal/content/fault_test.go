@@ -29,6 +29,8 @@ const (
 	crashFirst = "BRIDGE_TEST_CONTENT_FIRST"
 	// The bucket of the store, or nothing.
 	crashBucket = "BRIDGE_TEST_CONTENT_BUCKET"
+	// Its folder for temporary files.
+	crashSpool = "BRIDGE_TEST_CONTENT_SPOOL"
 )
 
 // crashBatch returns the contents of batch n; every fourth has a large one.
@@ -48,7 +50,7 @@ func crashBatch(n int) [][]byte {
 func crashChild() int {
 	err := func() error {
 		ctx := context.Background()
-		s, err := Open(ctx, os.Getenv(crashStore), Options{Bucket: os.Getenv(crashBucket), Keep: -1, packBytes: 20 << 10})
+		s, err := Open(ctx, os.Getenv(crashStore), Options{Spool: os.Getenv(crashSpool), Bucket: os.Getenv(crashBucket), Keep: -1, packBytes: 20 << 10})
 		if err != nil {
 			return err
 		}
@@ -91,12 +93,13 @@ func TestKill(t *testing.T) {
 // kill does that for some rounds. The store has the bucket that the variable crashBucket of
 // the environment names, if it names one.
 func kill(t *testing.T, rounds int) {
-	path := filepath.Join(t.TempDir(), "content.db")
+	path := newPlace(t)
+	t.Setenv(crashSpool, t.TempDir())
 	r := rand.New(rand.NewPCG(7, 7))
 	next, halfway := 0, 0
 	for range rounds {
 		begun, stored := crashRound(t, path, next, 1+r.IntN(8), time.Duration(r.IntN(3000))*time.Microsecond)
-		s, err := Open(context.Background(), path, Options{Bucket: os.Getenv(crashBucket), Keep: -1, Idle: true})
+		s, err := Open(context.Background(), path, Options{Spool: os.Getenv(crashSpool), Bucket: os.Getenv(crashBucket), Keep: -1, Idle: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +120,7 @@ func kill(t *testing.T, rounds int) {
 	if halfway == 0 {
 		t.Error("no round was killed inside a Put: this shows less than it should")
 	}
-	s := openStore(t, path, Options{})
+	s := openStore(t, path, Options{Spool: os.Getenv(crashSpool)})
 	st, err := s.Stats(context.Background())
 	if err != nil {
 		t.Fatal(err)

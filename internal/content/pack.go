@@ -189,44 +189,57 @@ func (p *packs) pack(ctx context.Context, all bool) error {
 // next returns the contents that are in no pack yet, up to those that fill one.
 func (p *packs) next(ctx context.Context) (*packing, error) {
 	g := &packing{}
-	rows, err := p.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS INTEGER), c.bytes FROM content c LEFT JOIN place l ON l.content = c.id
-WHERE c.id > (SELECT packed FROM bucket) AND c.length > 0 AND l.content IS NULL ORDER BY c.id`)
-	if err != nil {
+	var after int64
+	if err := p.store.query.QueryRowContext(ctx, "SELECT packed FROM bucket").Scan(&after); err != nil {
 		return nil, p.store.coded(err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if g.more = int64(g.body.Len()) >= p.full || len(g.large) >= p.largeAtOnce; g.more {
-			break
-		}
-		row, body, err := scanContent(rows)
-		if err != nil {
+	for found := int64(nextRows); found == nextRows && !g.more; after = g.last {
+		found = 0
+		rows, err := p.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS BIGINT), c.bytes FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1
+WHERE c.id > $1 AND c.length > 0 AND l.content IS NULL ORDER BY c.id LIMIT $2`, after, nextRows)
+		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+			found++
+			if g.more = g.more || int64(g.body.Len()) >= p.full || len(g.large) >= p.largeAtOnce; g.more {
+				return nil
+			}
+			row, body, err := scanContent(rows)
+			if err != nil {
+				return err
+			}
+			g.last = row.id
+			switch {
+			case row.size > chunkSize && body == nil:
+				g.large = append(g.large, row)
+			case checkSmall(row.sum, row.size, body) == nil:
+				return g.add(row, body)
+			}
+			return nil
+		}); err != nil {
 			return nil, p.store.coded(err)
 		}
-		g.last = row.id
-		switch {
-		case row.size > chunkSize && body == nil:
-			g.large = append(g.large, row)
-		case checkSmall(row.sum, row.size, body) == nil:
-			if err := g.add(row, body); err != nil {
-				return nil, err
-			}
-		}
 	}
-	return g, p.store.coded(rows.Err())
+	return g, nil
 }
+
+// nextRows is how many contents one query of next has: a server sends all that it was asked
+// for.
+const nextRows = 128
 
 // passed notes up to which id each content is in a pack.
 func (p *packs) passed(ctx context.Context, last int64) error {
 	return p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
-		return tx.Exec(ctx, "UPDATE bucket SET packed = max(packed, $1)", last)
+		return setPacked(ctx, tx, last)
 	})
+}
+
+func setPacked(ctx context.Context, tx *database.Tx, last int64) error {
+	return tx.Exec(ctx, "UPDATE bucket SET packed = $1 WHERE packed < $1", last)
 }
 
 // do runs work in a transaction of the store.
 func (p *packs) do(ctx context.Context, work func(ctx context.Context, tx *database.Tx) error) error {
 	if err := p.store.writer.Do(ctx, work); err != nil {
-		return fmt.Errorf("%s: %w", p.store.path, p.store.coded(err))
+		return fmt.Errorf("%s: %w", p.store.name, p.store.coded(err))
 	}
 	return nil
 }
@@ -237,7 +250,7 @@ func (p *packs) do(ctx context.Context, work func(ctx context.Context, tx *datab
 func (p *packs) put(ctx context.Context, key string, body io.ReaderAt, length int64, rows []packedContent, held, last int64) error {
 	var id int64
 	if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
-		return tx.Each(ctx, "INSERT INTO pack (key, length, first, last, held, live, kept) VALUES ($1, $2, $3, $4, $5, 0, 0) RETURNING id",
+		return tx.Each(ctx, "INSERT INTO pack (id, key, length, first, last, held, live, kept) VALUES ((SELECT coalesce(max(id), 0) + 1 FROM pack), $1, $2, $3, $4, $5, 0, 0) RETURNING id",
 			[]any{key, length, rows[0].id, rows[len(rows)-1].id, held}, func(r *sql.Rows) error { return r.Scan(&id) })
 	}); err != nil {
 		return err
@@ -266,7 +279,7 @@ func (p *packs) put(ctx context.Context, key string, body io.ReaderAt, length in
 		if err := tx.Exec(ctx, "UPDATE pack SET live = held, kept = 1, unneeded = NULL WHERE id = $1", id); err != nil {
 			return err
 		}
-		return tx.Exec(ctx, "UPDATE bucket SET packed = max(packed, $1)", last)
+		return setPacked(ctx, tx, last)
 	})
 	if errors.Is(err, errMoved) {
 		return nil // what is left waits for the next pack
@@ -351,7 +364,7 @@ coalesce((SELECT key FROM pack WHERE kept = 1 ORDER BY id LIMIT 1), ''), coalesc
 // theirs: SQLite does not put together the pages that an UPDATE leaves nearly empty.
 func drop(ctx context.Context, tx *database.Tx, pack int64) error {
 	var all []packedContent
-	if err := tx.Each(ctx, "SELECT id, sum, CAST(length AS INTEGER), NULL FROM content WHERE bytes IS NOT NULL AND id IN ("+inPack+")", []any{pack}, func(rows *sql.Rows) error {
+	if err := tx.Each(ctx, "SELECT id, sum, CAST(length AS BIGINT), NULL FROM content WHERE bytes IS NOT NULL AND id IN ("+inPack+")", []any{pack}, func(rows *sql.Rows) error {
 		row, _, err := scanContent(rows)
 		all = append(all, row)
 		return err

@@ -40,7 +40,7 @@ func NewDraft(b []byte) *Draft {
 }
 
 // Draft reads r to its end. Up to 256 KiB stay in memory; more goes to a temporary file
-// beside the store's (in a dry run, in the system's folder for temporary files). The
+// in the folder of Options.Spool (in a dry run, in the system's folder for temporary files). The
 // error is ErrTooLarge if r has more than limit bytes, ErrFull if the disk is full; an
 // error of r is wrapped.
 func (s *Store) Draft(r io.Reader, limit int64) (*Draft, error) {
@@ -70,7 +70,13 @@ func (s *Store) Draft(r io.Reader, limit int64) (*Draft, error) {
 
 // spoolPattern is the pattern of temporary file names. The files lose their names as soon
 // as they are made, so that a crash leaves nothing behind, except in the moment between.
-func (s *Store) spoolPattern() string { return "." + filepath.Base(s.path) + "-*.tmp" }
+func (s *Store) spoolPattern() string {
+	name := FileName
+	if !database.OnServer(s.path) {
+		name = filepath.Base(s.path)
+	}
+	return "." + name + "-*.tmp"
+}
 
 // sweep removes the files that such a crash has left.
 func (s *Store) sweep() error {
@@ -183,7 +189,7 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 		}
 		return insert(ctx, inside, tx, small, large)
 	}); err != nil {
-		return fmt.Errorf("%s: store %d contents: %w", s.path, len(drafts), s.coded(err))
+		return fmt.Errorf("%s: store %d contents: %w", s.name, len(drafts), s.coded(err))
 	}
 	s.arrived(drafts)
 	return nil
@@ -238,7 +244,7 @@ func (s *Store) replace(ctx context.Context, pack int64, drafts []*Draft) error 
 		}
 		return insert(ctx, inside, tx, small, large)
 	}); err != nil {
-		return fmt.Errorf("%s: replace %d contents: %w", s.path, len(drafts), s.coded(err))
+		return fmt.Errorf("%s: replace %d contents: %w", s.name, len(drafts), s.coded(err))
 	}
 	s.arrived(drafts)
 	return nil
@@ -258,7 +264,7 @@ func (s *Store) Remove(ctx context.Context, sums ...Sum) error {
 		}
 		return nil
 	}); err != nil {
-		return fmt.Errorf("%s: remove contents: %w", s.path, s.coded(err))
+		return fmt.Errorf("%s: remove contents: %w", s.name, s.coded(err))
 	}
 	return nil
 }
@@ -267,7 +273,7 @@ func remove(ctx context.Context, tx *database.Tx, sum Sum) error {
 	for _, text := range []string{
 		`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
 		`UPDATE pack SET live = live - (SELECT c.length FROM content c WHERE c.sum = $1) WHERE id = (SELECT l.pack FROM content c JOIN place l ON l.content = c.id WHERE c.sum = $1)`,
-		`UPDATE bucket SET removed = max(removed, (SELECT coalesce(max(id), 0) FROM content WHERE sum = $1))`,
+		`UPDATE bucket SET removed = (SELECT id FROM content WHERE sum = $1) WHERE removed < (SELECT id FROM content WHERE sum = $1)`,
 		`DELETE FROM place WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
 		`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
 		`DELETE FROM content WHERE sum = $1`,
@@ -281,7 +287,7 @@ func remove(ctx context.Context, tx *database.Tx, sum Sum) error {
 
 // lastID returns the highest id that a content has or had.
 func lastID(ctx context.Context, tx *database.Tx) (last int64, err error) {
-	err = tx.Each(ctx, "SELECT max(coalesce((SELECT max(id) FROM content), 0), (SELECT removed FROM bucket))", nil, func(rows *sql.Rows) error { return rows.Scan(&last) })
+	err = tx.Each(ctx, "SELECT max(n) FROM (SELECT coalesce(max(id), 0) AS n FROM content UNION ALL SELECT removed FROM bucket) AS given", nil, func(rows *sql.Rows) error { return rows.Scan(&last) })
 	return last, err
 }
 
@@ -358,7 +364,7 @@ func insertLarge(ctx, inside context.Context, tx *database.Tx, id int64, d *Draf
 		}
 		hash.Write(part)
 		seal := sealOf(d.sum, d.size, n, part)
-		if err := tx.Exec(inside, "INSERT INTO chunk (content, n, seal, bytes) VALUES ($1, $2, $3, $4)", id, n, seal[:], part); err != nil {
+		if err := tx.Exec(inside, "INSERT INTO chunk (id, content, n, seal, bytes) VALUES ((SELECT coalesce(max(id), 0) + 1 FROM chunk), $1, $2, $3, $4)", id, n, seal[:], part); err != nil {
 			return err
 		}
 	}

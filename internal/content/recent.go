@@ -80,7 +80,7 @@ func (r *recent) forget(key string) {
 // its contents were asked for.
 func (p *packs) read(ctx context.Context, at place, n int64) ([]byte, error) {
 	if at.at < 0 || at.at+n > at.length {
-		return nil, fmt.Errorf("%s is %w (a content ends behind the end of %s): restore it from a backup", p.store.path, ErrDamaged, at.key)
+		return nil, fmt.Errorf("%s is %w (a content ends behind the end of %s): restore it from a backup", p.store.name, ErrDamaged, at.key)
 	}
 	r, whole := p.recent.touch(at.key)
 	if !whole {

@@ -46,7 +46,7 @@ func (s *Store) Tidy(ctx context.Context, o TidyOptions) (t Tidied, err error) {
 	case s.writer == nil:
 		return t, errReadOnly
 	case s.packs == nil:
-		return t, fmt.Errorf("%w: %s has none", ErrBucket, s.path)
+		return t, fmt.Errorf("%w: %s has none", ErrBucket, s.name)
 	}
 	p := s.packs
 	if o.Keep < 0 {
@@ -130,7 +130,7 @@ func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
 // unpack takes the contents of a pack back into the database. Those that are damaged stay.
 func (p *packs) unpack(ctx context.Context, id int64) error {
 	var sums []Sum
-	rows, err := p.store.query.QueryContext(ctx, "SELECT id, sum, CAST(length AS INTEGER), NULL FROM content WHERE id IN ("+inPack+") ORDER BY id", id)
+	rows, err := p.store.query.QueryContext(ctx, "SELECT id, sum, CAST(length AS BIGINT), NULL FROM content WHERE id IN ("+inPack+") ORDER BY id", id)
 	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		row, _, err := scanContent(rows)
 		sums = append(sums, row.sum)

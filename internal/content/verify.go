@@ -29,7 +29,7 @@ const verifyPage = 1000
 // hash, else with an error that is ErrDamaged. It reads all that the database has. Of a pack
 // in a bucket it looks whether it is there, in its length; with whole it reads it too. It
 // returns how many contents it has checked. Its own error is ErrDamaged when the database
-// itself is damaged: then some contents may not be found.
+// itself is damaged, as far as a file shows that: then some contents may not be found.
 func (s *Store) Verify(ctx context.Context, whole bool, report func(Sum, error)) (Stats, error) {
 	v := verification{store: s, whole: whole, report: report}
 	err := v.lookForPacks(ctx)
@@ -46,14 +46,17 @@ func (s *Store) Verify(ctx context.Context, whole bool, report func(Sum, error))
 		}
 	}
 	if err != nil {
-		return v.seen, fmt.Errorf("%s: verify: %w", s.path, s.coded(err))
+		return v.seen, fmt.Errorf("%s: verify: %w", s.name, s.coded(err))
+	}
+	if database.OnServer(s.path) {
+		return v.seen, nil
 	}
 	var verdict string
 	if err := s.query.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict); err != nil {
-		return v.seen, fmt.Errorf("%s: verify: %w", s.path, s.coded(err))
+		return v.seen, fmt.Errorf("%s: verify: %w", s.name, s.coded(err))
 	}
 	if verdict != "ok" {
-		return v.seen, fmt.Errorf("%s is %w (%s): restore it from a backup", s.path, ErrDamaged, verdict)
+		return v.seen, fmt.Errorf("%s is %w (%s): restore it from a backup", s.name, ErrDamaged, verdict)
 	}
 	return v.seen, nil
 }
@@ -90,7 +93,7 @@ func (v *verification) lookForPacks(ctx context.Context) error {
 		want[key] = length
 		return err
 	}); err != nil {
-		return err
+		return v.store.coded(err)
 	}
 	v.bad = map[string]error{}
 	for o, err := range p.bucket.Objects(ctx, "") {
@@ -98,20 +101,20 @@ func (v *verification) lookForPacks(ctx context.Context) error {
 			return unavailable(err)
 		}
 		if length, found := want[o.Key]; found && length != o.Size {
-			v.bad[o.Key] = fmt.Errorf("%w: %s of %s has %d bytes, and had %d: put it back from a backup of the bucket; what content.db still has of it bridge gc writes anew", ErrDamaged, o.Key, p.bucket, o.Size, length)
+			v.bad[o.Key] = fmt.Errorf("%w: %s of %s has %d bytes, and had %d: put it back from a backup of the bucket; what the database still has of it bridge gc writes anew", ErrDamaged, o.Key, p.bucket, o.Size, length)
 		}
 		delete(want, o.Key)
 	}
 	for key := range want {
-		v.bad[key] = fmt.Errorf("%w: %s is not in %s: put it back from a backup of the bucket; what content.db still has of it bridge gc writes anew", ErrDamaged, key, p.bucket)
+		v.bad[key] = fmt.Errorf("%w: %s is not in %s: put it back from a backup of the bucket; what the database still has of it bridge gc writes anew", ErrDamaged, key, p.bucket)
 	}
 	return nil
 }
 
 // page returns the contents behind an id, and checks the bytes that are in their rows.
 func (v *verification) page(ctx context.Context, after int64) (page []checked, err error) {
-	rows, err := v.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS INTEGER), c.bytes, coalesce(l.at, 0), coalesce(p.key, ''), coalesce(p.length, 0), coalesce(p.kept, 1)
-FROM content c LEFT JOIN place l ON l.content = c.id LEFT JOIN pack p ON p.id = l.pack WHERE c.id > $1 ORDER BY c.id LIMIT $2`, after, verifyPage)
+	rows, err := v.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS BIGINT), c.bytes, coalesce(l.at, 0), coalesce(p.key, ''), coalesce(p.length, 0), coalesce(p.kept, 1)
+FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1 LEFT JOIN pack p ON p.id = l.pack WHERE c.id > $1 ORDER BY c.id LIMIT $2`, after, verifyPage)
 	return page, errors.Join(err, database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var c checked
 		var sum, body sql.RawBytes
@@ -187,7 +190,7 @@ func (b *Blob) verify() error {
 		return err
 	}
 	if Sum(hash.Sum(nil)) != b.sum {
-		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, "its chunks together do not have its hash"))
+		return fmt.Errorf("%s: %w", b.store.name, damage(b.sum, "its chunks together do not have its hash"))
 	}
 	return nil
 }

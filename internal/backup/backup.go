@@ -44,7 +44,7 @@ import (
 // The names of the entries. Those of the databases are their names in the data folder.
 const (
 	manifestName = "backup.json"
-	contentName  = "content.db"
+	contentName  = content.FileName
 	sumsName     = "SHA256SUMS"
 )
 

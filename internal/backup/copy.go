@@ -23,7 +23,8 @@ import (
 // killed, or has failed, be begun again:
 //
 //  1. The new folder gets the file copying. With it, nobody opens the folder.
-//  2. The contents are copied.
+//  2. The contents are copied. On a server they get the identity of the log before it is there,
+//     which the new folder notes, so that nobody takes them for anything else.
 //  3. The log is copied. With its last step, the copy is complete.
 //  4. The old folder gets the file moved. With it, nobody writes the folder.
 //  5. The file copying goes.
@@ -44,7 +45,7 @@ type Copied struct {
 	// Compared is what was copied of the log, and then read again; nil when an earlier Copy
 	// did that.
 	Compared *database.Copied `json:"compared,omitempty"`
-	// ContentBytes is the size of the copied content.db.
+	// ContentBytes is the size of the copied content.db, or of its rows on a server.
 	ContentBytes int64 `json:"content_bytes"`
 }
 
@@ -139,6 +140,9 @@ func endedBefore(ctx context.Context, log *eventlog.Log, c *Copied, to Place) (b
 		return false, err
 	}
 	err = eventlog.Vacant(ctx, c.To, to.URL)
+	if err == nil && to.URL != "" {
+		err = content.Vacant(ctx, to.URL)
+	}
 	if errors.Is(err, database.ErrTaken) {
 		err = &InputError{err}
 	}
@@ -155,11 +159,7 @@ func copyHeld(ctx context.Context, log *eventlog.Log, to Place, c *Copied, progr
 		return err
 	}
 	// Contents once more if an earlier Copy did it: one may have been put back since.
-	c.ContentBytes, err = copyContents(ctx, filepath.Join(c.From, contentName), filepath.Join(c.To, contentName))
-	if err == nil {
-		err = placeContents(ctx, filepath.Join(c.To, contentName), to.Bucket)
-	}
-	if err == nil && !done {
+	if err = c.copyContents(ctx, log, to); err == nil && !done {
 		err = c.copyLog(ctx, log, to, progress)
 	}
 	if err == nil {
@@ -172,7 +172,7 @@ func copyHeld(ctx context.Context, log *eventlog.Log, to Place, c *Copied, progr
 }
 
 func (c *Copied) copyLog(ctx context.Context, log *eventlog.Log, to Place, progress func(rows int64)) error {
-	if err := eventlog.ClearCopy(c.To); err != nil {
+	if err := eventlog.ClearCopy(c.To, to.URL); err != nil {
 		return err
 	}
 	compared, err := log.CopyTo(ctx, c.To, to.URL, progress)
@@ -200,12 +200,42 @@ func (c *Copied) describe(ctx context.Context, log *eventlog.Log) error {
 	return nil
 }
 
-// copyContents copies a content store, and returns its size. A folder may have none, if no
-// set needed it.
-func copyContents(ctx context.Context, from, to string) (size int64, err error) {
-	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+// copyContents copies the content store to where the copy is to have it. A folder may have
+// none, if no set needed it.
+func (c *Copied) copyContents(ctx context.Context, log *eventlog.Log, to Place) error {
+	owner := content.Owner{Folder: c.From}
+	owner.URL, owner.Identity = log.Server()
+	from, err := content.Locate(ctx, owner, "")
+	if err != nil {
+		return err
 	}
+	inFile := from == filepath.Join(c.From, content.FileName)
+	if _, err := os.Stat(from); inFile && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	o := content.Options{Idle: true, Spool: c.To}
+	path := filepath.Join(c.To, content.FileName)
+	if to.URL != "" && to.Bucket != "" {
+		if path, err = content.PlaceBeside(ctx, to.URL); err != nil {
+			return err
+		}
+		if o.Log, err = eventlog.Reserve(c.To, to.URL); err != nil {
+			return err
+		}
+	}
+	if inFile && o.Log == "" {
+		c.ContentBytes, err = copyFile(ctx, from, path)
+	} else {
+		c.ContentBytes, err = content.Copy(ctx, from, path, o.Log)
+	}
+	if err != nil {
+		return err
+	}
+	return placeContents(ctx, path, to.Bucket, o)
+}
+
+// copyFile copies a content store from a file to another, and returns its size.
+func copyFile(ctx context.Context, from, to string) (size int64, err error) {
 	s, err := content.TakeSnapshot(ctx, from)
 	if err != nil {
 		return 0, err
@@ -227,11 +257,8 @@ func copyContents(ctx context.Context, from, to string) (size int64, err error) 
 
 // placeContents takes the contents of a copy back from the bucket that has them, if the copy
 // is to have none. A copy that is to have another one moves its contents there when it is used.
-func placeContents(ctx context.Context, path, bucket string) (err error) {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	s, err := content.Open(ctx, path, content.Options{Idle: true})
+func placeContents(ctx context.Context, path, bucket string, o content.Options) (err error) {
+	s, err := content.Open(ctx, path, o)
 	if err != nil {
 		return err
 	}

@@ -74,6 +74,19 @@ func PlaceBeside(ctx context.Context, log string) (string, error) {
 	return database.Beside(ctx, log, schemaEnding)
 }
 
+// Vacant returns an error when there is a store already beside a log at the URL of a server.
+func Vacant(ctx context.Context, log string) error {
+	url, err := PlaceBeside(ctx, log)
+	if err != nil {
+		return err
+	}
+	found, err := kind().Find(ctx, url)
+	if err == nil && found {
+		err = fmt.Errorf("%s has contents already: %w", database.Shown(url), database.ErrTaken)
+	}
+	return err
+}
+
 // hasContents reports whether there is a store in a file that has contents.
 func hasContents(ctx context.Context, file string) (bool, error) {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {

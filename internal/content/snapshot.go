@@ -2,6 +2,9 @@ package content
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
 
 	"github.com/pmh-bridge/bridge/internal/database"
 )
@@ -11,4 +14,19 @@ import (
 // caller has to close it.
 func TakeSnapshot(ctx context.Context, path string) (*database.Snapshot, error) {
 	return kind().Snapshot(ctx, path)
+}
+
+// Copy copies a store to a server, or from one, and reads it again there. Nobody may write it
+// meanwhile. On a server the copy gets the identity of its log, and replaces an earlier copy that
+// has it; in a file it replaces any. It returns the bytes of the rows.
+func Copy(ctx context.Context, from, to, log string) (int64, error) {
+	if !database.OnServer(to) {
+		for _, end := range []string{"-wal", "-shm", ""} {
+			if err := os.Remove(to + end); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return 0, err
+			}
+		}
+	}
+	c, err := kind().Copy(ctx, from, to, database.CopyOptions{Identity: log, Replace: true})
+	return c.Bytes, err
 }

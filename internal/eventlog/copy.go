@@ -31,6 +31,20 @@ const (
 // ErrLost means that a log that is to be copied has lost its end.
 var ErrLost = errors.New("the log has lost its end: start bridge serve once, which begins a new epoch, stop it, and copy then")
 
+// Reserve chooses the identity of a copy that CopyTo is to make at the URL of a server, so that
+// what belongs to it can be copied before. Each call for a folder returns the same.
+func Reserve(folder, url string) (identity string, err error) {
+	noted, err := readURL(folder)
+	if err != nil {
+		return "", err
+	}
+	p := place{url, cmp.Or(noted.identity, strings.TrimPrefix(newUUID(), "urn:uuid:"))}
+	if p != noted {
+		err = writeURL(folder, p)
+	}
+	return p.identity, err
+}
+
 // CopyTo copies the log, which the caller has opened for writing, to another data folder,
 // or to the PostgreSQL server at a URL that is not "". That folder has the file CopyingName
 // and no log. All rows stay as they are, so that everything that is published does too.
@@ -40,7 +54,11 @@ func (l *Log) CopyTo(ctx context.Context, folder, url string, progress func(rows
 	if err != nil {
 		return database.Copied{}, err
 	}
-	return kind().Copy(ctx, l.path, path, database.CopyOptions{Progress: progress, Before: func(identity string) error {
+	noted, err := readURL(folder)
+	if err != nil {
+		return database.Copied{}, err
+	}
+	return kind().Copy(ctx, l.path, path, database.CopyOptions{Progress: progress, Identity: noted.identity, Before: func(identity string) error {
 		if identity != "" {
 			if err := writeURL(folder, place{path, identity}); err != nil {
 				return err
@@ -129,9 +147,18 @@ func (l *Log) End() (event.Seq, event.Micros) {
 	return now.Seq, now.Observed
 }
 
-// ClearCopy removes what a CopyTo that was not completed has left in a data folder.
-func ClearCopy(folder string) error {
-	for _, name := range []string{HeadName, URLName, URLName + ".new"} {
+// ClearCopy removes what a CopyTo that was not completed has left in a data folder. What is
+// noted of the URL to which it is to go stays.
+func ClearCopy(folder, url string) error {
+	noted, err := readURL(folder)
+	if err != nil {
+		return err
+	}
+	names := []string{HeadName, URLName + ".new"}
+	if noted.path != url {
+		names = append(names, URLName)
+	}
+	for _, name := range names {
 		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -85,6 +85,7 @@ type Log struct {
 	folder  string
 	scratch string // of a dry run where there is no log yet
 	path    string // of the database
+	owned   string // its identity on a server, "" for a file
 	opt     Options
 	lock    *lockFile
 	file    os.FileInfo // of the database when it was opened

@@ -94,12 +94,22 @@ func OnServer(folder string) bool {
 	return err == nil
 }
 
+// Server returns the URL of the log on a PostgreSQL server, and its identity there; "" for a
+// log in the data folder.
+func (l *Log) Server() (url, identity string) {
+	if l.owned == "" {
+		return "", ""
+	}
+	return l.path, l.owned
+}
+
 // recognize makes sure that the log that was found on a server is the one of this folder.
 func (l *Log) recognize(ctx context.Context) error {
 	has, err := kind().Identity(ctx, l.path)
 	if err != nil {
 		return err
 	}
+	l.owned = has
 	noted, err := readURL(l.folder)
 	switch {
 	case err != nil:

@@ -1,0 +1,110 @@
+package backup_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/pmh-bridge/bridge/internal/backup"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/database"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithPostgres(m)) }
+
+// contentsOf returns how many contents the data folder of a place has, each read and checked.
+func contentsOf(t *testing.T, p backup.Place) int64 {
+	t.Helper()
+	log, err := eventlog.Open(t.Context(), p.Folder, eventlog.Options{URL: p.URL, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	owner := content.Owner{Folder: p.Folder}
+	owner.URL, owner.Identity = log.Server()
+	path, err := content.Locate(t.Context(), owner, p.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if database.OnServer(path) != (p.URL != "" && p.Bucket != "") {
+		t.Errorf("the contents are in %s", path)
+	}
+	s, err := content.Open(t.Context(), path, content.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	n, err := s.Verify(t.Context(), true, func(sum content.Sum, err error) {
+		if err != nil {
+			t.Errorf("%s: %v", sum, err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.Count
+}
+
+// TestCopyContents: contents go with the log from a file to a server, to another one and back,
+// also when the copy is interrupted after them and begun again. Contents of another log are
+// never replaced.
+func TestCopyContents(t *testing.T) {
+	testenv.Heavy(t)
+	postgres := testenv.SharedPostgres(t)
+	const bucket = "s3://library?endpoint=http://127.0.0.1:1" // it is not asked
+	taken := postgres.NewSchema(t)
+	beside, err := content.PlaceBeside(t.Context(), taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := content.Open(t.Context(), beside, content.Options{Spool: t.TempDir(), Log: "another"})
+	if err == nil {
+		err = errors.Join(s.Put(t.Context(), content.NewDraft([]byte("of another"))), s.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := backup.Place{Folder: newFolder(t)}
+	for _, to := range []backup.Place{{URL: postgres.NewSchema(t), Bucket: bucket}, {URL: postgres.NewSchema(t), Bucket: bucket}, {URL: postgres.NewSchema(t)}, {}, {Bucket: bucket}, {URL: postgres.NewSchema(t), Bucket: bucket}, {}} {
+		var input *backup.InputError
+		if _, err := backup.Copy(t.Context(), from, backup.Place{Folder: t.TempDir(), URL: taken, Bucket: to.Bucket}, nil); !errors.As(err, &input) || !errors.Is(err, database.ErrTaken) {
+			t.Errorf("where contents are of another log: %v", err)
+		}
+		to.Folder = t.TempDir()
+		ctx, interrupt := context.WithCancel(t.Context())
+		_, err := backup.Copy(ctx, from, to, func(int64) { interrupt() }) // in the log, after the contents
+		interrupt()
+		if err == nil {
+			t.Fatal("it was not interrupted")
+		}
+		if to.URL != "" && to.Bucket != "" { // by now somebody else may have it
+			if _, err := backup.Copy(t.Context(), from, backup.Place{Folder: to.Folder, URL: taken, Bucket: bucket}, nil); !errors.Is(err, database.ErrTaken) {
+				t.Errorf("begun again where contents are of another log: %v", err)
+			}
+		}
+		c, err := backup.Copy(t.Context(), from, to, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := contentsOf(t, to); n != 1 || c.ContentBytes < 200<<10 {
+			t.Errorf("%+v: %d contents, %d bytes were copied", to, n, c.ContentBytes)
+		}
+		if _, err := os.Stat(filepath.Join(to.Folder, content.FileName)); (err == nil) == (to.URL != "" && to.Bucket != "") {
+			t.Errorf("%+v: %v", to, err)
+		}
+		from = to
+	}
+	if s, err = content.Open(t.Context(), beside, content.Options{ReadOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if n, err := s.Stats(t.Context()); err != nil || n.Count != 1 {
+		t.Errorf("the contents of another log: %+v, %v", n, err)
+	}
+}

@@ -107,6 +107,85 @@ func TestServeBucketAway(t *testing.T) {
 	f.run(exitDone, "verify", "--contents", "--config", "bridge.toml")
 }
 
+// TestServeTogetherAway: while the PostgreSQL server that has the log and the places of contents
+// is away, records are answered 503, and harvests fail without counting against their Source.
+// Then all goes on by itself.
+func TestServeTogetherAway(t *testing.T) {
+	testenv.Heavy(t)
+	postgres := testenv.Postgres(t)
+	s3 := testenv.SharedS3(t)
+	s3.Setenv(t)
+	provider := fixtures.New(fixtures.Options{Title: "A"})
+	provider.Create(fixtures.Record{Name: "first"})
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	f := newFolder(t, "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \""+upstream.URL+fixtures.Subscription+"\"\nevery = \"1s\"\n"+
+		bucketConfig(s3.Address(s3.NewBucket(t)))+fmt.Sprintf("log = %q\n", postgres.NewSchema(t)))
+	f.run(exitDone, "harvest", "--config", "bridge.toml")
+	c, server := f.serve()
+	ask := func(path string) (int, string, http.Header) {
+		t.Helper()
+		resp, err := http.Get(server + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b), resp.Header
+	}
+	locs := func(list string) (paths []string) {
+		for _, m := range regexp.MustCompile(`<loc>https?://[^/]+(/sets/main/records/[^<]+)</loc>`).FindAllStringSubmatch(list, -1) {
+			paths = append(paths, m[1])
+		}
+		return paths
+	}
+	_, list, _ := ask("/sets/main/resourcelist.xml")
+	if len(locs(list)) != 1 {
+		t.Fatalf("want one record:\n%s", list)
+	}
+	record := locs(list)[0]
+	for round, how := range []testenv.Shutdown{testenv.FastShutdown, testenv.ImmediateShutdown} {
+		postgres.Stop(t, how)
+		for range 3 {
+			if status, body, header := ask(record); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+				t.Errorf("without the server: %d, %v\n%s", status, header, body)
+			}
+		}
+		provider.Create(fixtures.Record{Name: fmt.Sprint("new", round)})
+		postgres.Start(t)
+		for limit := time.Now().Add(patience); ; <-time.After(lookEvery) {
+			status, list, _ := ask("/sets/main/changelist.xml")
+			if all := locs(list); status == http.StatusOK && len(all) == round+2 {
+				for _, path := range append(all, record) {
+					if status, body, _ := ask(path); status != http.StatusOK {
+						t.Errorf("with the server again: %d\n%s", status, body)
+					}
+				}
+				break
+			}
+			if status != http.StatusOK && status != http.StatusServiceUnavailable || time.Now().After(limit) {
+				t.Fatalf("with the server again: %d\n%s", status, list)
+			}
+		}
+	}
+	f.end(c, os.Interrupt)
+	var status struct {
+		Sets []struct {
+			Sources []struct {
+				Failures int `json:"failures"`
+			} `json:"sources"`
+		} `json:"sets"`
+	}
+	if text := f.run(exitDone, "status", "--json", "--config", "bridge.toml").stdout.String(); json.Unmarshal([]byte(text), &status) != nil || len(status.Sets) != 1 || len(status.Sets[0].Sources) != 1 || status.Sets[0].Sources[0].Failures != 0 {
+		t.Errorf("it counts against the Source: %s", text)
+	}
+	f.run(exitDone, "gc", "--config", "bridge.toml")
+	f.run(exitDone, "verify", "--contents", "--config", "bridge.toml")
+}
+
 // TestKillBucket is TestKill with contents in a bucket, which are moved while bridges are
 // killed, and whose server is away for one round in three. At the end each content is there,
 // and nothing that nobody knows of.

@@ -70,14 +70,35 @@ func TestScriptOnServer(t *testing.T) {
 // TestScriptInBucket runs a script whose contents are in buckets of an S3 server, that the
 // variables CONTENTS and CONTENTS2 name.
 func TestScriptInBucket(t *testing.T) {
+	runFiles(t, []string{"testdata/bucket.txtar"}, inBuckets(t, "CONTENTS", "CONTENTS2"))
+}
+
+// TestScriptTogether runs a script with both.
+func TestScriptTogether(t *testing.T) {
+	testenv.Heavy(t)
+	server := testenv.SharedPostgres(t)
+	variables := inBuckets(t, "CONTENTS", "CONTENTS2", "CONTENTS3")
+	for _, name := range []string{"LOG", "LOG2", "LOG3", "LOG4"} {
+		variables[name] = server.NewSchema(t)
+	}
+	runFiles(t, []string{"testdata/together.txtar"}, variables)
+}
+
+// inBuckets returns variables of scripts: the addresses of new buckets, and what is needed to
+// use them.
+func inBuckets(t *testing.T, names ...string) map[string]string {
+	t.Helper()
 	server := testenv.SharedS3(t)
 	server.Setenv(t)
-	variables := map[string]string{"CONTENTS": server.Address(server.NewBucket(t), "bridge"), "CONTENTS2": server.Address(server.NewBucket(t))}
+	variables := map[string]string{}
+	for _, name := range names {
+		variables[name] = server.Address(server.NewBucket(t), "bridge")
+	}
 	for _, v := range server.Env() {
 		name, value, _ := strings.Cut(v, "=")
 		variables[name] = value
 	}
-	runFiles(t, []string{"testdata/bucket.txtar"}, variables)
+	return variables
 }
 
 // runFiles runs scripts with more variables.

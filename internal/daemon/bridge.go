@@ -5,10 +5,8 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -132,12 +130,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	if remember {
 		list.add(b.opt.Logger)
 	}
-	b.Contents, err = content.Open(ctx, filepath.Join(b.Config().Data, "content.db"), content.Options{
-		ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, Bucket: b.Config().Store.Contents, Keep: b.Config().Store.ContentsCache, KeepUnneeded: b.Config().Store.ContentsKeep, Adopt: b.opt.AdoptBucket, Report: b.reportBucket})
-	if b.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
-		b.Contents, err = nil, nil
-	}
-	if err != nil || b.opt.ReadOnly {
+	if err = b.openContents(ctx); err != nil || b.opt.ReadOnly {
 		return err
 	}
 	if !b.opt.DryRun {

@@ -20,6 +20,45 @@ import (
 // contents adapts a content store to the interface that the server needs.
 type contents struct{ *content.Store }
 
+// openContents opens the content store, which is where the log and the configuration say. A
+// process that only reads may find none.
+func (b *Bridge) openContents(ctx context.Context) error {
+	c := b.Config()
+	owner := content.Owner{Folder: c.Data}
+	owner.URL, owner.Identity = b.Log.Server()
+	if owner.URL != "" && !b.opt.ReadOnly && !b.opt.AdoptBucket {
+		mirror, err := b.mirrorWithRecords(ctx)
+		if err != nil {
+			return err
+		}
+		owner.Named = mirror != nil
+	}
+	path, err := content.Locate(ctx, owner, c.Store.Contents)
+	if err != nil {
+		return err
+	}
+	b.Contents, err = content.Open(ctx, path, content.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, Spool: c.Data, Log: owner.Identity,
+		Bucket: c.Store.Contents, Keep: c.Store.ContentsCache, KeepUnneeded: c.Store.ContentsKeep, Adopt: b.opt.AdoptBucket, Report: b.reportBucket})
+	if b.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
+		b.Contents, err = nil, nil
+	}
+	return err
+}
+
+// mirrorWithRecords returns a set that keeps contents and has records, nil if there is none.
+func (b *Bridge) mirrorWithRecords(ctx context.Context) (*event.Set, error) {
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sets {
+		if s := &sets[i]; s.Content == event.Mirror && s.Live > 0 {
+			return s, nil
+		}
+	}
+	return nil, nil
+}
+
 // keepRecords stores submitted records. They are durable when it returns nil.
 func (b *Bridge) keepRecords(ctx context.Context, all ...[]byte) error {
 	drafts := make([]*content.Draft, len(all))
@@ -41,7 +80,7 @@ func (c contents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, in
 // openContent is contents.Open that also works without a store.
 func (b *Bridge) openContent(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
 	if b.Contents == nil {
-		return nil, 0, fmt.Errorf("content.db: %w", fs.ErrNotExist)
+		return nil, 0, fmt.Errorf("the content store: %w", fs.ErrNotExist)
 	}
 	return contents{b.Contents}.Open(ctx, sum)
 }
@@ -71,8 +110,8 @@ func (b *Bridge) reportBucket(err error) {
 		return
 	}
 	defect.Log(b.opt.Logger, err)
-	b.bucketTrouble.Store(new("contents cannot be moved to their bucket, and stay in content.db until they can: " + Redact(err.Error())))
-	b.opt.Logger.Error("contents cannot be moved to their bucket, and stay in content.db until they can", "error", err)
+	b.bucketTrouble.Store(new("contents cannot be moved to their bucket, and stay where they are until they can: " + Redact(err.Error())))
+	b.opt.Logger.Error("contents cannot be moved to their bucket, and stay where they are until they can", "error", err)
 }
 
 // restoreContents fetches the missing and damaged contents of a Source's records again.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
@@ -161,20 +160,15 @@ func (b *Bridge) ready(ctx context.Context) error {
 // checkContents returns an error when a mirrored set has records and the store has no
 // content at all.
 func (b *Bridge) checkContents(ctx context.Context) error {
-	sets, err := b.Log.Sets(ctx)
-	if err != nil {
-		return err
-	}
 	stats, err := b.Contents.Stats(ctx)
 	if err != nil || stats.Count > 0 {
 		return err
 	}
-	for i := range sets {
-		if s := &sets[i]; s.Content == event.Mirror && s.Live > 0 {
-			return fmt.Errorf("the contents of the records are gone (set %s has %d records, content.db has nothing): restore content.db from a backup, or have them fetched again with bridge harvest --full", s.Name, s.Live)
-		}
+	s, err := b.mirrorWithRecords(ctx)
+	if err == nil && s != nil {
+		err = fmt.Errorf("the contents of the records are gone (set %s has %d records, %s has nothing): restore the contents from a backup, or have them fetched again with bridge harvest --full", s.Name, s.Live, b.Contents.Name())
 	}
-	return nil
+	return err
 }
 
 // dataFolders is a file beside a configuration. It lists the data folders that were created

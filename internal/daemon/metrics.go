@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/metrics"
@@ -25,10 +27,10 @@ func (b *Bridge) Metrics() http.Handler { return b.metrics.Handler() }
 const sizeTime = 2 * time.Second
 
 // fileSizes returns the bytes of the databases and their write-ahead logs. The error is that
-// of a server with the log, which does not answer.
+// of a server with the log, which does not answer. Contents may be on it too.
 func (b *Bridge) fileSizes() (map[string]int64, error) {
 	out := map[string]int64{}
-	names := []string{eventlog.FileName, "content.db"}
+	names := []string{eventlog.FileName, content.FileName}
 	onServer := eventlog.OnServer(b.Config().Data)
 	if onServer {
 		names = names[1:]
@@ -48,6 +50,12 @@ func (b *Bridge) fileSizes() (map[string]int64, error) {
 	n, err := b.Log.Size(ctx)
 	if err == nil {
 		out["log"] = n
+	}
+	if b.Contents != nil && b.Contents.OnServer() {
+		n, err2 := b.Contents.Size(ctx)
+		if err = errors.Join(err, err2); err2 == nil {
+			out["contents"] = n
+		}
 	}
 	return out, err
 }

@@ -59,8 +59,8 @@ func (b *Bridge) Verify(ctx context.Context, packs bool, report func(Finding)) (
 }
 
 const (
-	restore       = "restore content.db from a backup; without one, harvest into a new data folder"
-	restoreRecord = "restore content.db from a backup; without one, reject it if it is under review, and have the record submitted again"
+	restore       = "restore the contents from a backup; without one, harvest into a new data folder"
+	restoreRecord = "restore the contents from a backup; without one, reject it if it is under review, and have the record submitted again"
 )
 
 // verifyContents reads every content, and then looks up each one that an event or a
@@ -75,7 +75,7 @@ func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, packs boo
 		})
 		v.Contents = stats.Count
 		if errors.Is(err, content.ErrDamaged) {
-			report(Finding{"content.db", err.Error(), restore})
+			report(Finding{b.Contents.Name(), err.Error(), restore})
 		} else if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, packs boo
 }
 
 // fetchAgain is the advice for contents that the Source may still have.
-const fetchAgain = "bridge harvest --full fetches it again, if the Source still has it; else restore content.db from a backup"
+const fetchAgain = "bridge harvest --full fetches it again, if the Source still has it; else restore the contents from a backup"
 
 // verifyNamed looks up every content that an event of a set names.
 func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Sum]string, report func(Finding)) error {

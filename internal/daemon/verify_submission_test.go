@@ -221,7 +221,7 @@ func TestVerifySubmitted(t *testing.T) {
 			i := slices.IndexFunc(x.in(state), func(s submission.Submission) bool { return s.Seq == 0 })
 			s, folder := &x.in(state)[i], x.copied()
 			remove(t, folder, s)
-			wantFinding(t, folder, fmt.Sprintf("%ssubmission %d of set %s, which is %s, keeps its record there, and it is not there: restore content.db", where(s), s.ID, s.Set, state))
+			wantFinding(t, folder, fmt.Sprintf("%ssubmission %d of set %s, which is %s, keeps its record there, and it is not there: restore the contents", where(s), s.ID, s.Set, state))
 		})
 	}
 	// The record of what a target sends, or what was accepted, is that of an event.
@@ -282,7 +282,7 @@ func TestVerifySubmitted_NoEvents(t *testing.T) {
 	if err := os.Remove(filepath.Join(folder, "content.db")); err != nil {
 		t.Fatal(err)
 	}
-	wantFinding(t, folder, "content.db: it is not there, and the records of submissions are kept in it: restore content.db")
+	wantFinding(t, folder, "content.db: it is not there, and the records of submissions are kept in it: restore the contents")
 }
 
 // TestSubmittedRecordsAreKept: nothing cleans away a record that no event names;

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/daemon"
@@ -109,10 +112,12 @@ func TestServeBucketAway(t *testing.T) {
 
 // TestServeTogetherAway: while the PostgreSQL server that has the log and the places of contents
 // is away, records are answered 503, and harvests fail without counting against their Source.
-// Then all goes on by itself.
+// Then all goes on by itself. If the schema of the contents is lost it is made anew from the
+// bucket, and not without being asked.
 func TestServeTogetherAway(t *testing.T) {
 	testenv.Heavy(t)
 	postgres := testenv.Postgres(t)
+	log := postgres.NewSchema(t)
 	s3 := testenv.SharedS3(t)
 	s3.Setenv(t)
 	provider := fixtures.New(fixtures.Options{Title: "A"})
@@ -120,7 +125,7 @@ func TestServeTogetherAway(t *testing.T) {
 	upstream := httptest.NewServer(provider)
 	defer upstream.Close()
 	f := newFolder(t, "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \""+upstream.URL+fixtures.Subscription+"\"\nevery = \"1s\"\n"+
-		bucketConfig(s3.Address(s3.NewBucket(t)))+fmt.Sprintf("log = %q\n", postgres.NewSchema(t)))
+		bucketConfig(s3.Address(s3.NewBucket(t)))+fmt.Sprintf("log = %q\n", log))
 	f.run(exitDone, "harvest", "--config", "bridge.toml")
 	c, server := f.serve()
 	ask := func(path string) (int, string, http.Header) {
@@ -183,6 +188,21 @@ func TestServeTogetherAway(t *testing.T) {
 		t.Errorf("it counts against the Source: %s", text)
 	}
 	f.run(exitDone, "gc", "--config", "bridge.toml")
+	f.run(exitDone, "verify", "--contents", "--config", "bridge.toml")
+
+	db, err := pgx.Connect(t.Context(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(context.Background()) }()
+	_, schema, _ := strings.Cut(log, "search_path=")
+	if _, err := db.Exec(t.Context(), "DROP SCHEMA "+schema+"_contents CASCADE"); err != nil {
+		t.Fatal(err)
+	}
+	if c := f.run(exitFailed, "harvest", "--config", "bridge.toml"); !strings.Contains(c.stderr.String(), "has no contents, although the log names some") {
+		t.Errorf("without its contents: %s", c.stderr.String())
+	}
+	f.run(exitDone, "gc", "--adopt", "--config", "bridge.toml")
 	f.run(exitDone, "verify", "--contents", "--config", "bridge.toml")
 }
 

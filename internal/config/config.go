@@ -76,9 +76,10 @@ type Store struct {
 	Log string `toml:"log" form:"log"`
 	// Contents is the address of a bucket on an S3 server, as bucket.Address writes it, to which
 	// the contents of records are moved. It has no secret. "" means that they stay in content.db
-	// in the data folder.
+	// in the data folder. With both Log and Contents the places of contents are on the server.
 	Contents string `toml:"contents" form:"contents"`
-	// ContentsCache is how many bytes of the newest contents stay in content.db too.
+	// ContentsCache is how many bytes of the newest contents stay in content.db, or on the
+	// server, too.
 	ContentsCache int64 `toml:"contents_cache" default:"1 GiB"`
 	// ContentsKeep is how long objects stay in the bucket after nothing needed them any more.
 	ContentsKeep time.Duration `toml:"contents_keep" default:"720h"`

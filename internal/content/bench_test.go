@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // benchBatch is how many contents of benchSize bytes go into one transaction.
@@ -44,6 +46,22 @@ func BenchmarkPut(b *testing.B) {
 	}
 	perSecond(b, "contents/s")
 }
+
+// benchOnServer runs a benchmark with stores on a PostgreSQL server.
+func benchOnServer(b *testing.B, bench func(*testing.B)) {
+	server = testenv.SharedPostgres(b)
+	defer func() { server = nil }()
+	bench(b)
+}
+
+// BenchmarkPutOnServer is BenchmarkPut of a store on a server.
+func BenchmarkPutOnServer(b *testing.B) { benchOnServer(b, BenchmarkPut) }
+
+// BenchmarkOpenOnServer is BenchmarkOpen of a store on a server.
+func BenchmarkOpenOnServer(b *testing.B) { benchOnServer(b, BenchmarkOpen) }
+
+// BenchmarkPackOnServer is BenchmarkPack of a store on a server.
+func BenchmarkPackOnServer(b *testing.B) { benchOnServer(b, BenchmarkPack) }
 
 // BenchmarkPutFiles is the rival of BenchmarkPut: one file a content, named by
 // its sum, each synced, and the folders at the end of a batch.

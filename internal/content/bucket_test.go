@@ -1055,7 +1055,7 @@ func BenchmarkPack(b *testing.B) {
 	open := func(b *testing.B) *Store {
 		o := o
 		o.Bucket = s3.Address(s3.NewBucket(b))
-		return openStore(b, filepath.Join(b.TempDir(), "content.db"), o)
+		return openStore(b, newPlace(b), o)
 	}
 	b.Run("contents", func(b *testing.B) {
 		for range b.N {

@@ -168,6 +168,13 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	}
 	archives := listArchives(st.fixed, segments, p.limits.Entries)
 	dumps := p.dumps(st, set, segments)
+	if rest == "capabilitylist.xml" || rest == "resourcedump.xml" || rest == "changedump.xml" {
+		for _, se := range []*series{&st.resourceDumps, &st.changeDumps} {
+			if set.Dumps && !set.Partial && se.current() == nil && p.awaited(&set, se, 0) {
+				return Item{}, &NotReadyError{setPath(name, rest), snapshotWait, ""}
+			}
+		}
+	}
 	if rest == "capabilitylist.xml" {
 		return capabilityList(st.fixed, append(named(archives), capabilitiesOf(dumps)...)...), nil
 	}
@@ -328,14 +335,9 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 		return nil, err
 	}
 	if p.isOneDocument(st, set) {
-		doc := p.document(ctx, resourceList(set), gzip)
-		fits, err := p.fitsOneDocument(ctx, st, doc)
-		if err != nil || fits {
+		if doc, err := p.wholeList(ctx, st, set, gzip); err != nil || doc != nil {
 			return doc, err
 		}
-		st.mu.Lock()
-		st.tooLarge = true
-		st.mu.Unlock()
 		p.wake()
 	}
 	current := st.current()
@@ -343,6 +345,19 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 		return nil, &NotReadyError{setPath(name, "resourcelist.xml"), snapshotWait, ""}
 	}
 	return p.document(ctx, resourceListIndex(st.fixed, current.Snapshot), gzip), nil
+}
+
+// wholeList returns the set's Resource List as one document, nil if it is too large for that,
+// which is noted.
+func (p *Publisher) wholeList(ctx context.Context, st *state, set event.Set, gzip bool) (*Document, error) {
+	doc := p.document(ctx, resourceList(set), gzip)
+	if fits, err := p.fitsOneDocument(ctx, st, doc); err != nil || fits {
+		return doc, err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.tooLarge = true
+	return nil, nil
 }
 
 // fitsOneDocument reports whether a Resource List keeps to the size of one document.
@@ -392,6 +407,9 @@ func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip
 		if s.Seq == event.Seq(seq) && n <= int64(len(s.Files)) {
 			return p.storedPart(ctx, st, &st.series, s, int(n), gzip)
 		}
+	}
+	if event.Seq(seq) <= set.Last && st.find(seq) == nil && p.awaited(&set, &st.series, seq) {
+		return nil, &NotReadyError{setPath(name, "resourcelist/"+numbers), snapshotWait, ""}
 	}
 	return nil, ErrNotFound
 }

@@ -262,6 +262,9 @@ func (p *Publisher) dumpFile(ctx context.Context, name, rest string, gzip bool) 
 				return p.document(ctx, pastResourceDump(st.fixed, s), gzip), nil
 			}
 		}
+		if p.dumpAwaited(ctx, st, &set, se, number(numbers[1])) {
+			return nil, &NotReadyError{setPath(name, rest), snapshotWait, ""}
+		}
 		return nil, ErrNotFound
 	case numbers[0] == "resourcedump" && len(numbers) == 3:
 		part = number(numbers[2])
@@ -273,7 +276,23 @@ func (p *Publisher) dumpFile(ctx context.Context, name, rest string, gzip bool) 
 			return p.packageFile(ctx, se, s, int(part), extension == ".zip")
 		}
 	}
+	if p.dumpAwaited(ctx, st, &set, se, number(numbers[1])) {
+		return nil, &NotReadyError{setPath(name, rest), snapshotWait, ""}
+	}
 	return nil, ErrNotFound
+}
+
+// dumpAwaited reports whether another node has, or may have, a dump with a number.
+func (p *Publisher) dumpAwaited(ctx context.Context, st *state, set *event.Set, se *series, n int64) bool {
+	if n == 0 || se.find(n) != nil || !p.awaited(set, se, n) {
+		return false
+	}
+	if se.dump == resourcesync.ResourceDump {
+		return event.Seq(n) <= set.Last
+	}
+	_, segments, err := p.segments(ctx, st)
+	g, ok := numbered(segments, n)
+	return err == nil && ok && !g.Open()
 }
 
 // packageFile returns a package or its manifest. If the file is damaged the dump is
@@ -318,7 +337,7 @@ func (p *Publisher) Dump(ctx context.Context, set string) error {
 		return nil
 	}
 	id := p.idOf(se, s, at)
-	_, err = p.makeSnapshot(se, s, id, func(dir string) (l manifest, err error) {
+	_, err = p.makeSnapshot(ctx, se, s, id, func(dir string) (l manifest, err error) {
 		encoder := translate.NewListEncoder(p.base, s.Name, s.Content)
 		head := &resourcesync.Document{Capability: resourcesync.ResourceDumpManifest, At: datetime(at.At), Links: []resourcesync.Link{upLink(p.base, s.Name)}}
 		it := resourceList(s)
@@ -363,10 +382,10 @@ func (p *Publisher) ChangeDump(ctx context.Context, set string, segment event.Se
 	defer se.making.Unlock()
 	id := p.idOf(se, s, Snapshot{Seq: segment.Last, At: segment.Until})
 	id.Segment = segment.N
-	if se.find(segment.N) != nil {
+	if se.find(int64(segment.N)) != nil {
 		return nil
 	}
-	_, err = p.makeSnapshot(se, s, id, func(dir string) (l manifest, err error) {
+	_, err = p.makeSnapshot(ctx, se, s, id, func(dir string) (l manifest, err error) {
 		encoder := translate.NewListEncoder(p.base, s.Name, s.Content)
 		head := &resourcesync.Document{Capability: resourcesync.ChangeDumpManifest, From: datetime(segment.From), Until: datetime(segment.Until),
 			Links: []resourcesync.Link{upLink(p.base, s.Name)}}
@@ -397,10 +416,10 @@ func (p *Publisher) ChangeDump(ctx context.Context, set string, segment event.Se
 	return nil
 }
 
-// find returns the snapshot of a segment, nil when there is none.
-func (se *series) find(segment int) *storedSnapshot {
+// find returns the snapshot with a number, nil when there is none.
+func (se *series) find(number int64) *storedSnapshot {
 	for _, s := range se.snapshots() {
-		if s.segment == segment {
+		if s.number() == number {
 			return s
 		}
 	}
@@ -594,6 +613,7 @@ func (p *Publisher) checkDump(ctx context.Context, plans map[string]*dumpPlan, s
 	if !set.Dumps {
 		return p.removeDumps(st)
 	}
+	p.settle(ctx, st, set, &st.resourceDumps, &st.changeDumps)
 	plan := plans[set.Name]
 	if plan == nil {
 		plan = &dumpPlan{changes: map[int]time.Time{}}
@@ -614,7 +634,7 @@ func (p *Publisher) removeDumps(st *state) error {
 	for _, se := range []*series{&st.resourceDumps, &st.changeDumps} {
 		se.making.Lock()
 		se.mu.Lock()
-		se.kept = nil
+		se.kept, se.settled = nil, true
 		se.mu.Unlock()
 		if _, err := os.Stat(se.dir); err == nil {
 			errs = append(errs, p.disk.remove(se.dir))

@@ -225,7 +225,7 @@ func (p *Publisher) makeList(ctx context.Context, st *state, set event.Set, segm
 		return false, err
 	}
 	set.Last, set.LastObserved, set.Live = at.Seq, at.At, -1 // records alive then are not counted
-	if _, err := p.makeSnapshot(&st.past, set, p.idOf(&st.past, set, at), func(dir string) (l manifest, err error) {
+	if _, err := p.makeSnapshot(ctx, &st.past, set, p.idOf(&st.past, set, at), func(dir string) (l manifest, err error) {
 		l.Parts, err = p.writeParts(ctx, set, at, dir)
 		return l, err
 	}); err != nil {

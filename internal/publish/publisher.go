@@ -17,9 +17,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
@@ -60,6 +62,9 @@ type Options struct {
 	// SnapshotDir holds snapshots: {set}/{seq}/. Deleting it costs making the
 	// last one anew.
 	SnapshotDir string
+	// Files is a bucket where Run puts the snapshots and dumps too, and from which Follow gets
+	// them, nil for none. A place in it is of one log.
+	Files *bucket.Bucket
 	// DumpEvery is how old a Resource Dump becomes before it is made anew, if anything has
 	// changed.
 	DumpEvery time.Duration
@@ -103,7 +108,8 @@ type Retention struct {
 // Publisher serves the documents of a log. Its methods may be called from any
 // goroutine. Any number of processes may read documents, each with its own
 // Publisher on the same folders; only the one that holds the log's writer lock
-// calls Run or Snapshot.
+// calls Run or Snapshot. With a bucket others may have folders of their own: they call
+// Follow.
 type Publisher struct {
 	opts   Options
 	log    Log
@@ -119,6 +125,8 @@ type Publisher struct {
 	logger        *slog.Logger
 	wakeups       chan struct{} // Run has a snapshot to make at once
 	dumpWakeups   chan struct{} // or a dump
+	files         *files        // nil without a bucket
+	following     atomic.Pointer[following]
 
 	mu       sync.Mutex
 	states   map[string]*state
@@ -193,6 +201,9 @@ func New(o Options) (*Publisher, error) {
 	}
 	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, o.CacheBytes)
 	p.cache.full = o.Full
+	if o.Files != nil {
+		p.files = &files{p: p, bucket: o.Files, wakeup: make(chan struct{}, 1)}
+	}
 	return p, nil
 }
 
@@ -266,6 +277,11 @@ type state struct {
 	last     event.Seq       // the set's last event when they were read
 	tooLarge bool            // its Resource List is larger than one document may be
 	tooLong  int64           // how many records it had when its complete feed was too long, 0: it was not
+}
+
+// all returns the series of the set.
+func (st *state) all() []*series {
+	return []*series{&st.series, &st.past, &st.resourceDumps, &st.changeDumps}
 }
 
 // state returns the set's state, and on the first call looks at what snapshots

@@ -70,25 +70,34 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 		return nil
 	}
 	id := p.idOf(&st.series, s, at)
-	made, err := p.makeSnapshot(&st.series, s, id, func(dir string) (l manifest, err error) {
+	made, err := p.makeSnapshot(ctx, &st.series, s, id, func(dir string) (l manifest, err error) {
 		l.Parts, err = p.writeParts(ctx, s, at, dir)
 		return l, err
 	})
 	if err != nil {
 		return fmt.Errorf("snapshot of set %s at %d: %w", set, at.Seq, err)
 	}
+	st.noteSize(made)
+	return nil
+}
+
+// noteSize notes that the Resource List fits into one document again, if its newest snapshot
+// does; if not, the next request finds out.
+func (st *state) noteSize(made *storedSnapshot) {
 	if made.Parts == 1 {
 		st.mu.Lock()
-		st.tooLarge = false // it fits again; if not, the next request finds out
+		st.tooLarge = false
 		st.mu.Unlock()
 	}
-	return nil
 }
 
 // makeSnapshot writes a snapshot of a series unless it is there, makes it the current
 // one, and removes those that are too old. write writes the files into a folder.
 // series.making is held.
-func (p *Publisher) makeSnapshot(se *series, set event.Set, id snapshotID, write func(dir string) (manifest, error)) (*storedSnapshot, error) {
+//
+// Other nodes get it from the bucket (files.go), so it is put there before clients learn of
+// it here. If that fails it is published all the same, and put there later.
+func (p *Publisher) makeSnapshot(ctx context.Context, se *series, set event.Set, id snapshotID, write func(dir string) (manifest, error)) (*storedSnapshot, error) {
 	final := se.folder(id.number())
 	made := p.loadSnapshot(se, set, id.number())
 	if made == nil || made.At != id.At {
@@ -104,6 +113,9 @@ func (p *Publisher) makeSnapshot(se *series, set event.Set, id snapshotID, write
 	}
 	if err := p.disk.syncDir(se.dir); err != nil {
 		return nil, err
+	}
+	if err := p.upload(ctx, se, made); err != nil && !errors.Is(err, errBucket) && ctx.Err() == nil {
+		p.logger.Warn("a snapshot could not be put into the bucket; it is tried again", "folder", final, "error", err)
 	}
 	se.add(made)
 	p.prune(se)
@@ -277,8 +289,20 @@ type series struct {
 	past   bool                    // they are Resource Lists that are kept (kept.go)
 	making sync.Mutex              // held while one is made
 
-	mu   sync.Mutex
-	kept []*storedSnapshot // newest first; the slice is never changed
+	mu      sync.Mutex
+	kept    []*storedSnapshot // newest first; the slice is never changed
+	settled bool              // what the bucket has of it was fetched, as far as it could be
+}
+
+// name is what the series is called in the bucket.
+func (se *series) name() string {
+	switch {
+	case se.past:
+		return pastFolder
+	case se.dump != "":
+		return string(se.dump)
+	}
+	return string(resourcesync.ResourceList)
 }
 
 func (se *series) folder(number int64) string {
@@ -290,6 +314,16 @@ func (se *series) snapshots() []*storedSnapshot {
 	se.mu.Lock()
 	defer se.mu.Unlock()
 	return se.kept
+}
+
+// inOrder returns them in the order in which another node should get them: Change Dumps grow
+// from the oldest on, of all others the newest is needed most.
+func (se *series) inOrder() []*storedSnapshot {
+	all := slices.Clone(se.snapshots())
+	if se.dump == resourcesync.ChangeDump {
+		slices.Reverse(all)
+	}
+	return all
 }
 
 // current returns the newest snapshot of a series, nil when there is none.
@@ -310,12 +344,14 @@ type storedFile struct {
 // storedSnapshot is a snapshot on disk, all of whose files are there.
 type storedSnapshot struct {
 	Snapshot
+	id       snapshotID
 	Dir      string
 	Files    []storedFile // of a Resource List
 	packages []packedPart // of a dump
 	segment  int          // of a Change Dump
 	made     time.Time
 	bytes    int64
+	indexed  indexedSnapshot // but for the folder: what the bucket's index says of it
 
 	mu      sync.Mutex
 	checked map[string]cachedFile // files whose hash has been compared since they last changed
@@ -345,7 +381,6 @@ func (p *Publisher) loadSnapshots(ctx context.Context, se *series, set event.Set
 		if segments, err = p.log.SegmentsFrom(ctx, set.Name, 1); err != nil {
 			return err
 		}
-		segments = ChangeListSegments(set, segments)
 	}
 	var kept []*storedSnapshot
 	for _, n := range numbers {
@@ -353,13 +388,7 @@ func (p *Publisher) loadSnapshots(ctx context.Context, se *series, set event.Set
 		if s == nil {
 			continue
 		}
-		if s.segment != 0 {
-			if g, ok := numbered(segments, n); ok && g.Last == s.Seq && g.Until == s.At {
-				kept = append(kept, s)
-			}
-			continue
-		}
-		switch ours, err := p.isOfThisLog(ctx, set, s); {
+		switch ours, err := p.isOfThisLog(ctx, set, segments, &s.id); {
 		case err != nil:
 			return err
 		case ours: // else of a log that was replaced by a backup
@@ -386,9 +415,10 @@ func (k Retention) keeps(kept []*storedSnapshot, now time.Time) int {
 
 // prune removes the snapshots that are no longer kept; where the disk is nearly
 // full, all but two. series.making is held. Change Dumps are kept as long as their
-// segments, and Resource Lists of the past as long as the set's settings state.
+// segments, and Resource Lists of the past as long as the set's settings state; what a node
+// keeps that follows another, the bucket says.
 func (p *Publisher) prune(se *series) {
-	if se.dump == resourcesync.ChangeDump || se.past {
+	if se.dump == resourcesync.ChangeDump || se.past || p.following.Load() != nil {
 		return
 	}
 	limits := p.opts.Retention
@@ -410,16 +440,21 @@ func (p *Publisher) prune(se *series) {
 }
 
 // isOfThisLog reports whether a snapshot was made from this log, and not from one that
-// a backup has replaced: its last event was observed at the time that it states.
-func (p *Publisher) isOfThisLog(ctx context.Context, set event.Set, s *storedSnapshot) (bool, error) {
-	if s.Seq == set.Last {
-		return s.At == set.LastObserved, nil
+// a backup has replaced: its last event was observed at the time that it states. For a
+// Change Dump the set's segments are needed: it has one of them.
+func (p *Publisher) isOfThisLog(ctx context.Context, set event.Set, segments []event.Segment, id *snapshotID) (bool, error) {
+	if id.Segment != 0 {
+		g, ok := numbered(ChangeListSegments(set, segments), id.number())
+		return ok && g.Last == id.Seq && g.Until == id.At, nil
 	}
-	for e, err := range p.log.Events(ctx, set.Name, event.Range{After: s.Seq - 1, Upto: s.Seq}) {
+	if id.Seq == set.Last {
+		return id.At == set.LastObserved, nil
+	}
+	for e, err := range p.log.Events(ctx, set.Name, event.Range{After: id.Seq - 1, Upto: id.Seq}) {
 		if err != nil {
 			return false, err
 		}
-		return e.Observed == s.At, nil
+		return e.Observed == id.At, nil
 	}
 	return false, nil
 }
@@ -453,6 +488,28 @@ func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *store
 	if err != nil {
 		return nil
 	}
+	l := p.readManifest(se, set, number, data)
+	if l == nil {
+		return nil
+	}
+	s := &storedSnapshot{Snapshot: Snapshot{Seq: l.Seq, At: l.At, Parts: len(l.Parts) + len(l.Packages), past: se.past}, id: l.snapshotID, Dir: dir, Files: l.Parts, packages: l.Packages,
+		segment: l.Segment, made: at.ModTime(), indexed: indexedSnapshot{Manifest: hashOf(data), Files: 1, Bytes: int64(len(data))},
+		checked: map[string]cachedFile{}, checking: map[string]chan struct{}{}}
+	for name, f := range s.files() {
+		s.bytes += f.length
+		s.indexed.Files++
+		s.indexed.Bytes += f.length
+		st, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || st.Size() != f.length {
+			return nil
+		}
+	}
+	return s
+}
+
+// readManifest reads a snapshot's list; nil when it is not one, or not of this number,
+// format, base URL and set.
+func (p *Publisher) readManifest(se *series, set event.Set, number int64, data []byte) *manifest {
 	var l manifest
 	if json.Unmarshal(data, &l) != nil || len(l.Parts)+len(l.Packages) == 0 || l.number() != number {
 		return nil
@@ -465,27 +522,20 @@ func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *store
 	if want != l.snapshotID {
 		return nil
 	}
-	s := &storedSnapshot{Snapshot: Snapshot{Seq: l.Seq, At: l.At, Parts: len(l.Parts) + len(l.Packages), past: se.past}, Dir: dir, Files: l.Parts, packages: l.Packages,
-		segment: l.Segment, made: at.ModTime(), checked: map[string]cachedFile{}, checking: map[string]chan struct{}{}}
-	for name, f := range s.files() {
-		s.bytes += f.length
-		st, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || st.Size() != f.length {
-			return nil
-		}
-	}
-	return s
+	return &l
 }
 
 // files yields the files of a snapshot and what they are.
-func (s *storedSnapshot) files() iter.Seq2[string, sum] {
+func (s *storedSnapshot) files() iter.Seq2[string, sum] { return filesOf(s.Files, s.packages) }
+
+func filesOf(parts []storedFile, packages []packedPart) iter.Seq2[string, sum] {
 	return func(yield func(string, sum) bool) {
-		for i, f := range s.Files {
+		for i, f := range parts {
 			if !yield(fmt.Sprintf(partPattern, i+1), sum{f.Gzip, f.SHA256}) {
 				return
 			}
 		}
-		for i, f := range s.packages {
+		for i, f := range packages {
 			if !yield(fmt.Sprintf(packagePattern, i+1), sum{f.Length, f.SHA256}) ||
 				!yield(fmt.Sprintf(contentsPattern, i+1), sum{f.ContentsLength, f.ContentsSHA256}) {
 				return
@@ -773,6 +823,10 @@ func (p *Publisher) Run(ctx context.Context) {
 	plans, dumps := map[string]*schedule{}, map[string]*dumpPlan{}
 	again := map[string]time.Time{} // when lists that could not be kept are tried again
 	var group sync.WaitGroup
+	if p.files != nil {
+		p.stopFollowing()
+		group.Go(func() { p.files.share(ctx) })
+	}
 	group.Go(func() { // a dump may take hours
 		p.repeat(ctx, "dumps", p.dumpWakeups, func() error { return p.checkDumps(ctx, dumps) })
 	})
@@ -824,6 +878,21 @@ type schedule struct {
 	shown event.Seq // what the Resource List showed at the last check
 	seen  event.Seq // the last event that was searched for deletions
 	due   time.Time // zero: nothing to do
+
+	measured event.Seq // the last event when the length of the list was looked at
+	measure  time.Time // when that is done again
+}
+
+// measure reports whether a Resource List with few records fits into one document. Without a
+// bucket whoever requests it finds out; with one that may be another node.
+func (p *Publisher) measure(ctx context.Context, st *state, set event.Set, pl *schedule) (fits bool, err error) {
+	now := p.opts.Now()
+	if p.files == nil || set.Last == pl.measured || now.Before(pl.measure) {
+		return true, nil
+	}
+	pl.measured, pl.measure = set.Last, now.Add(p.opts.AfterChange)
+	doc, err := p.wholeList(ctx, st, set, true)
+	return doc != nil, err
 }
 
 // checkSets checks each set once and makes the snapshots that are due, and then at most
@@ -868,6 +937,7 @@ func (p *Publisher) checkSet(ctx context.Context, plans map[string]*schedule, se
 	if err != nil {
 		return err
 	}
+	p.settle(ctx, st, set, &st.series, &st.past)
 	pl := plans[set.Name]
 	if pl == nil {
 		pl = p.firstSchedule(st, set)
@@ -877,8 +947,10 @@ func (p *Publisher) checkSet(ctx context.Context, plans map[string]*schedule, se
 		return nil
 	}
 	if p.isOneDocument(st, set) {
-		*pl = schedule{shown: set.Last}
-		return nil
+		if fits, err := p.measure(ctx, st, set, pl); fits || err != nil {
+			*pl = schedule{shown: set.Last, measured: pl.measured, measure: pl.measure}
+			return err
+		}
 	}
 	func() {
 		st.making.Lock()

@@ -1,0 +1,587 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/bucket"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithS3(m)) }
+
+// node is a Publisher with folders of its own and a bucket that others have too. Its clock
+// stands, and what its log says is kept.
+type node struct {
+	*Publisher
+	t        testing.TB
+	schedule map[string]*schedule
+	dumps    map[string]*dumpPlan
+	lists    map[string]time.Time
+	follows  []*follower
+
+	mu   sync.Mutex
+	now  time.Time
+	said []string
+}
+
+func newNode(t testing.TB, l Log, c *contentStore, address, dir string) *node {
+	t.Helper()
+	a, err := bucket.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bucket.Open(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	n := &node{t: t, now: time.Now(), schedule: map[string]*schedule{}, dumps: map[string]*dumpPlan{}, lists: map[string]time.Time{}}
+	n.Publisher, err = New(Options{Log: l, BaseURL: base, CacheDir: dir + "/cache", SnapshotDir: dir + "/snapshots", CacheBytes: 1 << 30, Files: b,
+		AfterDeletion: time.Second, AfterChange: time.Second, DumpEvery: time.Second, Content: c.open, Retention: Retention{Age: time.Hour, Count: 2, Bytes: 4 << 30},
+		Poll: time.Millisecond, Logger: slog.New(slog.NewTextHandler(n, nil)),
+		Now: func() time.Time {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return n.now
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.limits.Entries, n.packageLimits.Entries = 4, 4
+	return n
+}
+
+// Write takes a line of the log.
+func (n *node) Write(line []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.said = append(n.said, string(line))
+	return len(line), nil
+}
+
+// heard returns how many lines of the log have a text, and forgets all.
+func (n *node) heard(text string) (lines int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, line := range n.said {
+		if strings.Contains(line, text) {
+			lines++
+		}
+	}
+	n.said = nil
+	return lines
+}
+
+func (n *node) pass(d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now = n.now.Add(d)
+}
+
+// writes does twice what Run does at each Poll: the first time may plan only.
+func (n *node) writes() {
+	n.t.Helper()
+	for range 2 {
+		n.pass(2 * time.Second)
+		for n.checks() {
+		}
+		n.shares()
+	}
+}
+
+// checks makes what is due, and reports whether more is.
+func (n *node) checks() (more bool) {
+	n.t.Helper()
+	ctx := n.t.Context()
+	if err := errors.Join(n.checkSets(ctx, n.schedule, n.lists), n.checkDumps(ctx, n.dumps)); err != nil {
+		n.t.Error(err)
+		return false
+	}
+	select {
+	case <-n.wakeups:
+		return true
+	default:
+		return false
+	}
+}
+
+func (n *node) shares() {
+	n.t.Helper()
+	if err := n.files.shareOnce(n.t.Context()); err != nil && !errors.Is(err, errBucket) {
+		n.t.Error(err)
+	}
+}
+
+// reads does what Follow does at each Poll.
+func (n *node) reads() {
+	n.t.Helper()
+	if n.follows == nil {
+		n.follows = n.followers()
+	}
+	for _, w := range n.follows {
+		if err := w.check(n.t.Context()); err != nil {
+			n.t.Error(err)
+		}
+	}
+}
+
+// documents returns all documents of the plan, with their headers.
+func (n *node) documents() map[string]string {
+	n.t.Helper()
+	items, err := n.Plan(n.t.Context(), "main")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	all := map[string]string{}
+	for i := range items {
+		for _, gzip := range []bool{false, true} {
+			body, meta := get(n.t, n.Publisher, items[i].Path, gzip)
+			all[fmt.Sprint(items[i].Path, gzip)] = fmt.Sprintf("%+v %s", meta, body)
+		}
+	}
+	return all
+}
+
+// mustAgree compares all documents of two nodes.
+func mustAgree(t testing.TB, a, b *node) {
+	t.Helper()
+	want, got := a.documents(), b.documents()
+	if len(want) < 20 || !maps.Equal(want, got) {
+		t.Errorf("%d documents, and %d", len(want), len(got))
+		for path := range want {
+			if want[path] != got[path] {
+				t.Errorf("%s:\n%.300q\n%.300q", path, want[path], got[path])
+			}
+		}
+		for path := range got {
+			if _, ok := want[path]; !ok {
+				t.Errorf("%s: only the other one has it", path)
+			}
+		}
+	}
+}
+
+// withAll returns a log whose set has Resource Lists in parts, kept lists, and dumps.
+func withAll() (*sliceLog, *contentStore) {
+	l, c := overDays(10, 6*hour, event.Mirror), &contentStore{all: map[[32]byte][]byte{}}
+	l.keep(2, 0)
+	l.sets["main"].set.Dumps = true
+	c.take(l)
+	return l, c
+}
+
+// grow logs a change, which closes a segment.
+func grow(l *sliceLog, c *contentStore) {
+	s := l.sets["main"]
+	e := sample(event.Updated, len(s.events)%7, len(s.events))
+	e.Observed = s.set.LastObserved + 6*hour
+	l.add("main", e)
+	c.take(l)
+}
+
+// objects returns the objects of snapshots, as files of the server.
+func objects(t testing.TB, s3 *testenv.S3Server, address, pattern string) []string {
+	t.Helper()
+	place, _, _ := strings.Cut(strings.TrimPrefix(address, "s3://"), "?")
+	files, err := filepath.Glob(filepath.Join(s3.Folder(), filepath.FromSlash(place), "files", pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func sharedBucket(t testing.TB) (*testenv.S3Server, string) {
+	t.Helper()
+	s3 := testenv.SharedS3(t)
+	s3.Setenv(t)
+	return s3, s3.Address(s3.NewBucket(t), "library", "files")
+}
+
+// A node that follows publishes what the other one does, byte for byte: at first, after new
+// snapshots and dumps, after some were removed, and when it starts again. When it becomes
+// the one that writes, it makes nothing again, puts nothing into the bucket again, and the
+// other one follows it.
+func TestFollow(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := sharedBucket(t)
+	l, c := withAll()
+	a, b := newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	var notReady *NotReadyError
+	b.reads()
+	for _, path := range []string{"resourcelist.xml", "resourcelist/10/1.xml"} {
+		if _, err := b.Document(t.Context(), setPath("main", path), false); !errors.As(err, &notReady) {
+			t.Errorf("%s, before there is any: %v", path, err)
+		}
+	}
+	a.writes()
+	b.pass(time.Minute)
+	b.reads()
+	mustAgree(t, a, b)
+	if folders := objects(t, s3, address, "*/*/*"); len(folders) != 1+2+1+10 {
+		t.Errorf("something was put into the bucket twice: %v", folders)
+	}
+	old := slices.Collect(maps.Keys(a.documents()))
+	for range 4 {
+		grow(l, c)
+		a.writes()
+		b.reads()
+		mustAgree(t, a, b)
+	}
+	gone := 0
+	for _, path := range old {
+		path, gzip := strings.CutSuffix(path, "true")
+		path = strings.TrimSuffix(path, "false")
+		_, errA := a.Document(t.Context(), path, gzip)
+		_, errB := b.Document(t.Context(), path, gzip)
+		if fmt.Sprint(errA) != fmt.Sprint(errB) {
+			t.Errorf("%s: %v, and %v", path, errA, errB)
+		}
+		if errors.Is(errB, ErrNotFound) {
+			gone++
+		}
+	}
+	if gone == 0 {
+		t.Error("nothing was removed by retention")
+	}
+	for _, dir := range []string{"main", "main/past", "main/resourcedump", "main/changedump"} {
+		mine, _ := snapshotNumbers(filepath.Join(a.opts.SnapshotDir, dir))
+		theirs, _ := snapshotNumbers(filepath.Join(b.opts.SnapshotDir, dir))
+		if len(mine) == 0 || !slices.Equal(mine, theirs) {
+			t.Errorf("%s has %v, and %v", dir, mine, theirs)
+		}
+	}
+	if bad, err := b.VerifyFiles(t.Context()); err != nil || bad != nil {
+		t.Errorf("incomplete: %v, %v", bad, err)
+	}
+
+	again := newNode(t, l, c, address, filepath.Dir(b.opts.SnapshotDir))
+	mustAgree(t, a, again)
+	again.reads()
+	mustAgree(t, a, again)
+	if again.heard("is published") > 0 {
+		t.Error("it got snapshots again")
+	}
+
+	before := objects(t, s3, address, "*/*/*/*")
+	b.stopFollowing()
+	b.writes()
+	if made := b.heard("made") + b.heard("kept"); made > 0 {
+		t.Errorf("it made %d", made)
+	}
+	if after := objects(t, s3, address, "*/*/*/*"); !slices.Equal(before, after) {
+		t.Errorf("the bucket had %d objects, and has %d", len(before), len(after))
+	}
+	mustAgree(t, a, b)
+	grow(l, c)
+	b.writes()
+	a.reads()
+	mustAgree(t, b, a)
+}
+
+// The loops of Run and Follow do all that by themselves.
+func TestRunAndFollow(t *testing.T) {
+	_, address := sharedBucket(t)
+	l, c := withAll()
+	a, b := newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	got := make(chan struct{}, 1000)
+	b.logger = slog.New(slog.NewTextHandler(writer(func(line []byte) {
+		if bytes.Contains(line, []byte("is published")) {
+			got <- struct{}{}
+		}
+	}), nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { a.Run(ctx) })
+	running.Go(func() { b.Follow(ctx) })
+	for range 1 + 2 + 1 + 10 { // a snapshot, kept lists, a Resource Dump, Change Dumps
+		<-got
+	}
+	mustAgree(t, a, b)
+	cancel()
+	running.Wait()
+}
+
+type writer func([]byte)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
+}
+
+// While the bucket is away both nodes publish what they have, which is logged once each; when it is back all
+// goes on.
+func TestFilesAway(t *testing.T) {
+	testenv.Heavy(t)
+	s3 := testenv.S3(t)
+	s3.Setenv(t)
+	address := s3.Address(s3.NewBucket(t), "files")
+	l, c := withAll()
+	a, b := newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	a.writes()
+	b.reads()
+	mustAgree(t, a, b)
+	before, _ := get(t, b.Publisher, "/sets/main/resourcelist.xml", false)
+	a.heard("")
+	b.heard("")
+	s3.Stop(t)
+	for range 2 {
+		grow(l, c)
+		a.pass(lastWait)
+		a.writes()
+		b.pass(lastWait)
+		b.reads()
+	}
+	last := mustSet(t, l).Last
+	if seq, err := a.SnapshotSeq(t.Context(), "main"); err != nil || seq != last {
+		t.Errorf("the node that writes publishes %d of %d: %v", seq, last, err)
+	}
+	if got, _ := get(t, b.Publisher, "/sets/main/resourcelist.xml", false); !bytes.Equal(got, before) {
+		t.Errorf("the other one publishes\n%s", got)
+	}
+	var notReady *NotReadyError
+	for path, want := range map[string]bool{"resourcelist/12/1.xml": true, "resourcelist/13/1.xml": false, "resourcedump/12/1.zip": true, "changedump/12.zip": true, "changedump/13.zip": false, "resourcelist/10/9.xml": false} {
+		if _, err := b.Document(t.Context(), setPath("main", path), false); errors.As(err, &notReady) != want || !want && !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	const away = "the bucket of the snapshots cannot be used"
+	if n, m := a.heard(away), b.heard(away); n != 1 || m != 1 {
+		t.Errorf("it was logged %d and %d times", n, m)
+	}
+	fresh := newNode(t, l, c, address, t.TempDir())
+	fresh.reads()
+	for _, path := range []string{"resourcelist.xml", "resourcelist/10/1.xml", "capabilitylist.xml", "resourcedump.xml", "changedump/1.zip", "changelist.xml"} {
+		if _, err := fresh.Document(t.Context(), setPath("main", path), false); (path != "changelist.xml") != errors.As(err, &notReady) {
+			t.Errorf("%s, on a new node: %v", path, err)
+		}
+	}
+	s3.Start(t)
+	for _, n := range []*node{a, b, fresh} {
+		n.pass(lastWait)
+	}
+	a.writes()
+	for _, n := range []*node{b, fresh} {
+		n.reads()
+		mustAgree(t, a, n)
+	}
+	if a.heard("can be used again") != 1 || b.heard("can be used again") != 1 {
+		t.Error("the end was not logged")
+	}
+}
+
+// Whatever was put into the bucket when the node that writes was killed: nothing of it is
+// published before the index names it, and what stays is removed after a day.
+func TestFilesCrash(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := sharedBucket(t)
+	l, c := withAll()
+	dir := t.TempDir()
+	a, b := newNode(t, l, c, address, dir), newNode(t, l, c, address, t.TempDir())
+	a.writes()
+	b.reads()
+	grow(l, c)
+	a.pass(2 * time.Second)
+	for a.checks() { // everything is there but the index
+	}
+	a.pass(2 * time.Second)
+	for a.checks() {
+	}
+	b.reads()
+	if seq, _ := b.SnapshotSeq(t.Context(), "main"); seq != 10 {
+		t.Errorf("the other node publishes %d before the index names it", seq)
+	}
+	lost := objects(t, s3, address, "main/resourcelist/11-*/*")
+	if len(lost) == 0 {
+		t.Fatal("nothing was put")
+	}
+	if err := os.Remove(lost[len(lost)-1]); err != nil { // the manifest, as it had not been put
+		t.Fatal(err)
+	}
+	a = newNode(t, l, c, address, dir)
+	a.writes()
+	b.reads()
+	mustAgree(t, a, b)
+	aged := func() {
+		a.pass(sweepEvery)
+		for _, file := range objects(t, s3, address, "*/*/*/*") {
+			old := a.now.Add(-unneeded)
+			if err := os.Chtimes(file, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.shares()
+	}
+	aged()
+	left := objects(t, s3, address, "main/resourcelist/11-*/*")
+	if len(left) != len(lost) || left[0] == lost[0] {
+		t.Errorf("left: %v, of the first attempt were %v", left, lost)
+	}
+	for range 3 { // retention
+		grow(l, c)
+		a.writes()
+	}
+	aged()
+	if left := objects(t, s3, address, "main/resourcelist/11-*/*"); len(left) > 0 {
+		t.Errorf("nothing needs %v", left)
+	}
+	b.reads()
+	mustAgree(t, a, b)
+}
+
+// An object with other bytes is never published, logged, and got when it has been put right. One that
+// is gone is put again by the node that writes.
+func TestFilesDamaged(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := sharedBucket(t)
+	l, c := withAll()
+	a := newNode(t, l, c, address, t.TempDir())
+	a.writes()
+	var b *node
+	for _, name := range []string{"resourcelist/10-*/2.xml.gz", "resourcelist/10-*/" + manifestName, "changedump/3-*/1.zip"} {
+		file := objects(t, s3, address, "main/"+name)[0]
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = newNode(t, l, c, address, t.TempDir())
+		for _, damaged := range [][]byte{bytes.ToUpper(whole), whole[:len(whole)/2], {}} {
+			if err := os.WriteFile(file, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			b.pass(dumpRetry)
+			b.reads()
+			if b.heard("cannot be published") != 1 {
+				t.Errorf("%s, of %d bytes, was not logged", name, len(damaged))
+			}
+			st, err := b.state(t.Context(), "main")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name[0] == 'r' && st.current() != nil || name[0] == 'c' && (st.changeDumps.find(3) != nil || st.changeDumps.find(4) == nil) {
+				t.Errorf("%s is published, or not the others", name)
+			}
+		}
+		if err := os.WriteFile(file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.pass(dumpRetry)
+		b.reads()
+		mustAgree(t, a, b)
+	}
+
+	gone := objects(t, s3, address, "main/resourcedump/10-*/1.zip")
+	if err := os.Remove(gone[0]); err != nil {
+		t.Fatal(err)
+	}
+	if bad, err := a.VerifyFiles(t.Context()); err != nil || len(bad) != 1 || !strings.Contains(gone[0], bad[0]) {
+		t.Errorf("incomplete: %v, %v", bad, err)
+	}
+	a.pass(sweepEvery)
+	a.shares()
+	a.shares()
+	if bad, err := a.VerifyFiles(t.Context()); err != nil || len(bad) != 0 {
+		t.Errorf("still incomplete: %v, %v", bad, err)
+	}
+
+	index := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(gone[0]))))), indexKey)
+	if err := os.WriteFile(index, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.reads()
+	mustAgree(t, a, b)
+	if b.heard("cannot be used") != 1 {
+		t.Error("a damaged index was not logged")
+	}
+	a.pass(lookEvery)
+	a.shares()
+	b.pass(lastWait)
+	b.reads()
+	mustAgree(t, a, b)
+	fresh := newNode(t, l, c, address, t.TempDir())
+	fresh.reads()
+	mustAgree(t, a, fresh)
+}
+
+// A place in a bucket is of one log: another one neither writes there nor reads.
+func TestFilesOfAnotherLog(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := sharedBucket(t)
+	l, c := withAll()
+	a := newNode(t, l, c, address, t.TempDir())
+	a.writes()
+	want := a.files.loaded().sum
+	other, otherContents := withAll()
+	other.sets["main"].set.Feed = "urn:uuid:7f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1"
+	b, r := newNode(t, other, otherContents, address, t.TempDir()), newNode(t, other, otherContents, address, t.TempDir())
+	b.writes()
+	r.reads()
+	if b.heard("another log") != 1 || r.heard("another log") != 1 {
+		t.Error("it was not logged")
+	}
+	if seq, err := b.SnapshotSeq(t.Context(), "main"); seq != 10 {
+		t.Errorf("it makes none: %d, %v", seq, err)
+	}
+	if seq, err := r.SnapshotSeq(t.Context(), "main"); seq != 0 {
+		t.Errorf("it publishes those of the other: %d, %v", seq, err)
+	}
+	a.pass(lookEvery)
+	a.shares()
+	if got := a.files.loaded().sum; got != want || a.heard("cannot be used") > 0 {
+		t.Error("the index has changed")
+	}
+}
+
+// A node that begins to write with an empty folder gets what the bucket has, and does not
+// make it. Sets with few and large records get a snapshot although nobody asks this node.
+func TestFilesOfANewNode(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := sharedBucket(t)
+	l, c := withAll()
+	a := newNode(t, l, c, address, t.TempDir())
+	a.writes()
+	grow(l, c)
+	a.writes()
+	before := objects(t, s3, address, "*/*/*/*")
+	b := newNode(t, l, c, address, t.TempDir())
+	b.writes()
+	if made := b.heard("made") + b.heard("kept"); made > 0 {
+		t.Errorf("it made %d", made)
+	}
+	if after := objects(t, s3, address, "*/*/*/*"); !slices.Equal(before, after) {
+		t.Errorf("the bucket had %d objects, and has %d", len(before), len(after))
+	}
+	mustAgree(t, a, b)
+
+	l = history(10_000, event.Mirror)
+	for i := range 20 {
+		e := sample(event.Created, i, 1)
+		e.Title = strings.Repeat("long ", 600_000)
+		l.add("main", e)
+	}
+	_, address = sharedBucket(t)
+	a, b = newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	a.limits.Entries, b.limits.Entries = resourcesync.MaxEntries, resourcesync.MaxEntries
+	a.writes()
+	b.reads()
+	mine, _ := get(t, a.Publisher, "/sets/main/resourcelist.xml", false)
+	theirs, _ := get(t, b.Publisher, "/sets/main/resourcelist.xml", false)
+	if !bytes.Contains(mine, []byte("<sitemapindex")) || !bytes.Equal(mine, theirs) {
+		t.Errorf("%.300s\n%.300s", mine, theirs)
+	}
+}

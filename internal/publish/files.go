@@ -47,7 +47,7 @@ const (
 )
 
 var (
-	// errBucket: the bucket cannot be used at the moment. That has been logged.
+	// errBucket: the bucket cannot be used at the moment. That has been reported.
 	errBucket = errors.New("the bucket of the snapshots cannot be used")
 	// errForeign: another log has the place.
 	errForeign = errors.New("it has the snapshots of another log: give another prefix or bucket")
@@ -136,7 +136,7 @@ func hashOf(data []byte) string {
 }
 
 // attempt makes requests to the bucket, unless it failed a moment ago. If it fails now, that
-// is logged, once until it has succeeded, and the error is errBucket.
+// is reported, once until it has succeeded, and the error is errBucket.
 func (f *files) attempt(ctx context.Context, do func() error) error {
 	f.mu.Lock()
 	wait := f.wait > 0 && f.p.opts.Now().Before(f.again)
@@ -150,19 +150,28 @@ func (f *files) attempt(ctx context.Context, do func() error) error {
 	switch {
 	case err == nil:
 		if f.wait > 0 {
-			f.p.logger.Info("the bucket of the snapshots can be used again", "bucket", f.bucket.String())
+			f.p.opts.ReportFiles(nil)
 		}
 		f.wait = 0
 	case ctx.Err() != nil:
 	case errors.Is(err, bucket.ErrAway), errors.Is(err, bucket.ErrRefused), errors.Is(err, errForeign), errors.Is(err, errObject):
 		if f.wait == 0 {
-			f.p.logger.Error("the bucket of the snapshots cannot be used; it is tried again", "bucket", f.bucket.String(), "error", err)
+			f.p.opts.ReportFiles(err)
 		}
 		f.wait = min(max(2*f.wait, firstWait), lastWait)
 		f.again = f.p.opts.Now().Add(f.wait)
 		return fmt.Errorf("%w: %w", errBucket, err)
 	}
 	return err
+}
+
+// logFiles logs when the bucket cannot be used, and when it can be again.
+func (p *Publisher) logFiles(err error) {
+	if err == nil {
+		p.logger.Info("the bucket of the snapshots can be used again")
+		return
+	}
+	p.logger.Error("the bucket of the snapshots cannot be used; it is tried again", "error", err)
 }
 
 // failing reports whether the bucket failed when it was asked last.

@@ -65,6 +65,9 @@ type Options struct {
 	// Files is a bucket where Run puts the snapshots and dumps too, and from which Follow gets
 	// them, nil for none. A place in it is of one log.
 	Files *bucket.Bucket
+	// ReportFiles is told when Files cannot be used, and with nil when it can be again; a nil
+	// func logs that.
+	ReportFiles func(error)
 	// DumpEvery is how old a Resource Dump becomes before it is made anew, if anything has
 	// changed.
 	DumpEvery time.Duration
@@ -201,6 +204,9 @@ func New(o Options) (*Publisher, error) {
 	}
 	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, o.CacheBytes)
 	p.cache.full = o.Full
+	if o.Files != nil && o.ReportFiles == nil {
+		p.opts.ReportFiles = p.logFiles
+	}
 	if o.Files != nil {
 		p.files = &files{p: p, bucket: o.Files, wakeup: make(chan struct{}, 1)}
 	}

@@ -51,6 +51,9 @@ func printConfig(w io.Writer, c *config.Config) error {
 	if c.Store.Contents != "" {
 		fmt.Fprintf(&b, "contents %s\n", c.Store.Contents)
 	}
+	if c.Store.Files != "" {
+		fmt.Fprintf(&b, "files %s\n", c.Store.Files)
+	}
 	if len(c.Sets) == 0 {
 		fmt.Fprintf(&b, "no sets: serve publishes what the data folder has, and harvests nothing\n")
 	}

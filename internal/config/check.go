@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/bucket"
 )
 
 // both reports a key without the other, or the other without the key.
@@ -136,6 +138,19 @@ func (t table) console(c *Config) {
 		t.report("console_listen", "%s can be reached from other machines, and whoever reaches the console without a token may do everything; write console_token_file as well", c.ConsoleListen)
 	case c.ConsoleListen == c.Listen && !strings.HasSuffix(c.Listen, ":0"): // with port 0 they are two different ports
 		t.report("console_listen", "is the same as listen; leave it out, and with console_token_file the console is at /console there")
+	}
+}
+
+// store checks that contents and files have a place of their own in a bucket.
+func (t table) store(c *Config) {
+	contents, err := bucket.Parse(c.Store.Contents)
+	files, other := bucket.Parse(c.Store.Files)
+	if err != nil || other != nil || contents.Bucket != files.Bucket || contents.Endpoint != files.Endpoint {
+		return
+	}
+	a, b := contents.Prefix+"/", files.Prefix+"/"
+	if contents.Prefix == "" || files.Prefix == "" || strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
+		t.table("store").report("files", "is in the place of contents, or the other way round; write another prefix for each, like s3://%s/contents and s3://%s/files", files.Bucket, files.Bucket)
 	}
 }
 

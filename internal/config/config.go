@@ -83,6 +83,10 @@ type Store struct {
 	ContentsCache int64 `toml:"contents_cache" default:"1 GiB"`
 	// ContentsKeep is how long objects stay in the bucket after nothing needed them any more.
 	ContentsKeep time.Duration `toml:"contents_keep" default:"720h"`
+	// Files is the address of a bucket, or of another prefix in the same one, where snapshots and
+	// dumps are put for other nodes. It has no secret. "" means that they are in the data folder
+	// alone.
+	Files string `toml:"files" form:"files"`
 }
 
 // Mail configures notifications by mail, to recipients that are mailboxes.

@@ -129,6 +129,7 @@ func reach(c *Config, root table, flags Flags) error {
 	}
 	c.Data = absolute
 	root.folders(c)
+	root.store(c)
 
 	loopback, port, err := checkListen(c.Listen)
 	switch {

@@ -101,6 +101,35 @@ func TestStoreContents(t *testing.T) {
 	}
 }
 
+// Snapshots and dumps may be in a bucket too, in a place of their own.
+func TestStoreFiles(t *testing.T) {
+	const contents = "contents = \"s3://library/contents?endpoint=https://s3.example.org\"\n"
+	for files, want := range map[string]string{
+		"":                    "",
+		"s3://library/files/": "s3://library/files",
+		"s3://library/files?endpoint=https://s3.example.org":      "s3://library/files?endpoint=https://s3.example.org",
+		"s3://library/contents-2?endpoint=https://s3.example.org": "s3://library/contents-2?endpoint=https://s3.example.org",
+		"s3://library/contents":                                   "s3://library/contents",
+		"s3://other/contents?endpoint=https://s3.example.org":     "s3://other/contents?endpoint=https://s3.example.org",
+	} {
+		if c, err := load(t, "[store]\n"+contents+"files = \""+files+"\"\n"); err != nil || c.Store.Files != want {
+			t.Errorf("%s: %q, %v", files, c.Store.Files, err)
+		}
+	}
+	const same = "is in the place of contents, or the other way round; write another prefix for each"
+	for files, want := range map[string]string{
+		"snapshots": "is not the address of a bucket; ", "s3://AKIA:rosebud@library/p": "has a user or password",
+		"s3://library/contents?endpoint=https://s3.example.org":                  same,
+		"s3://library/contents/files?endpoint=https://s3.example.org":            same,
+		"s3://library?endpoint=https://s3.example.org":                           same,
+		"s3://library/contents/?endpoint=https://S3.example.org&region=anywhere": same,
+	} {
+		if _, err := load(t, "[store]\n"+contents+"files = \""+files+"\"\n"); err == nil || !strings.Contains(err.Error(), "bridge.toml:3: store: files: "+want) || strings.Contains(err.Error(), "rose") {
+			t.Errorf("%s: %v\nwant %s", files, err, want)
+		}
+	}
+}
+
 // A password in the URL makes the configuration a file with a secret: others that may read
 // it are warned of. Without one it holds none.
 func TestStoreLogSecret(t *testing.T) {

@@ -25,6 +25,7 @@ func form(name string) func(string) (string, error) {
 		"contact":           checkContact,
 		"contents":          checkContents,
 		"domain":            checkDomain,
+		"files":             checkFiles,
 		"folder":            checkPublicURL,
 		"from":              checkFrom,
 		"gateway recipient": func(s string) (string, error) { return checkRecipient(s, wantedOfGateway) },
@@ -94,13 +95,17 @@ func checkLog(typed string) (string, error) {
 	return typed, nil
 }
 
-// checkContents accepts the address of a bucket, and returns it in its one form. Its errors
+func checkContents(typed string) (string, error) { return checkBucket(typed, "the contents") }
+
+func checkFiles(typed string) (string, error) { return checkBucket(typed, "snapshots and dumps") }
+
+// checkBucket accepts the address of a bucket, and returns it in its one form. Its errors
 // do not repeat the text, where somebody may have written credentials.
-func checkContents(typed string) (string, error) {
+func checkBucket(typed, what string) (string, error) {
 	a, err := bucket.Parse(typed)
 	switch {
 	case err != nil && !strings.HasPrefix(typed, "s3://"):
-		return "", fmt.Errorf("%w, or leave it out to keep the contents in the data folder", err)
+		return "", fmt.Errorf("%w, or leave it out to keep %s in the data folder", err, what)
 	case err != nil:
 		return "", err
 	}

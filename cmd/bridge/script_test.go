@@ -68,7 +68,8 @@ func TestScriptOnServer(t *testing.T) {
 }
 
 // TestScriptInBucket runs a script whose contents are in buckets of an S3 server, that the
-// variables CONTENTS and CONTENTS2 name.
+// variables CONTENTS and CONTENTS2 name, and its snapshots below FILES, which is the folder
+// FILES_FOLDER.
 func TestScriptInBucket(t *testing.T) {
 	runFiles(t, []string{"testdata/bucket.txtar"}, inBuckets(t, "CONTENTS", "CONTENTS2"))
 }
@@ -92,7 +93,11 @@ func inBuckets(t *testing.T, names ...string) map[string]string {
 	server.Setenv(t)
 	variables := map[string]string{}
 	for _, name := range names {
-		variables[name] = server.Address(server.NewBucket(t), "bridge")
+		bucket := server.NewBucket(t)
+		variables[name] = server.Address(bucket, "bridge")
+		if name == "CONTENTS" {
+			variables["FILES"], variables["FILES_FOLDER"] = server.Address(bucket, "files"), filepath.Join(server.Folder(), bucket, "files")
+		}
 	}
 	for _, v := range server.Env() {
 		name, value, _ := strings.Cut(v, "=")

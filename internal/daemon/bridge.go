@@ -63,6 +63,7 @@ type Bridge struct {
 	newTemplates    chan struct{}                    // sent to when there are other templates
 	opt             Options
 	missingContents atomic.Pointer[missingContents] // nil when no content is missing
+	filesTrouble    atomic.Pointer[string]          // why snapshots cannot be shared; nil while they can
 	bucketTrouble   atomic.Pointer[string]          // why contents cannot be moved to their bucket; nil while they can
 	names           *fetch.Names                    // the host names that were connected to
 	guards          []*fetch.Guard                  // of targets and recipients; Sources have their own

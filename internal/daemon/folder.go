@@ -96,8 +96,10 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	if clock := b.clockTrouble(); clock != "" {
 		out = append(out, clock)
 	}
-	if trouble := b.bucketTrouble.Load(); trouble != nil {
-		out = append(out, *trouble)
+	for _, trouble := range []*string{b.bucketTrouble.Load(), b.filesTrouble.Load()} {
+		if trouble != nil {
+			out = append(out, *trouble)
+		}
 	}
 	former, ferr := b.formerSets(ctx)
 	for _, set := range former {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/export"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -112,7 +113,16 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		public = b.console.handler
 	}
 	log, o := published{b.Log, b.publishes}, b.publishOptions(base)
-	o.Log, o.Hubs = log, b.hubsOf
+	o.Log, o.Hubs, o.ReportFiles = log, b.hubsOf, b.reportFiles
+	files, err := b.openFiles()
+	if err != nil {
+		l.Close()
+		return err
+	}
+	if files != nil {
+		defer func() { _ = files.Close() }() // only idle connections
+	}
+	o.Files = files
 	p, err := publish.New(o)
 	if err != nil {
 		l.Close()
@@ -199,6 +209,31 @@ func (b *Bridge) Export(ctx context.Context, o export.Options) (export.Report, e
 		return publish.New(p)
 	}
 	return export.Run(ctx, o)
+}
+
+// openFiles opens the bucket of snapshots and dumps, nil if none is configured. The caller
+// closes it. It uses no network.
+func (b *Bridge) openFiles() (*bucket.Bucket, error) {
+	if b.Config().Store.Files == "" {
+		return nil, nil
+	}
+	address, err := bucket.Parse(b.Config().Store.Files)
+	if err != nil {
+		return nil, fmt.Errorf("[store] files: %w", err)
+	}
+	return bucket.Open(address)
+}
+
+// reportFiles notes and logs whether that bucket can be used.
+func (b *Bridge) reportFiles(err error) {
+	if err == nil {
+		b.filesTrouble.Store(nil)
+		b.opt.Logger.Info("snapshots and dumps can be shared through their bucket again")
+		return
+	}
+	const text = "snapshots and dumps cannot be shared through their bucket; what is in the data folder is published until they can"
+	b.filesTrouble.Store(new(text + ": " + Redact(err.Error())))
+	b.opt.Logger.Error(text, "error", err)
 }
 
 func (b *Bridge) cacheDir() string { return filepath.Join(b.Config().Data, "cache") }

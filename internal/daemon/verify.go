@@ -55,7 +55,30 @@ func (b *Bridge) Verify(ctx context.Context, packs bool, report func(Finding)) (
 	if err := b.verifyContents(ctx, sets, packs, &v, report); err != nil {
 		return v, err
 	}
+	if err := b.verifyFiles(ctx, report); err != nil {
+		return v, err
+	}
 	return v, b.verifyDocuments(ctx, sets, &v, report)
+}
+
+// verifyFiles looks whether all that other nodes get from the bucket is there.
+func (b *Bridge) verifyFiles(ctx context.Context, report func(Finding)) error {
+	files, err := b.openFiles()
+	if files == nil || err != nil {
+		return err
+	}
+	defer func() { _ = files.Close() }() // only idle connections
+	o := b.publishOptions("")
+	o.Files = files
+	p, err := publish.New(o)
+	if err != nil {
+		return err
+	}
+	incomplete, err := p.VerifyFiles(ctx)
+	for _, folder := range incomplete {
+		report(Finding{files.String() + ", " + folder, "objects are missing, or have another length; nodes that have it already still publish it", "nothing: the node that writes the log puts it there again within an hour"})
+	}
+	return err
 }
 
 const (

@@ -108,7 +108,7 @@ func (x *fileIndex) isOf(sets []event.Set) bool {
 type files struct {
 	p      *Publisher
 	bucket *bucket.Bucket
-	wakeup chan struct{} // there is something to put into the bucket
+	wakeup chan struct{} // the index is to name something else
 
 	mu    sync.Mutex
 	wait  time.Duration // how long the bucket is not asked after its last failure; 0: it did not fail
@@ -271,7 +271,6 @@ func (p *Publisher) upload(ctx context.Context, se *series, s *storedSnapshot) e
 	if f == nil || p.isFollowing() || f.failing() {
 		return nil
 	}
-	defer wakeUp(f.wakeup)
 	return f.upload(ctx, se, s)
 }
 

@@ -236,7 +236,7 @@ func TestFollow(t *testing.T) {
 	if folders := objects(t, s3, address, "*/*/*"); len(folders) != 1+2+1+10 {
 		t.Errorf("something was put into the bucket twice: %v", folders)
 	}
-	old := slices.Collect(maps.Keys(a.documents()))
+	was := slices.Collect(maps.Keys(a.documents()))
 	for range 4 {
 		grow(l, c)
 		a.writes()
@@ -244,7 +244,7 @@ func TestFollow(t *testing.T) {
 		mustAgree(t, a, b)
 	}
 	gone := 0
-	for _, path := range old {
+	for _, path := range was {
 		path, gzip := strings.CutSuffix(path, "true")
 		path = strings.TrimSuffix(path, "false")
 		_, errA := a.Document(t.Context(), path, gzip)
@@ -288,10 +288,74 @@ func TestFollow(t *testing.T) {
 		t.Errorf("the bucket had %d objects, and has %d", len(before), len(after))
 	}
 	mustAgree(t, a, b)
+	index := filepath.Join(s3.Folder(), strings.Split(address, "/")[2], "library", "files", indexKey)
+	old, err := os.ReadFile(index)
+	if err != nil {
+		t.Fatal(err)
+	}
 	grow(l, c)
 	b.writes()
 	a.reads()
 	mustAgree(t, b, a)
+
+	// As if a node that has not noticed that it writes no more had written the index.
+	if err := os.WriteFile(index, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.reads()
+	if seq, err := a.SnapshotSeq(t.Context(), "main"); err != nil || seq != mustSet(t, l).Last {
+		t.Errorf("a node goes back to %d: %v", seq, err)
+	}
+	b.pass(lookEvery)
+	b.shares()
+	fresh := newNode(t, l, c, address, t.TempDir())
+	for _, n := range []*node{a, fresh} {
+		n.reads()
+		mustAgree(t, b, n)
+	}
+}
+
+// Whatever step fails while a node gets a snapshot, before it took effect or although it did,
+// and whatever a crash leaves: it publishes nothing or all of it, and gets it the next time.
+func TestFollowFaults(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := sharedBucket(t)
+	l, c := history(100, event.Mirror).many("main", 5), &contentStore{}
+	a := newNode(t, l, c, address, t.TempDir())
+	a.writes()
+	want, _ := resources(t, a.Publisher, "main")
+	eachFault(t, func(t *testing.T, fault func(op, path string, step func() error) error) {
+		dir := t.TempDir()
+		b := newNode(t, l, c, address, dir)
+		consistent := func(n *node) (all bool) {
+			var notReady *NotReadyError
+			if _, err := n.Document(t.Context(), "/sets/main/resourcelist.xml", false); errors.As(err, &notReady) {
+				return false
+			}
+			got, _ := resources(t, n.Publisher, "main")
+			if !slices.Equal(got, want) {
+				t.Errorf("the Resource List has %d entries", len(got))
+			}
+			return true
+		}
+		b.follows = b.followers()
+		b.setFault(fault)
+		_ = b.follows[0].check(t.Context())
+		b.setFault(nil)
+		consistent(b)
+		again := newNode(t, l, c, address, dir) // after a crash
+		consistent(again)
+		again.reads()
+		folders, err := os.ReadDir(filepath.Join(dir, "snapshots", "main"))
+		if !consistent(again) || err != nil || len(folders) != 1 {
+			t.Errorf("left behind: %v, %v", folders, err)
+		}
+		b.pass(dumpRetry)
+		b.reads()
+		if !consistent(b) {
+			t.Error("it is not got without a restart")
+		}
+	})
 }
 
 // The loops of Run and Follow do all that by themselves.

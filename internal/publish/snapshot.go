@@ -119,6 +119,9 @@ func (p *Publisher) makeSnapshot(ctx context.Context, se *series, set event.Set,
 	}
 	se.add(made)
 	p.prune(se)
+	if p.files != nil {
+		wakeUp(p.files.wakeup)
+	}
 	return made, nil
 }
 

@@ -222,6 +222,7 @@ func TestFollow(t *testing.T) {
 	s3, address := sharedBucket(t)
 	l, c := withAll()
 	a, b := newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	a.opts.Retention.Count = 3 // what the other one would keep does not count
 	var notReady *NotReadyError
 	b.reads()
 	for _, path := range []string{"resourcelist.xml", "resourcelist/10/1.xml"} {

@@ -459,11 +459,20 @@ func (e *serverEngine) takeLock(ctx context.Context, conn *sql.Conn) error {
 			return err
 		}
 	}
-	var holder string
-	_ = conn.QueryRowContext(ctx, `SELECT a.application_name || coalesce(' at ' || host(a.client_addr), '') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-AND l.objid = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())`, lockKey).Scan(&holder) // a better message is all that it is for
+	holder, _ := WriterOf(ctx, conn) // a better message is all that it is for
 	return fmt.Errorf("%w: %s has locked it: stop that one first, or give another database or schema", ErrInUse, cmp.Or(holder, "it"))
+}
+
+// WriterOf returns how the session calls itself that may write the database of a connection
+// to a server, "" when none may.
+func WriterOf(ctx context.Context, q Querier) (holder string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT a.application_name || coalesce(' at ' || host(a.client_addr), '') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND l.objid = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())`, lockKey).Scan(&holder)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return cmp.Or(holder, "another process"), err
 }
 
 // pause waits, or returns the error of a context that ends meanwhile.
@@ -527,7 +536,7 @@ func (e *serverEngine) commit(ctx context.Context, w *Writer, _ int64) error {
 			return err
 		case asked == nil:
 			return fmt.Errorf("%w: the connection was lost during a COMMIT, and another process has written since, so that nobody knows whether it has happened: %v", ErrDisk, err) //nolint:errorlint // ErrCannotOpen would say that nothing has happened
-		case errors.Is(asked, ErrDamaged), time.Now().After(until):
+		case errors.Is(asked, ErrDamaged), errors.Is(asked, ErrInUse), time.Now().After(until):
 			return fmt.Errorf("%w: the connection was lost during a COMMIT, and the server has not said in %v whether it has happened: %v", ErrDisk, wait, errors.Join(err, asked)) //nolint:errorlint // as above
 		}
 		if err := pause(ctx, min(200*time.Millisecond, wait/10)); err != nil {

@@ -529,6 +529,10 @@ func (tx *Tx) Awaited() bool {
 	return tx.w.waiting.Load() > 0 || tx.w.group != nil && len(tx.w.group.members) > 0
 }
 
+// Unsettled reports, to Reopened, whether the connection was lost during a COMMIT, which may
+// have happened.
+func (tx *Tx) Unsettled() bool { return tx.w.group != nil }
+
 // OnCommit registers f to be called after the COMMIT, before the next transaction begins.
 func (tx *Tx) OnCommit(f func()) { tx.committed = append(tx.committed, f) }
 

@@ -248,8 +248,13 @@ func lossSince(ctx context.Context, q database.Querier, h head, headErr error) (
 }
 
 // Loss returns what the log had lost when it was opened, nil when nothing. A log that was
-// opened for writing has begun a new epoch since.
-func (l *Log) Loss() *Loss { return l.loss }
+// opened for writing has begun a new epoch since. That of a log that is read beside the node
+// that writes it may change with each Follow.
+func (l *Log) Loss() *Loss {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.loss
+}
 
 // Seen returns when the log was last seen to be in use.
 func (l *Log) Seen() time.Time { return l.guard.seen }

@@ -51,6 +51,10 @@ type Options struct {
 	// ReadOnly opens an existing log beside the process that writes it. It takes no
 	// lock.
 	ReadOnly bool
+	// Beside opens a log on a server for reading beside the node that writes it, in a data
+	// folder of this node's own, which is made if it is missing, and locked. See Follow and
+	// TakeOver.
+	Beside bool
 	// DryRun makes everything happen in one transaction that Close undoes. Where
 	// there is no log yet none is made.
 	DryRun bool
@@ -108,6 +112,9 @@ type Log struct {
 	head   *headFile  // nil in a dry run, and when opened for reading
 	failed error      // why nothing can be written any more
 
+	followed    bool  // Follow was called
+	lastCommits int64 // at its last call; of its caller alone
+
 	schedules schedules
 	unsaved   unsavedCursors
 	observing observing
@@ -147,23 +154,31 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	if opt.Clock == nil {
 		opt.Clock = systemClock
 	}
-	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
-		newKeys: recentRows{table: "recent_key", large: "record_key"}, newLocs: recentRows{table: "recent_loc", large: "loc"}, changed: make(chan struct{}),
-		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
 	err := refuseMarked(folder, opt.ReadOnly, opt.CopyingTo)
+	path := ""
 	if err == nil {
-		l.path, err = pathOf(folder, opt.URL)
+		path, err = pathOf(folder, opt.URL)
 	}
 	if err != nil {
 		return nil, err
 	}
+	l := newLog(folder, path, opt)
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
+func newLog(folder, path string, opt Options) *Log {
+	return &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, path: path, opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
+		newKeys: recentRows{table: "recent_key", large: "record_key"}, newLocs: recentRows{table: "recent_loc", large: "loc"}, changed: make(chan struct{}),
+		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
+}
+
 func (l *Log) open(ctx context.Context) error {
+	if l.opt.Beside {
+		return l.openBeside(ctx)
+	}
 	if l.opt.ReadOnly {
 		return l.openForReading(ctx)
 	}
@@ -520,7 +535,8 @@ func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *database
 }
 
 // reopened refuses a server that has less than the one before, as a standby may that has
-// taken its place: the next start begins a new epoch.
+// taken its place: the next start begins a new epoch. It also refuses a log that another node
+// has written meanwhile: what is known here of it is out of date.
 func (l *Log) reopened(ctx context.Context, tx *database.Tx) error {
 	var commits int64
 	if err := tx.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits); err != nil {
@@ -528,7 +544,17 @@ func (l *Log) reopened(ctx context.Context, tx *database.Tx) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.head != nil && commits < l.head.now.Commits {
+	if l.head == nil {
+		return nil
+	}
+	had := l.head.now.Commits
+	if tx.Unsettled() {
+		had++
+	}
+	if commits > had {
+		return fmt.Errorf("%w, or did while this one had no connection", ErrInUse)
+	}
+	if commits < l.head.now.Commits {
 		return fmt.Errorf("%w: it has %d transactions, and %d were committed: start bridge anew, which begins a new epoch", database.ErrDamaged, commits, l.head.now.Commits)
 	}
 	return nil

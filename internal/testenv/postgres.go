@@ -318,6 +318,30 @@ func (p *PostgresServer) NewSchema(t testing.TB) string {
 	return u.String()
 }
 
+// CopySchema copies all tables of a schema into an empty one; both are given by their URLs.
+func (p *PostgresServer) CopySchema(t testing.TB, from, to string) {
+	t.Helper()
+	if err := p.execute(fmt.Sprintf(`DO $$ DECLARE name text; BEGIN
+FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '%[1]s' LOOP
+EXECUTE format('CREATE TABLE %[2]s.%%I (LIKE %[1]s.%%I INCLUDING ALL)', name, name);
+EXECUTE format('INSERT INTO %[2]s.%%I SELECT * FROM %[1]s.%%I', name, name);
+END LOOP; END $$`, schemaOf(from), schemaOf(to))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func schemaOf(url string) string {
+	return url[strings.LastIndex(url, "search_path=")+len("search_path="):]
+}
+
+// EndWriter ends the session that holds a lock of a schema, which is given by its URL.
+func (p *PostgresServer) EndWriter(t testing.TB, url string) {
+	t.Helper()
+	if err := p.execute(fmt.Sprintf(`SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' AND objid = '%s'::regnamespace`, schemaOf(url))); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // execute executes SQL in a connection of its own.
 func (p *PostgresServer) execute(sql string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), servicePatience)

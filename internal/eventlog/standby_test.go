@@ -1,0 +1,216 @@
+package eventlog_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// node opens a log beside the node that writes it, in a folder of its own.
+func node(t *testing.T, url, folder string) *eventlog.Log {
+	t.Helper()
+	l, err := eventlog.Open(t.Context(), folder, eventlog.Options{URL: url, Beside: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// follows checks that a node sees that the log has changed, and so many events.
+func follows(t *testing.T, l *eventlog.Log, events int64) {
+	t.Helper()
+	changed, err := l.Follow(t.Context())
+	if err != nil || !changed {
+		t.Fatalf("changed: %v, %v", changed, err)
+	}
+	if changed, err = l.Follow(t.Context()); err != nil || changed {
+		t.Fatalf("changed again: %v, %v", changed, err)
+	}
+	s, err := l.Set(t.Context(), "main")
+	if err != nil || s.Events != events {
+		t.Fatalf("%d events, want %d: %v", s.Events, events, err)
+	}
+}
+
+// closed closes a log.
+func closed(t *testing.T, l *eventlog.Log) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTakeOver: nodes read beside the one that writes; when that has gone, one of them takes
+// over, and goes on where it was.
+func TestTakeOver(t *testing.T) {
+	url := testenv.SharedPostgres(t).NewSchema(t)
+	folder, beside := t.TempDir(), t.TempDir()
+	if _, err := eventlog.Open(t.Context(), beside, eventlog.Options{URL: url, Beside: true}); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("without a log: %v", err)
+	}
+	if _, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{Beside: true}); err == nil {
+		t.Fatal("a log in a file has nodes")
+	}
+	first, err := eventlog.Open(t.Context(), folder, eventlog.Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, first)
+	first, src, err := start(folder, event.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(first, src, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	second, third := node(t, url, beside), node(t, url, t.TempDir())
+	follows(t, second, 5)
+	follows(t, third, 5)
+	var locked *eventlog.LockedError
+	if _, err := eventlog.Open(t.Context(), beside, eventlog.Options{URL: url, Beside: true}); !errors.As(err, &locked) {
+		t.Errorf("two nodes have one folder: %v", err)
+	}
+	if holder, err := second.Writer(t.Context()); err != nil || !strings.HasPrefix(holder, "bridge ") {
+		t.Errorf("%q writes, %v", holder, err)
+	}
+	if err := add(first, src, 5, 3); err != nil {
+		t.Fatal(err)
+	}
+	follows(t, second, 8)
+	closed(t, first)
+	for holder := "?"; holder != ""; { // the server notices it soon
+		if holder, err = second.Writer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken, err := second.TakeOver(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if loss := taken.Loss(); loss != nil {
+		t.Error(loss)
+	}
+	if err := add(taken, src, 8, 2); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := second.Follow(t.Context()); err != nil || !changed { // it goes on reading
+		t.Fatalf("changed: %v, %v", changed, err)
+	}
+	closed(t, second)
+	follows(t, third, 10)
+	closed(t, taken)
+	closed(t, third)
+	check(t, folder, 10, true)
+	check(t, beside, 10, true)
+}
+
+// TestTakenOver: a node that has lost its connection, and finds that another has written
+// meanwhile, writes nothing any more.
+func TestTakenOver(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	url := server.NewSchema(t)
+	folder := onServer(t, url)
+	first, src, err := start(folder, event.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if err := add(first, src, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	server.EndWriter(t, url)
+	if err := add(first, src, 5, 5); err != nil { // nobody was faster
+		t.Fatal(err)
+	}
+	second := node(t, url, t.TempDir())
+	follows(t, second, 10)
+	server.EndWriter(t, url)
+	taken, err := second.TakeOver(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(taken, src, 10, 5); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, taken)
+	if err := add(first, src, 10, 5); !errors.Is(err, eventlog.ErrInUse) {
+		t.Errorf("written by both: %v", err)
+	}
+	if err := first.Check(t.Context()); !errors.Is(err, eventlog.ErrInUse) || !errors.Is(err, eventlog.ErrStopped) {
+		t.Errorf("it goes on: %v", err)
+	}
+	closed(t, first)
+	check(t, folder, 15, true)
+}
+
+// TestLossBeside: nodes notice that a server has less than they have seen, as after a standby
+// has taken its place: the one that takes over begins a new epoch, which the others accept.
+func TestLossBeside(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	url, older := server.NewSchema(t), server.NewSchema(t)
+	first, src, err := start(onServer(t, url), event.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	if err := add(first, src, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, node(t, url, folders[0])) // it has seen no more than the standby
+	server.CopySchema(t, url, older)
+	if err := add(first, src, 5, 3); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, node(t, url, folders[1]))
+	if err := add(first, src, 8, 2); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, node(t, url, folders[2]))
+	closed(t, first)
+	nodes := make([]*eventlog.Log, len(folders))
+	for i, folder := range folders {
+		path := filepath.Join(folder, eventlog.URLName)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(strings.Replace(string(b), url, older, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		nodes[i] = node(t, "", folder)
+		if _, err := nodes[i].Follow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if loss := nodes[i].Loss(); (loss != nil && loss.Events()) != (i > 0) {
+			t.Errorf("node %d: %v", i, loss)
+		}
+	}
+	taken, err := nodes[2].TakeOver(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := taken.Epochs(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("epochs: %v, %v", all, err)
+	}
+	for i, l := range nodes[:2] {
+		if _, err := l.Follow(t.Context()); err != nil || l.Loss() != nil {
+			t.Errorf("node %d after the new epoch: %v, %v", i, l.Loss(), err)
+		}
+	}
+	closed(t, taken)
+	if taken, err = nodes[1].TakeOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := taken.Epochs(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("epochs after another node took over: %v, %v", all, err)
+	}
+	closed(t, taken)
+}

@@ -72,6 +72,8 @@ type killing struct {
 	// requests of bridges; when their number reaches killAt, due gets one.
 	requests, killAt atomic.Int64
 	due              chan struct{}
+	// away: a server that the log or the contents are on may be away.
+	away atomic.Bool
 	// still keeps the Sources from changing; quiet guards it, and the changes.
 	still bool
 	quiet sync.Mutex

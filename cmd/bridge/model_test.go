@@ -252,6 +252,9 @@ func (k *killing) read(server, path string) (*list, error) {
 	if err != nil {
 		return nil, errCut
 	}
+	if resp.StatusCode == http.StatusServiceUnavailable && k.away.Load() {
+		return nil, errCut
+	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s: %s", path, resp.Status, body)
 	}

@@ -24,7 +24,7 @@ import (
 func serveCommand() *cobra.Command {
 	cmd := command("serve")
 	var acceptClock, newData, verbose bool
-	var format string
+	var format, role string
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&in.flags.Listen, "listen", "", "`address` of the server (default "+config.Default().Listen+")")
 	cmd.Flags().StringVar(&in.flags.BaseURL, "base-url", "", "the `URL` under which others reach the server (default http:// and the address)")
@@ -32,10 +32,14 @@ func serveCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&newData, "new-data", false, "create a new log in a data folder that was used before")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "also log every request, and harvests that found nothing new")
 	cmd.Flags().StringVar(&format, "log-format", "", "how lines are logged: `text` or json (default text on a terminal, else json)")
+	cmd.Flags().StringVar(&role, "role", roleAll, "what this process does: `all`, or as one of several nodes web or worker")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if format != "" && format != "text" && format != "json" {
 			return usage(fmt.Errorf(`--log-format: %q is no format; write text or json`, format))
+		}
+		if role != roleAll && role != roleWeb && role != roleWorker {
+			return usage(fmt.Errorf(`--role: %q is no role; write all, web or worker`, role))
 		}
 		// From here on a hangup does not end the process. One that arrives during the start
 		// is handled when there is a configuration to reload.
@@ -53,7 +57,16 @@ func serveCommand() *cobra.Command {
 		stderr := unescaped(cmd.ErrOrStderr())
 		_, terminal := stderr.(*escaping)
 		log := daemon.NewLogger(stderr, level, format == "json" || format == "" && !terminal)
-		return serve(cmd.Context(), c, hangups, daemon.Options{AcceptClock: acceptClock, NewData: newData, Command: "bridge serve", Logger: log}, cmd.OutOrStdout())
+		o := daemon.Options{AcceptClock: acceptClock, NewData: newData, Command: "bridge serve", Logger: log}
+		if role == roleAll {
+			return serve(cmd.Context(), c, hangups, o, cmd.OutOrStdout())
+		}
+		if err := checkNode(c, role); err != nil {
+			return err
+		}
+		o.Command += " --role " + role
+		n := &node{role: role, hangups: hangups, options: o, out: cmd.OutOrStdout(), reload: func() (*config.Config, error) { return in.resolve(args) }}
+		return n.serve(cmd.Context(), c)
 	}
 	return cmd
 }
@@ -64,15 +77,24 @@ func serve(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o da
 	if !anySource(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
 	}
+	return serveOn(ctx, c, hangups, o, out, nil)
+}
+
+// serveOn is serve on a listener; nil opens the one that is configured.
+func serveOn(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o daemon.Options, out io.Writer, listener net.Listener) error {
 	// Open the data folder first: an error about its lock is more useful than one about the
 	// port.
 	h, err := openBridge(ctx, c, o)
 	if err != nil {
+		if listener != nil {
+			err = errors.Join(err, listener.Close())
+		}
 		return unlessEnded(ctx, err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
-	if err != nil {
-		return errors.Join(fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err), h.Close())
+	if listener == nil {
+		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen); err != nil {
+			return errors.Join(fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err), h.Close())
+		}
 	}
 	if err := h.ListenMail(ctx); err != nil {
 		return errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())

@@ -27,6 +27,11 @@ import (
 type Options struct {
 	// ReadOnly opens it for reading only; another process may write to it.
 	ReadOnly bool
+	// Beside, with ReadOnly: the log is on a server, and another node may write it; the data
+	// folder is of this node alone. See PublishBeside.
+	Beside bool
+	// Log is the log of the data folder where it is open already; Close closes it.
+	Log *eventlog.Log
 	// DryRun undoes every change at the end.
 	DryRun bool
 	// AcceptClock confirms a clock that jumped ahead (I3).
@@ -78,6 +83,7 @@ type Bridge struct {
 	metrics         *metrics.Metrics
 	hubs            hubNotifier // notifies our hubs
 	push            pushState   // the subscriptions at hubs of Sources
+	beside          beside      // of a node that publishes beside another
 }
 
 // Open opens the data folder of a configuration, and creates its sets and Sources. The
@@ -86,7 +92,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Bridge{newTemplates: make(chan struct{}, 1), hubs: hubNotifier{wake: make(chan struct{}, 1)}, push: pushState{wake: make(chan struct{}, 1)}, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
+	b := &Bridge{Log: opt.Log, newTemplates: make(chan struct{}, 1), hubs: hubNotifier{wake: make(chan struct{}, 1)}, push: pushState{wake: make(chan struct{}, 1)}, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
 	b.generation.Store(newGeneration(c))
 	b.formerNames.Store(new([]eventlog.FormerName))
 	b.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
@@ -112,7 +118,9 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.Log, err = eventlog.Open(ctx, b.Config().Data, eventlog.Options{URL: b.Config().Store.Log, ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock(), Committed: b.metrics.Committed})
+	if b.Log == nil {
+		b.Log, err = eventlog.Open(ctx, b.Config().Data, eventlog.Options{URL: b.Config().Store.Log, ReadOnly: b.opt.ReadOnly && !b.opt.Beside, Beside: b.opt.Beside, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock(), Committed: b.metrics.Committed})
+	}
 	if err != nil {
 		return err
 	}
@@ -131,7 +139,10 @@ func (b *Bridge) open(ctx context.Context) error {
 	if remember {
 		list.add(b.opt.Logger)
 	}
-	if err = b.openContents(ctx); err != nil || b.opt.ReadOnly {
+	if err = b.openContents(ctx); err == nil && b.opt.Beside {
+		err = b.openBeside(ctx)
+	}
+	if err != nil || b.opt.ReadOnly {
 		return err
 	}
 	if !b.opt.DryRun {

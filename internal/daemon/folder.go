@@ -135,6 +135,9 @@ func (b *Bridge) clockTrouble() string {
 		}
 		return ""
 	}
+	if b.opt.Beside {
+		return "" // that is for the node that writes
+	}
 	ahead := b.now().Sub(b.Log.Seen())
 	if !b.Log.Seen().IsZero() && ahead > 24*time.Hour && eventlog.Held(b.Config().Data) {
 		return fmt.Sprintf("the clock may have jumped: a process holds the data folder, and has accepted no time since %s: nothing is logged; set the clock, or restart it with --accept-clock",

@@ -61,7 +61,7 @@ func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progre
 	all, err := b.Log.Sources(ctx, set)
 	for i := range all {
 		src := &all[i]
-		ours := b.sourceByID(src.ID) != nil
+		ours := b.sourceByID(src.ID) != nil || b.opt.Beside && !src.Former
 		if ours {
 			configured++
 		}

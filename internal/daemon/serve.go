@@ -128,12 +128,16 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		l.Close()
 		return err
 	}
+	sipService, callback := b.sipService, b.serveCallback
+	if b.opt.Beside {
+		sipService, callback = b.laterSIP, later
+	}
 	s := server.New(server.Options{
 		Moved:     b.movedTo,
 		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
-		Status: b.pageStatus, About: b.about, SIPService: b.sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
+		Status: b.pageStatus, About: b.about, SIPService: sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public, HasConsole: b.console.handler != nil, Answered: b.metrics.Answered,
-		Hubs: b.hubsOf, Callback: b.serveCallback,
+		Hubs: b.hubsOf, Callback: callback,
 	})
 	forget := func(set string) {
 		p.Forget(set)
@@ -147,10 +151,14 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	if b.console.listener != nil {
 		group.Go(func() { b.serveConsole(ctx) })
 	}
-	group.Go(func() { b.restartOnPanic(ctx, "the making of snapshots", p.Run) })
-	group.Go(func() {
-		b.restartOnPanic(ctx, "telling hubs of changes", func(ctx context.Context) { b.notifyHubs(ctx, p, base) })
-	})
+	if b.opt.Beside {
+		group.Go(func() { b.restartOnPanic(ctx, "the getting of snapshots", p.Follow) })
+	} else {
+		group.Go(func() { b.restartOnPanic(ctx, "the making of snapshots", p.Run) })
+		group.Go(func() {
+			b.restartOnPanic(ctx, "telling hubs of changes", func(ctx context.Context) { b.notifyHubs(ctx, p, base) })
+		})
+	}
 	err = s.Run(ctx, l)
 	cancel()
 	group.Wait()

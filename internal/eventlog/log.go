@@ -474,17 +474,21 @@ func (l *Log) Each(ctx context.Context, text string, args []any, scan func(*sql.
 
 // unread makes an error of reading an ErrStopped where a process that also writes must
 // stop writing: when the disk fails, the database is damaged or its folder has gone. A
-// connection that cannot be opened for another reason is no such case.
+// connection that cannot be opened for another reason is no such case, neither there nor in a
+// process that reads beside it.
 func (l *Log) unread(err error) error {
-	if err == nil || l.writer == nil || errors.Is(err, ErrStopped) {
+	writes := l.writer != nil
+	if err == nil || !writes && !l.opt.Beside || errors.Is(err, ErrStopped) {
 		return err
 	}
-	if errors.Is(err, database.ErrDisk) || errors.Is(err, database.ErrDamaged) {
+	if writes && (errors.Is(err, database.ErrDisk) || errors.Is(err, database.ErrDamaged)) {
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
 	if errors.Is(err, database.ErrCannotOpen) {
-		if gone := l.present(); gone != nil {
-			return fmt.Errorf("%w: %w: %w", ErrStopped, gone, err)
+		if writes {
+			if gone := l.present(); gone != nil {
+				return fmt.Errorf("%w: %w: %w", ErrStopped, gone, err)
+			}
 		}
 		if !errors.Is(err, event.ErrUnavailable) {
 			return fmt.Errorf("%w: %w", event.ErrUnavailable, err)

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// nodeConfig is what all nodes of a test have in their configuration, for the end of a file.
+func nodeConfig(t *testing.T, postgres *testenv.PostgresServer, s3 *testenv.S3Server) string {
+	t.Helper()
+	bucket := s3.NewBucket(t)
+	return bucketConfig(s3.Address(bucket, "contents")) + fmt.Sprintf("files = %q\nlog = %q\n", s3.Address(bucket, "files"), postgres.NewSchema(t))
+}
+
+// TestNodes: web nodes publish what the worker has, and take nothing; when the worker has gone,
+// the next one goes on.
+func TestNodes(t *testing.T) {
+	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
+	s3.Setenv(t)
+	provider := fixtures.New(fixtures.Options{Title: "A"})
+	create := func(n int) { provider.Create(fixtures.Record{Name: fmt.Sprint("r", n)}) }
+	for n := range 5 {
+		create(n)
+	}
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	config := `
+data = "data"
+listen = "127.0.0.1:0"
+base_url = "http://bridge.example.org"
+[[set]]
+name = "main"
+content = "reference"
+[[set.source]]
+url = "` + upstream.URL + fixtures.Subscription + `"
+every = "1s"
+[[set]]
+name = "again"
+content = "reference"
+[[set.source]]
+url = "set:main"
+[[set]]
+name = "in"
+[[set.source]]
+kind = "sip"
+mode = "library"
+formats = { "{http://places.example/1}place" = "http://places.example/1/place.xsd" }
+` + nodeConfig(t, postgres, s3)
+	worker, standby, web := newFolder(t, config), newFolder(t, config), newFolder(t, config)
+	if c := web.run(exitFailed, "serve", "--role", "web"); !strings.Contains(c.stderr.String(), "there is no log in") {
+		t.Errorf("a web node without a log: %s", c.stderr.String())
+	}
+	first, atFirst := worker.serve("--role", "worker")
+	second, atSecond := standby.serve("--role", "worker")
+	third, atWeb := web.serve("--role", "web")
+	defer func() {
+		if t.Failed() {
+			<-time.After(3 * time.Second)
+			for _, c := range []*child{first, second, third} {
+				t.Logf("%s%s", c.stdout.String(), c.stderr.String())
+			}
+		}
+	}()
+	// events waits until a node has so many events of the set, and returns its Change List.
+	events := func(server string, n int) (list string) {
+		t.Helper()
+		for limit := time.Now().Add(patience); strings.Count(list, "<url>") < n; <-time.After(lookEvery) {
+			if time.Now().After(limit) {
+				t.Fatalf("%s has not %d events:\n%s", server, n, list)
+			}
+			list = bodyOf(t, server+"/sets/main/changelist.xml")
+		}
+		return list
+	}
+	if has := events(atFirst, 5); events(atWeb, 5) != has || events(atSecond, 5) != has {
+		t.Error("nodes publish different Change Lists")
+	}
+	request := `<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>1</source-identifier></source><record>` + placeRecord + `</record></ingest-request>`
+	submit := func(server string) (status int, header http.Header) {
+		t.Helper()
+		resp, err := http.Post(server+"/sip/in", "text/xml", strings.NewReader(enveloped(request)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode, resp.Header
+	}
+	for _, server := range []string{atSecond, atWeb} {
+		if status, header := submit(server); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+			t.Errorf("a submission to a node that does not work: %d %v", status, header)
+		}
+	}
+	if status, _ := submit(atFirst); status != http.StatusOK {
+		t.Errorf("a submission to the node that works: %d", status)
+	}
+	if c := web.run(exitDone, "status"); !strings.Contains(c.stdout.String(), "main (") {
+		t.Errorf("status of a web node:\n%s", c.stdout.String())
+	}
+	worker.run(exitDone, "set", "rename", "again", "twice")
+	for limit := time.Now().Add(patience); !strings.Contains(bodyOf(t, atWeb+"/sets/again/resourcelist.xml"), "/sets/twice/"); <-time.After(lookEvery) {
+		if time.Now().After(limit) {
+			t.Fatal("the web node does not know the new name of the set")
+		}
+	}
+	first.kill()
+	create(5)
+	if has := events(atSecond, 6); events(atWeb, 6) != has {
+		t.Error("after another node took over, nodes publish different Change Lists")
+	}
+	if status, _ := submit(atSecond); status != http.StatusOK {
+		t.Errorf("a submission to the node that took over: %d", status)
+	}
+	first, atFirst = worker.serve("--role", "worker") // stands by
+	if status, _ := submit(atFirst); status != http.StatusServiceUnavailable {
+		t.Errorf("a submission to the node that worked before: %d", status)
+	}
+	second.kill()
+	create(6)
+	events(atFirst, 7)
+	events(atWeb, 7)
+	for f, c := range map[*folder]*child{worker: first, web: third} {
+		f.end(c, os.Interrupt)
+		if text := c.stderr.String(); strings.Contains(text, "LOST") {
+			t.Error(text)
+		}
+	}
+	worker.run(exitDone, "verify")
+}
+
+// bodyOf returns the body of a response that is 200 OK, "" of another.
+func bodyOf(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return ""
+	}
+	return string(body)
+}
+
+// TestKillNodes is TestKill with three workers and two web nodes that have one log on a
+// PostgreSQL server and one bucket. Workers are killed while they work and while they stand by;
+// both servers are stopped and started. Nothing may be lost or doubled, and no Source may be
+// harvested by two nodes at once.
+func TestKillNodes(t *testing.T) {
+	testenv.Heavy(t)
+	postgres, s3 := testenv.Postgres(t), testenv.S3(t)
+	s3.Setenv(t)
+	k := newKilling(t, 20)
+	own, err := os.ReadFile(k.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := string(own) + nodeConfig(t, postgres, s3)
+	for _, s := range k.sources {
+		s.Handler = alone(t, s.Handler)
+	}
+	k.away.Store(true)
+	var workers []*folder
+	for n := range 3 {
+		k.configure(fmt.Sprintf("contact = \"mailto:worker%d@bridge.example\"\n%s", n, config))
+		workers = append(workers, k.folder)
+	}
+	work := make([]*child, len(workers))
+	for i, f := range workers {
+		if work[i] = f.start("serve", "--role", "worker"); i == 0 {
+			if _, err := work[i].ready(); err != nil { // it makes the log
+				t.Fatal(err)
+			}
+		}
+	}
+	webs := []*folder{newFolder(t, config), newFolder(t, config)}
+	web, at := make([]*child, len(webs)), make([]string, len(webs))
+	for i, f := range webs {
+		web[i], at[i] = f.serve("--role", "web")
+	}
+	defer func() {
+		if t.Failed() {
+			for _, c := range append(work, web...) {
+				t.Logf("%s%s", c.stdout.String(), c.stderr.String())
+			}
+		}
+	}()
+	rounds, took := testenv.Rounds(t, 10, 300), 0
+	for round := range rounds {
+		for n := range k.sources {
+			for range k.random.IntN(6) {
+				k.sources[n].evolve()
+			}
+		}
+		done, read := make(chan struct{}), make(chan error)
+		go func() { read <- k.readUntil(done, at[round%2]) }()
+		victim := k.random.IntN(len(workers))
+		k.killSoon(work[victim])
+		took += strings.Count(work[victim].stderr.String(), "no other node works")
+		switch round % 5 {
+		case 1:
+			postgres.Stop(t, testenv.ImmediateShutdown)
+			postgres.Start(t)
+		case 2:
+			postgres.Stop(t, testenv.FastShutdown)
+			postgres.Start(t)
+		case 3:
+			s3.Stop(t)
+			s3.Start(t)
+		}
+		work[victim] = workers[victim].start("serve", "--role", "worker")
+		close(done)
+		web[round%2].kill()
+		if err := <-read; err != nil {
+			t.Fatalf("round %d of seed %d: %v", round, k.seed, err)
+		}
+		web[round%2], at[round%2] = webs[round%2].serve("--role", "web")
+	}
+	for i, c := range append(work, web...) {
+		append(workers, webs...)[i].end(c, os.Interrupt)
+		if text := c.stderr.String(); strings.Contains(text, "LOST") {
+			t.Error(text)
+		}
+	}
+	k.end(rounds)
+	t.Logf("nodes that were killed had taken over %d times", took)
+}
+
+// TestPollThousands asks 2,000 Sources once a minute for ten minutes, with two workers. It
+// measures how much of the machine that takes, together with the servers and the Sources.
+func TestPollThousands(t *testing.T) {
+	if !testenv.Soaking() {
+		t.Skip("it takes ten minutes: make soak")
+	}
+	const sources, sets = 2000, 20
+	postgres, s3 := testenv.DefaultPostgres(t), testenv.S3(t)
+	s3.Setenv(t)
+	var asked, unchanged atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.Header().Set("ETag", `"1"`)
+		if r.Header.Get("If-None-Match") == `"1"` {
+			unchanged.Add(1)
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.Header().Set("Content-Type", "application/atom+xml")
+		fmt.Fprintf(w, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:x:%[1]s</id><title>%[1]s</title><updated>2026-01-01T00:00:00Z</updated><entry><id>urn:x:%[1]s:1</id><title>One</title><updated>2026-01-01T00:00:00Z</updated><link href="http://records.example%[1]s/1"/></entry></feed>`, r.URL.Path)
+	}))
+	defer upstream.Close()
+	var config strings.Builder
+	config.WriteString("data = \"data\"\nlisten = \"127.0.0.1:0\"\nbase_url = \"http://bridge.example.org\"\n[limits]\nrate = 1000\n")
+	for set := range sets {
+		fmt.Fprintf(&config, "[[set]]\nname = \"set-%d\"\ncontent = \"reference\"\n", set)
+		for n := range sources / sets {
+			fmt.Fprintf(&config, "[[set.source]]\nkind = \"atompmh\"\nurl = \"%s/%d/%d\"\nevery = \"1m\"\n", upstream.URL, set, n)
+		}
+	}
+	config.WriteString(nodeConfig(t, postgres, s3))
+	worker, standby := newFolder(t, config.String()), newFolder(t, config.String())
+	first, _ := worker.serve("--role", "worker")
+	second, _ := standby.serve("--role", "worker")
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for limit := time.Now().Add(patience); asked.Load() < 2*sources; <-tick.C {
+		if time.Now().After(limit) {
+			t.Fatalf("%d requests", asked.Load())
+		}
+	}
+	const minutes = 10
+	before, used, began := asked.Load(), busy(t), time.Now()
+	for asked.Load() < before+sources*minutes {
+		<-tick.C
+	}
+	took, n := time.Since(began), asked.Load()-before
+	t.Logf("%d requests in %v, %d of all unchanged; %.2f cores were busy", n, took.Round(time.Second), unchanged.Load(), (busy(t) - used).Seconds()/took.Seconds())
+	if took > (minutes+1)*time.Minute || took < (minutes-1)*time.Minute {
+		t.Errorf("%d requests of %d Sources took %v", n, sources, took)
+	}
+	worker.end(first, os.Interrupt)
+	standby.end(second, os.Interrupt)
+}
+
+// busy returns for how long the cores of the machine have worked.
+func busy(t *testing.T) time.Duration {
+	t.Helper()
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Skip(err)
+	}
+	ticks := 0
+	for i, field := range strings.Fields(strings.SplitN(string(b), "\n", 2)[0]) {
+		if i == 1 || i == 2 || i == 3 || i == 6 || i == 7 { // user, nice, system, interrupts
+			n, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * time.Second / 100
+}
+
+// alone fails the test when two nodes ask for documents of one Source at the same time.
+func alone(t *testing.T, h http.Handler) http.Handler {
+	var mu sync.Mutex
+	asking := map[*http.Request]bool{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		for other := range asking {
+			if node := other.Header.Get("User-Agent"); other.Context().Err() == nil && node != r.Header.Get("User-Agent") {
+				t.Errorf("%s and %s ask for documents of one Source at once", node, r.Header.Get("User-Agent"))
+			}
+		}
+		asking[r] = true
+		mu.Unlock()
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			delete(asking, r)
+		}()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// readUntil reads documents of a server, which may go and come, until a channel is closed.
+func (k *killing) readUntil(done <-chan struct{}, server string) error {
+	for {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		if err := k.readUntilGone(server); err != nil {
+			return err
+		}
+	}
+}

@@ -75,7 +75,7 @@ func BenchmarkAppend(b *testing.B) { benchmarkAppend(b, b.TempDir()) }
 // BenchmarkAppendOnServer is BenchmarkAppend on PostgreSQL, BenchmarkBareOnServer its rival.
 func BenchmarkAppendOnServer(b *testing.B) {
 	folder := b.TempDir()
-	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{URL: benchServer(b)})
+	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{URL: testenv.DefaultPostgres(b).NewSchema(b)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -83,35 +83,6 @@ func BenchmarkAppendOnServer(b *testing.B) {
 		b.Fatal(err)
 	}
 	benchmarkAppend(b, folder)
-}
-
-// benchServer starts a server as it is set up by default, and returns a schema on it.
-func benchServer(b *testing.B) (url string) {
-	server := testenv.Postgres(b)
-	db, err := sql.Open("pgx", server.URL())
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, name := range []string{"shared_buffers", "max_wal_size", "autovacuum"} {
-		text := "ALTER SYSTEM SET " + name + " = '" + map[string]string{"shared_buffers": "128MB", "max_wal_size": "1GB", "autovacuum": "on"}[name] + "'"
-		if _, err := db.Exec(text); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := db.Close(); err != nil {
-		b.Fatal(err)
-	}
-	server.Stop(b, testenv.FastShutdown)
-	server.Start(b)
-	if db, err = sql.Open("pgx", server.URL()); err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	var has string
-	if err := db.QueryRow("SELECT current_setting('shared_buffers') || ' ' || current_setting('max_wal_size') || ' ' || current_setting('autovacuum')").Scan(&has); err != nil || has != "128MB 1GB on" {
-		b.Fatal(has, err)
-	}
-	return server.NewSchema(b)
 }
 
 func benchmarkAppend(b *testing.B, folder string) {
@@ -183,7 +154,7 @@ func BenchmarkBare(b *testing.B) {
 // BenchmarkBareOnServer is BenchmarkBare on PostgreSQL.
 func BenchmarkBareOnServer(b *testing.B) {
 	ctx := context.Background()
-	url := benchServer(b)
+	url := testenv.DefaultPostgres(b).NewSchema(b)
 	l, err := eventlog.Open(ctx, b.TempDir(), eventlog.Options{URL: url})
 	if err != nil {
 		b.Fatal(err)

@@ -60,6 +60,24 @@ var shared struct {
 	err    error
 }
 
+// DefaultPostgres is Postgres of a server as it is set up by default, to measure it.
+func DefaultPostgres(t testing.TB) *PostgresServer {
+	p := Postgres(t)
+	for _, setting := range []string{"shared_buffers = '128MB'", "max_wal_size = '1GB'", "autovacuum = on"} {
+		if err := p.execute("ALTER SYSTEM SET " + setting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Stop(t, FastShutdown)
+	p.Start(t)
+	if err := p.execute(`DO $$ BEGIN
+ASSERT current_setting('shared_buffers') || ' ' || current_setting('max_wal_size') || ' ' || current_setting('autovacuum') = '128MB 1GB on';
+END $$`); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // SharedPostgres returns the server that all tests of this process share: the one that
 // BRIDGE_POSTGRES names with a URL, else one that the first call starts. Each test needs a
 // schema of its own: NewSchema. WithPostgres stops the server in TestMain, before a search

@@ -31,6 +31,11 @@ type PostgresServer struct {
 	port    string
 	bin     string // the folder of its programs
 	user    *syscall.Credential
+
+	// A connection makes the server start a process. The shared server keeps one for
+	// NewSchema.
+	mu   sync.Mutex
+	kept *pgconn.PgConn // nil: each statement has a connection of its own
 }
 
 // Postgres starts a server of the test's own, which stops and whose data goes when the test
@@ -95,6 +100,7 @@ func SharedPostgres(t testing.TB) *PostgresServer {
 	if shared.server == nil && shared.err == nil {
 		if shared.server, shared.err = startPostgres(bin); shared.err == nil {
 			shared.server.lasting = true
+			shared.server.kept, shared.err = shared.server.connect(context.Background())
 		}
 	}
 	if shared.err != nil {
@@ -360,10 +366,16 @@ func (p *PostgresServer) EndWriter(t testing.TB, url string) {
 	}
 }
 
-// execute executes SQL in a connection of its own.
+// execute executes SQL.
 func (p *PostgresServer) execute(sql string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), servicePatience)
 	defer cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kept != nil && !p.kept.IsClosed() {
+		_, err := p.kept.Exec(ctx, sql).ReadAll()
+		return err
+	}
 	c, err := p.connect(ctx)
 	if err != nil {
 		return err
@@ -425,7 +437,15 @@ func (p *PostgresServer) Start(t testing.TB) {
 
 // Close stops the server and removes its data. It does nothing to a server that
 // BRIDGE_POSTGRES names.
-func (p *PostgresServer) Close() error { return p.close(ImmediateShutdown.signal()) }
+func (p *PostgresServer) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kept != nil {
+		_ = p.kept.Conn().Close() // the server does not go on
+		p.kept = nil
+	}
+	return p.close(ImmediateShutdown.signal())
+}
 
 func (p *PostgresServer) start() error {
 	args := []string{"-D", p.data()}

@@ -937,7 +937,7 @@ func TestDamagedCache(t *testing.T) {
 func TestAdopt(t *testing.T) {
 	testenv.Heavy(t)
 	s3, address := newBucket(t)
-	path := filepath.Join(t.TempDir(), "content.db")
+	path := newPlace(t)
 	s := openStore(t, path, inBucket(address))
 	first, second := mixed(1), mixed(500)
 	put(t, s, first...)
@@ -945,9 +945,13 @@ func TestAdopt(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	stores := map[string][]byte{"lost": nil}
+	if server == nil {
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores["older"] = before
 	}
 	s = openStore(t, path, inBucket(address))
 	put(t, s, second...)
@@ -968,9 +972,8 @@ func TestAdopt(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
-	for name, body := range map[string][]byte{"older": before, "lost": nil} {
-		path := filepath.Join(folder, name+".db")
+	for name, body := range stores {
+		path := newPlace(t)
 		o := inBucket(address)
 		if body == nil {
 			o.Adopt = true
@@ -1016,7 +1019,7 @@ func TestAdopt(t *testing.T) {
 	}
 	o := inBucket(address)
 	o.Adopt = true
-	s = openStore(t, filepath.Join(folder, "damaged.db"), o)
+	s = openStore(t, newPlace(t), o)
 	if a, err := s.Tidy(t.Context(), TidyOptions{Adopt: true}); err != nil || a.Contents == 0 || a.Contents >= want.Count-4 {
 		t.Errorf("with damage: %+v, %v, of %+v", a, err, want)
 	}

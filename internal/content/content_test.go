@@ -47,12 +47,11 @@ func TestOnServer(t *testing.T) {
 	testenv.Heavy(t)
 	server = testenv.SharedPostgres(t)
 	defer func() { server = nil }()
-	testenv.Checks(t, 4)
+	testenv.Checks(t, 3)
 	for name, test := range map[string]func(*testing.T){
 		"Put": TestPutOpen, "Missing": TestMissing, "Draft": TestDraft, "Atomic": TestPutIsAtomic, "Concurrent": TestConcurrentUse, "Small": TestSmall, "Known": TestPutPartlyKnown, "ReadOnly": TestReadOnly,
-		"DryRun": TestDryRun, "Swapped": TestSwappedChunks, "Bucket": TestBucket, "Packer": TestPacker, "Histories": TestBucketHistories, "Away": TestBucketAway,
-		"Objects": TestDamagedObjects, "Gone": TestGoneWhileKept, "Rotten": TestUnknownOfRotten, "Damaged": TestManyDamaged, "ManyPacks": TestBucketOfMany,
-		"PutBack": TestPutBack, "Cache": TestDamagedCache, "Kill": TestKillPacker,
+		"DryRun": TestDryRun, "Swapped": TestSwappedChunks, "Bucket": TestBucket, "Packer": TestPacker, "Histories": TestBucketHistories, "Gone": TestGoneWhileKept,
+		"Damaged": TestManyDamaged, "ManyPacks": TestBucketOfMany, "Cache": TestDamagedCache, "Adopt": TestAdopt, "Kill": TestKillPacker,
 	} {
 		t.Run(name, test)
 	}

@@ -200,6 +200,19 @@ func (c *Copied) describe(ctx context.Context, log *eventlog.Log) error {
 	return nil
 }
 
+// wantContents is an error when a log on a server names contents, and they are neither in the
+// data folder nor there any more.
+func (c *Copied) wantContents(ctx context.Context, log *eventlog.Log, file string) error {
+	named, err := log.NamesContents(ctx)
+	if err != nil || !named {
+		return err
+	}
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the log of %s names contents, and they are neither in %s nor on the server of the log: put them back from a backup first", c.From, content.FileName)
+	}
+	return nil
+}
+
 // copyContents copies the content store to where the copy is to have it. A folder may have
 // none, if no set needed it.
 func (c *Copied) copyContents(ctx context.Context, log *eventlog.Log, to Place) error {
@@ -208,6 +221,11 @@ func (c *Copied) copyContents(ctx context.Context, log *eventlog.Log, to Place) 
 	from, err := content.Locate(ctx, owner, "")
 	if err != nil {
 		return err
+	}
+	if from == filepath.Join(c.From, content.FileName) && owner.URL != "" {
+		if err := c.wantContents(ctx, log, from); err != nil {
+			return err
+		}
 	}
 	inFile := from == filepath.Join(c.From, content.FileName)
 	if _, err := os.Stat(from); inFile && errors.Is(err, fs.ErrNotExist) {

@@ -56,7 +56,7 @@ func Locate(ctx context.Context, o Owner, bucket string) (path string, err error
 				database.Shown(url), database.Shown(o.URL))
 		}
 	}
-	switch full, err := hasContents(ctx, file); {
+	switch full, err := hasContents(ctx, file, found); {
 	case err != nil:
 		return "", err
 	case full && found:
@@ -87,9 +87,13 @@ func Vacant(ctx context.Context, log string) error {
 	return err
 }
 
-// hasContents reports whether there is a store in a file that has contents.
-func hasContents(ctx context.Context, file string) (bool, error) {
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+// hasContents reports whether there is a store in a file that has contents. An empty file is
+// none, where the store is on a server: a copy of a file that was not there has made it.
+func hasContents(ctx context.Context, file string, onServer bool) (bool, error) {
+	switch at, err := os.Stat(file); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err == nil && onServer && at.Size() == 0:
 		return false, nil
 	}
 	s, err := Open(ctx, file, Options{ReadOnly: true})

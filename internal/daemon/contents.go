@@ -27,11 +27,10 @@ func (b *Bridge) openContents(ctx context.Context) error {
 	owner := content.Owner{Folder: c.Data}
 	owner.URL, owner.Identity = b.Log.Server()
 	if owner.URL != "" && !b.opt.ReadOnly && !b.opt.AdoptBucket {
-		mirror, err := b.mirrorWithRecords(ctx)
-		if err != nil {
+		var err error
+		if owner.Named, err = b.Log.NamesContents(ctx); err != nil {
 			return err
 		}
-		owner.Named = mirror != nil
 	}
 	path, err := content.Locate(ctx, owner, c.Store.Contents)
 	if err != nil {
@@ -43,20 +42,6 @@ func (b *Bridge) openContents(ctx context.Context) error {
 		b.Contents, err = nil, nil
 	}
 	return err
-}
-
-// mirrorWithRecords returns a set that keeps contents and has records, nil if there is none.
-func (b *Bridge) mirrorWithRecords(ctx context.Context) (*event.Set, error) {
-	sets, err := b.Log.Sets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i := range sets {
-		if s := &sets[i]; s.Content == event.Mirror && s.Live > 0 {
-			return s, nil
-		}
-	}
-	return nil, nil
 }
 
 // keepRecords stores submitted records. They are durable when it returns nil.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
@@ -169,11 +170,16 @@ func (b *Bridge) checkContents(ctx context.Context) error {
 	if err != nil || stats.Count > 0 {
 		return err
 	}
-	s, err := b.mirrorWithRecords(ctx)
-	if err == nil && s != nil {
-		err = fmt.Errorf("the contents of the records are gone (set %s has %d records, %s has nothing): restore the contents from a backup, or have them fetched again with bridge harvest --full", s.Name, s.Live, b.Contents.Name())
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	for i := range sets {
+		if s := &sets[i]; s.Content == event.Mirror && s.Live > 0 {
+			return fmt.Errorf("the contents of the records are gone (set %s has %d records, %s has nothing): restore the contents from a backup, or have them fetched again with bridge harvest --full", s.Name, s.Live, b.Contents.Name())
+		}
+	}
+	return nil
 }
 
 // dataFolders is a file beside a configuration. It lists the data folders that were created

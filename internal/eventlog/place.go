@@ -10,8 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
@@ -101,6 +103,13 @@ func (l *Log) Server() (url, identity string) {
 		return "", ""
 	}
 	return l.path, l.owned
+}
+
+// NamesContents reports whether the log has events that name contents, so that there is a
+// content store.
+func (l *Log) NamesContents(ctx context.Context) (bool, error) {
+	sets, err := l.Sets(ctx)
+	return slices.ContainsFunc(sets, func(s event.Set) bool { return s.Content == event.Mirror && s.Events > 0 }), err
 }
 
 // recognize makes sure that the log that was found on a server is the one of this folder.

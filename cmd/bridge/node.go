@@ -9,9 +9,11 @@ import (
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
@@ -63,17 +65,32 @@ func (n *node) serve(ctx context.Context, c *config.Config) error {
 	if !ok {
 		return fmt.Errorf("listening on %s: not a TCP address", c.Listen)
 	}
-	for {
-		taken, err := n.beside(ctx, c, l)
+	last := c // that could be opened
+	for ready := false; ; {
+		taken, err := n.beside(ctx, c, l, &ready)
 		switch {
+		case ctx.Err() != nil:
+			return errors.Join(unlessEnded(ctx, err), closeLog(taken))
 		case errors.Is(err, errHangup):
-			c = n.reread(c)
+			last, c = c, n.reread(c)
 			continue
 		case errors.Is(err, errAgain):
 			continue
-		case err != nil || ctx.Err() != nil:
-			return unlessEnded(ctx, err)
+		case err != nil && c != last:
+			n.options.Logger.Error("the configuration was read again, and cannot be used; the former one is", "error", err)
+			c = last
+			continue
+		case ready && errors.Is(err, database.ErrCannotOpen):
+			n.options.Logger.Error("this node cannot be opened again; it is tried until it can", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(openAgain):
+			}
+			continue
+		case err != nil:
+			return err
 		}
+		last = c
 		n.options.Logger.Info("no other node works: this one does from now on")
 		again, err := part(l)
 		if err != nil {
@@ -82,12 +99,16 @@ func (n *node) serve(ctx context.Context, c *config.Config) error {
 		o := n.options
 		o.Log = taken
 		err = serveOn(ctx, c, n.hangups, o, n.out, again)
-		if ctx.Err() != nil || !errors.Is(err, eventlog.ErrInUse) && !errors.Is(err, eventlog.ErrStopped) {
+		if ctx.Err() != nil || !errors.Is(err, eventlog.ErrInUse) {
 			return err
 		}
-		n.options.Logger.Error("this node has lost the log, and works no longer; it publishes, and works again when no other node does", "error", err)
+		n.options.Logger.Error("another node works, and this one does no longer; it publishes, and works again when no other node does", "error", err)
+		c = n.reread(c) // commands and hangups may have changed it
 	}
 }
+
+// openAgain is how long a node waits that could not be opened again.
+const openAgain = 2 * time.Second
 
 func closeLog(l *eventlog.Log) error {
 	if l == nil {
@@ -129,14 +150,15 @@ func part(l *net.TCPListener) (net.Listener, error) {
 
 // beside publishes beside the node that works until ctx ends, or a hangup, or this node is to
 // work: then it returns the log.
-func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener) (*eventlog.Log, error) {
+// ready is set when it can.
+func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener, ready *bool) (*eventlog.Log, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	o := n.options
 	o.ReadOnly, o.Beside = true, true
 	b, err := openBridge(ctx, c, o)
-	if errors.Is(err, fs.ErrNotExist) && n.role == roleWorker { // the first start of all
-		n.options.Logger.Info("there is no log yet, or no content store: this node makes it", "error", err)
+	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, database.ErrOlder)) && n.role == roleWorker { // the first start of all, or of a version
+		n.options.Logger.Info("there is no log yet, or no content store, or an older one: this node makes it", "error", err)
 		return n.first(ctx, c)
 	}
 	if err != nil {
@@ -146,6 +168,7 @@ func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
+	*ready = true
 	fmt.Fprintf(n.out, "serving %s on %s\n  beside the node that works (--role %s)\n", b.Base(again), again.Addr(), n.role)
 	ended := make(chan struct{})
 	go func() {

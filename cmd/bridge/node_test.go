@@ -288,7 +288,7 @@ func TestPollThousands(t *testing.T) {
 		<-tick.C
 	}
 	took, n := time.Since(began), asked.Load()-before
-	t.Logf("%d requests in %v, %d of all unchanged; %.2f cores were busy", n, took.Round(time.Second), unchanged.Load(), (busy(t) - used).Seconds()/took.Seconds())
+	t.Logf("%d requests in %v, %d of all unchanged; %.2f cores were busy", n, took.Round(time.Second), unchanged.Load(), (busy(t)-used).Seconds()/took.Seconds())
 	if took > (minutes+1)*time.Minute || took < (minutes-1)*time.Minute {
 		t.Errorf("%d requests of %d Sources took %v", n, sources, took)
 	}

@@ -118,7 +118,9 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.Log == nil {
+	if b.Log != nil {
+		b.Log.ReportCommits(b.metrics.Committed)
+	} else {
 		b.Log, err = eventlog.Open(ctx, b.Config().Data, eventlog.Options{URL: b.Config().Store.Log, ReadOnly: b.opt.ReadOnly && !b.opt.Beside, Beside: b.opt.Beside, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock(), Committed: b.metrics.Committed})
 	}
 	if err != nil {

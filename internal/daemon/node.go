@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +28,7 @@ import (
 type beside struct {
 	sets   map[string]string // the Feed of each set by its name, as of the last look
 	former []eventlog.FormerName
+	stale  bool // the log has changed since
 }
 
 // lookEvery is about how often such a node looks what is new, and whether somebody writes.
@@ -43,8 +43,7 @@ func (b *Bridge) openBeside(ctx context.Context) error {
 	if err := b.openGuard(ctx, nil); err != nil {
 		return err
 	}
-	_, err := b.look(ctx)
-	return err
+	return b.look(ctx)
 }
 
 // PublishBeside serves the contents of the log on the listener, beside the node that writes
@@ -71,9 +70,10 @@ func (b *Bridge) PublishBeside(ctx context.Context, l net.Listener, takeOver boo
 
 // followLog looks what is new in the log, until ctx ends or this node has taken over.
 func (b *Bridge) followLog(ctx context.Context, takeOver bool) *eventlog.Log {
-	var said, lost string
+	var said string
+	lost := false
 	for {
-		loss, err := b.look(ctx)
+		err := b.look(ctx)
 		var taken *eventlog.Log
 		if err == nil && takeOver {
 			taken, err = b.takeOver(ctx)
@@ -84,10 +84,11 @@ func (b *Bridge) followLog(ctx context.Context, takeOver bool) *eventlog.Log {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if loss != lost && loss != "" {
-			b.opt.Logger.Error("THE LOG HAS LOST DATA", "lost", loss)
+		loss := b.Log.Loss()
+		if loss != nil && !lost {
+			b.opt.Logger.Error("THE LOG HAS LOST DATA that this node has seen; a worker that has seen it begins a new epoch when it takes over", "lost", loss.String())
 		}
-		lost = loss
+		lost = loss != nil
 		switch text := errorText(err); {
 		case text == said:
 		case err != nil:
@@ -113,22 +114,22 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// look notes how far the log has come, and what sets it has. It returns what the log has lost.
-func (b *Bridge) look(ctx context.Context) (loss string, err error) {
+// look notes how far the log has come, and what sets it has.
+func (b *Bridge) look(ctx context.Context) error {
 	changed, err := b.Log.Follow(ctx)
-	if err == nil && changed {
-		err = b.refresh(ctx)
+	b.beside.stale = b.beside.stale || changed
+	if b.beside.stale {
+		refreshed := b.refresh(ctx)
+		b.beside.stale = refreshed != nil
+		err = errors.Join(err, refreshed)
 	}
-	if l := b.Log.Loss(); l != nil {
-		loss = l.String()
-	}
-	return loss, err
+	return err
 }
 
-// takeOver returns the log, open for writing, if nobody else writes it.
+// takeOver returns the log, open for writing, if this node is to write it.
 func (b *Bridge) takeOver(ctx context.Context) (*eventlog.Log, error) {
-	holder, err := b.Log.Writer(ctx)
-	if err != nil || holder != "" {
+	may, err := b.Log.MayTakeOver(ctx)
+	if err != nil || !may {
 		return nil, err
 	}
 	taken, err := b.Log.TakeOver(ctx)
@@ -148,13 +149,18 @@ func (b *Bridge) refresh(ctx context.Context) error {
 	if err := b.readFormerNames(ctx); err != nil {
 		return err
 	}
-	now := beside{map[string]string{}, *b.formerNames.Load()}
+	now, former := map[string]string{}, *b.formerNames.Load()
 	for i := range sets {
-		now.sets[sets[i].Name] = sets[i].Feed
+		now[sets[i].Name] = sets[i].Feed
 	}
-	was := b.beside
-	if reflect.DeepEqual(was, now) {
+	was := b.beside.sets
+	if maps.Equal(was, now) && slices.Equal(b.beside.former, former) {
 		return nil
+	}
+	for name := range was {
+		if forget := b.forgetSet.Load(); forget != nil && was[name] != now[name] {
+			(*forget)(name)
+		}
 	}
 	b.changing.Lock()
 	defer b.changing.Unlock()
@@ -170,12 +176,7 @@ func (b *Bridge) refresh(ctx context.Context) error {
 		g.names[configs[i].Name] = true
 	}
 	b.generation.Store(g)
-	b.beside = now
-	for name := range maps.Keys(was.sets) {
-		if forget := b.forgetSet.Load(); forget != nil && was.sets[name] != now.sets[name] {
-			(*forget)(name)
-		}
-	}
+	b.beside.sets, b.beside.former = now, former
 	return nil
 }
 

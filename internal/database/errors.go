@@ -29,6 +29,9 @@ var (
 	// process has too many open files, or the folder cannot be read at the moment.
 	// Nothing was read or written, and the same call may succeed later.
 	ErrCannotOpen = errors.New("the database cannot be opened at the moment")
+	// ErrOlder: a connection that reads was refused, because the tables are those of an
+	// older version. OpenWriter brings them up to date.
+	ErrOlder = errors.New("it was written by an older bridge")
 )
 
 // Code returns the primary result code of an error of the driver, 0 for others.

@@ -290,14 +290,16 @@ type serverEngine struct {
 	kind    *Kind
 	url     string
 	session string // the last that had the lock: its sessionName; "" before the first
+	opened  bool   // a connection was opened before
 	last    string // the mark of the last transaction, as far as it is known
+	trying  string // that of a COMMIT whose outcome is not known, "" when there is none
 }
 
 // sessionOfWriter has the parameters of a session that writes.
 var sessionOfWriter = map[string]string{
 	"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0",
 	// The lock of a machine that has vanished ends after two minutes, not after hours.
-	"tcp_keepalives_idle": "60", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "6",
+	"tcp_keepalives_idle": "60", "tcp_keepalives_interval": "10", "tcp_keepalives_count": "6", "tcp_user_timeout": "120000",
 }
 
 // sessionName distinguishes a session of a server from all others, also from those before
@@ -396,7 +398,10 @@ func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error
 	if err != nil {
 		return err
 	}
-	e.last = last
+	if e.opened && last != e.last && (e.trying == "" || last != e.trying) {
+		return fmt.Errorf("%w, or has while this one had no connection; or the server has lost what was committed last, as a standby may that was behind: the next start begins a new epoch if events are lost", ErrInUse)
+	}
+	e.opened, e.last, e.trying = true, last, ""
 	if err := e.kind.newer(version); err != nil || version == e.kind.Version() {
 		return err
 	}
@@ -459,20 +464,18 @@ func (e *serverEngine) takeLock(ctx context.Context, conn *sql.Conn) error {
 			return err
 		}
 	}
-	holder, _ := WriterOf(ctx, conn) // a better message is all that it is for
+	holder, _, _ := WriterOf(ctx, conn) // a better message is all that it is for
 	return fmt.Errorf("%w: %s has locked it: stop that one first, or give another database or schema", ErrInUse, cmp.Or(holder, "it"))
 }
 
 // WriterOf returns how the session calls itself that may write the database of a connection
-// to a server, "" when none may.
-func WriterOf(ctx context.Context, q Querier) (holder string, err error) {
-	err = q.QueryRowContext(ctx, `SELECT a.application_name || coalesce(' at ' || host(a.client_addr), '') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+// to a server, "" when none may, and what distinguishes the server's process from others.
+func WriterOf(ctx context.Context, q Querier) (holder, server string, err error) {
+	err = q.QueryRowContext(ctx, `SELECT pg_postmaster_start_time()::text || ' ' || coalesce(inet_server_addr()::text, ''), coalesce((
+SELECT coalesce(nullif(a.application_name, ''), 'another process') || coalesce(' at ' || host(a.client_addr), '') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $1 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-AND l.objid = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())`, lockKey).Scan(&holder)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
-	}
-	return cmp.Or(holder, "another process"), err
+AND l.objid = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) LIMIT 1), '')`, lockKey).Scan(&server, &holder)
+	return holder, server, err
 }
 
 // pause waits, or returns the error of a context that ends meanwhile.
@@ -516,11 +519,13 @@ func (e *serverEngine) commit(ctx context.Context, w *Writer, _ int64) error {
 	if err != nil {
 		return err
 	}
+	e.trying = mark
 	_, err = w.conn.ExecContext(ctx, "COMMIT")
 	if err == nil && n > 0 {
 		e.last = mark
 	}
 	if err == nil || n == 0 || !e.lost(w.conn) {
+		e.trying = ""
 		return err
 	}
 	err = Explain(e.url, err)
@@ -534,15 +539,21 @@ func (e *serverEngine) commit(ctx context.Context, w *Writer, _ int64) error {
 			return nil
 		case asked == nil && e.last == before:
 			return err
-		case asked == nil:
-			return fmt.Errorf("%w: the connection was lost during a COMMIT, and another process has written since, so that nobody knows whether it has happened: %v", ErrDisk, err) //nolint:errorlint // ErrCannotOpen would say that nothing has happened
 		case errors.Is(asked, ErrDamaged), errors.Is(asked, ErrInUse), time.Now().After(until):
-			return fmt.Errorf("%w: the connection was lost during a COMMIT, and the server has not said in %v whether it has happened: %v", ErrDisk, wait, errors.Join(err, asked)) //nolint:errorlint // as above
+			return fmt.Errorf("%w: the connection was lost during a COMMIT, and the server has not said whether it has happened: %v", errors.Join(ErrDisk, inUse(asked)), errors.Join(err, asked)) //nolint:errorlint // ErrCannotOpen would say that nothing has happened
 		}
 		if err := pause(ctx, min(200*time.Millisecond, wait/10)); err != nil {
 			return err
 		}
 	}
+}
+
+// inUse returns ErrInUse if an error is one.
+func inUse(err error) error {
+	if errors.Is(err, ErrInUse) {
+		return ErrInUse
+	}
+	return nil
 }
 
 func (e *serverEngine) lost(conn *sql.Conn) (closed bool) {
@@ -616,4 +627,11 @@ func (c postgresConnector) Connect(ctx context.Context) (driver.Conn, error) {
 // connection has ended.
 type wayToServer struct{ error }
 
-func (e wayToServer) Unwrap() error { return e.error }
+// Unwrap: that the file of a socket or of a certificate is not there does not mean that what
+// was asked for is not there.
+func (e wayToServer) Unwrap() error {
+	if errors.Is(e.error, fs.ErrNotExist) {
+		return nil
+	}
+	return e.error
+}

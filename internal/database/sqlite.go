@@ -232,7 +232,7 @@ func (k *Kind) newer(version int) error {
 
 func (k *Kind) older(version int) error {
 	if version < k.Version() {
-		return fmt.Errorf("it was written by an older bridge (version %d of its format, this one wants %d): run serve or harvest once, which brings it up to date", version, k.Version())
+		return fmt.Errorf("%w (version %d of its format, this one wants %d): run serve or harvest once, which brings it up to date", ErrOlder, version, k.Version())
 	}
 	return nil
 }

@@ -77,9 +77,6 @@ type WriterOptions struct {
 	// Reopen is called before a connection that was lost is opened again. If it returns
 	// an error the connection is not opened: the path may lead to another file by now.
 	Reopen func() error
-	// Reopened is called with the connection that was opened in its place, before anybody
-	// else uses it. After an error it is closed.
-	Reopened func(ctx context.Context, tx *Tx) error
 	// Idle runs after the checkpoint that follows IdleTime without a change.
 	Idle func()
 }
@@ -225,11 +222,7 @@ func (w *Writer) reconnect(ctx context.Context) error {
 
 // open opens a connection in the place of one that was lost.
 func (w *Writer) open(ctx context.Context) error {
-	err := w.connect(ctx)
-	if err == nil && w.opt.Reopened != nil {
-		err = Explain(w.path, w.opt.Reopened(ctx, &Tx{w: w}))
-	}
-	if err != nil {
+	if err := w.connect(ctx); err != nil {
 		return errors.Join(err, w.disconnect())
 	}
 	return nil
@@ -528,10 +521,6 @@ func (tx *Tx) Changes(ctx context.Context) (int64, error) { return tx.w.engine.c
 func (tx *Tx) Awaited() bool {
 	return tx.w.waiting.Load() > 0 || tx.w.group != nil && len(tx.w.group.members) > 0
 }
-
-// Unsettled reports, to Reopened, whether the connection was lost during a COMMIT, which may
-// have happened.
-func (tx *Tx) Unsettled() bool { return tx.w.group != nil }
 
 // OnCommit registers f to be called after the COMMIT, before the next transaction begins.
 func (tx *Tx) OnCommit(f func()) { tx.committed = append(tx.committed, f) }

@@ -238,11 +238,25 @@ func lossSince(ctx context.Context, q database.Querier, h head, headErr error) (
 	case headErr != nil:
 		return nil, headErr
 	case h.Seq > has.Seq, loss.Commits > 0:
-		return loss, nil
+		return unaccounted(ctx, q, loss, h)
 	}
 	then, err := topOf(ctx, q, h.Seq)
 	if err != nil || then.Seq == h.Seq && then.Hash == h.Hash {
 		return nil, err
+	}
+	return unaccounted(ctx, q, loss, h)
+}
+
+// unaccounted returns a loss, nil if another node has begun an epoch that accounts for it.
+func unaccounted(ctx context.Context, q database.Querier, loss *Loss, h head) (*Loss, error) {
+	all, err := readEpochs(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		if h.Seq > e.After && h.Seq <= e.Upto || !loss.Events() && h.Seen < e.Started {
+			return nil, nil
+		}
 	}
 	return loss, nil
 }

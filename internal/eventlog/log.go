@@ -29,6 +29,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -112,8 +113,7 @@ type Log struct {
 	head   *headFile  // nil in a dry run, and when opened for reading
 	failed error      // why nothing can be written any more
 
-	followed    bool  // Follow was called
-	lastCommits int64 // at its last call; of its caller alone
+	beside beside // of the caller of Follow
 
 	schedules schedules
 	unsaved   unsavedCursors
@@ -121,8 +121,9 @@ type Log struct {
 
 	pages sync.Pool // of *rowPage, for Newest
 
-	signal  sync.Mutex    // guards changed
-	changed chan struct{} // closed and replaced by every commit that appended
+	took    atomic.Pointer[func(time.Duration)] // Options.Committed, or that of ReportCommits
+	signal  sync.Mutex                          // guards changed
+	changed chan struct{}                       // closed and replaced by every commit that appended
 }
 
 //go:embed migrations/*.sql migrations/postgres/*.sql
@@ -170,9 +171,13 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 }
 
 func newLog(folder, path string, opt Options) *Log {
-	return &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, path: path, opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
+	l := &Log{pages: sync.Pool{New: func() any { return new(rowPage) }}, folder: folder, path: path, opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{},
 		newKeys: recentRows{table: "recent_key", large: "record_key"}, newLocs: recentRows{table: "recent_loc", large: "loc"}, changed: make(chan struct{}),
 		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
+	if opt.Committed != nil {
+		l.took.Store(&opt.Committed)
+	}
+	return l
 }
 
 func (l *Log) open(ctx context.Context) error {
@@ -383,7 +388,7 @@ func (l *Log) openWriter(ctx context.Context) error {
 	w, err := kind().OpenWriter(ctx, l.path, database.WriterOptions{
 		Pragmas: []string{"cache_size(-4096)", "foreign_keys(0)", "temp_store(memory)"},
 		DryRun:  l.opt.DryRun,
-		Refuse:  l.writable, Committed: l.opt.Committed,
+		Refuse:  l.writable, Committed: l.reportCommit,
 		BeforeCommit: func(ctx context.Context, tx *database.Tx) error {
 			return tx.Exec(ctx, "UPDATE log SET commits = commits + 1")
 		},
@@ -395,8 +400,7 @@ func (l *Log) openWriter(ctx context.Context) error {
 			}
 			return nil
 		},
-		Reopened: l.reopened,
-		Idle:     l.syncHead,
+		Idle: l.syncHead,
 	})
 	if err != nil {
 		return err
@@ -408,6 +412,15 @@ func (l *Log) openWriter(ctx context.Context) error {
 	defer l.mu.Unlock()
 	l.writer = w
 	return nil
+}
+
+// ReportCommits has another function than Options.Committed called.
+func (l *Log) ReportCommits(f func(took time.Duration)) { l.took.Store(&f) }
+
+func (l *Log) reportCommit(took time.Duration) {
+	if f := l.took.Load(); f != nil {
+		(*f)(took)
+	}
 }
 
 func (l *Log) openReaders(ctx context.Context) (err error) {
@@ -473,7 +486,8 @@ func (l *Log) Each(ctx context.Context, text string, args []any, scan func(*sql.
 }
 
 // unread makes an error of reading an ErrStopped where a process that also writes must
-// stop writing: when the disk fails, the database is damaged or its folder has gone. A
+// stop writing: when the disk fails, the database is damaged, another process writes it, or its
+// folder has gone. A
 // connection that cannot be opened for another reason is no such case, neither there nor in a
 // process that reads beside it.
 func (l *Log) unread(err error) error {
@@ -481,7 +495,7 @@ func (l *Log) unread(err error) error {
 	if err == nil || !writes && !l.opt.Beside || errors.Is(err, ErrStopped) {
 		return err
 	}
-	if writes && (errors.Is(err, database.ErrDisk) || errors.Is(err, database.ErrDamaged)) {
+	if writes && (errors.Is(err, database.ErrDisk) || errors.Is(err, database.ErrDamaged) || errors.Is(err, database.ErrInUse)) {
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
 	if errors.Is(err, database.ErrCannotOpen) {
@@ -536,32 +550,6 @@ func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *database
 		return errClosed
 	}
 	return l.explain(l.writer.Use(ctx, do))
-}
-
-// reopened refuses a server that has less than the one before, as a standby may that has
-// taken its place: the next start begins a new epoch. It also refuses a log that another node
-// has written meanwhile: what is known here of it is out of date.
-func (l *Log) reopened(ctx context.Context, tx *database.Tx) error {
-	var commits int64
-	if err := tx.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.head == nil {
-		return nil
-	}
-	had := l.head.now.Commits
-	if tx.Unsettled() {
-		had++
-	}
-	if commits > had {
-		return fmt.Errorf("%w, or did while this one had no connection", ErrInUse)
-	}
-	if commits < l.head.now.Commits {
-		return fmt.Errorf("%w: it has %d transactions, and %d were committed: start bridge anew, which begins a new epoch", database.ErrDamaged, commits, l.head.now.Commits)
-	}
-	return nil
 }
 
 // committed runs after each commit that has changed a row, before any caller returns.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/database"
 )
@@ -28,8 +29,10 @@ func (l *Log) joinFolder(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(l.folder, URLName)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(l.folder, "content.db")); err == nil {
-		return fmt.Errorf("%s has contents, but no log: give the node another data folder", l.folder)
+	for _, name := range []string{HeadName, "content.db"} {
+		if _, err := os.Stat(filepath.Join(l.folder, name)); err == nil {
+			return fmt.Errorf("%s has had a log: %s is there: give the node another data folder", l.folder, name)
+		}
 	}
 	identity, err := kind().Identity(ctx, l.path)
 	if err != nil {
@@ -93,96 +96,111 @@ func (l *Log) openBeside(ctx context.Context) error {
 	return err
 }
 
-// Follow notes how far the log has come, and reports whether it has changed since the last
-// call. A log that has less than it had is a Loss. One that began a new epoch because of that
-// loss has none any more.
+// Follow notes how far the log has come, and reports whether it may have changed since the
+// last call that returned no error. A log that has less than it had is a Loss, until a new
+// epoch has begun that accounts for it. One goroutine calls Follow and MayTakeOver.
 func (l *Log) Follow(ctx context.Context) (changed bool, err error) {
-	l.mu.Lock()
-	was := head{}
-	if l.head != nil {
-		was = l.head.now
-	}
-	first := !l.followed
-	l.followed = true
-	l.mu.Unlock()
+	var now head
+	var loss *Loss
 	err = l.read(ctx, func(q database.Querier) error {
 		var commits int64
 		if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits); err != nil {
 			return err
 		}
-		if changed = first || commits != l.lastCommits; !changed {
+		if changed = !l.beside.followed || commits != l.beside.commits; !changed {
 			return nil
 		}
-		l.lastCommits = commits
-		now, err := topOf(ctx, q, 1<<62)
-		if err != nil {
-			return err
-		}
-		loss, err := l.lossBeside(ctx, q, was)
-		if err != nil {
-			return err
-		}
 		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.loss = loss
-		if l.head == nil || loss != nil {
-			return nil // what was lost must not be forgotten
+		was, has := head{}, l.head != nil
+		if has {
+			was = l.head.now
 		}
-		now.Seen = max(was.Seen, now.Observed)
-		l.head.now = now
-		l.head.seen(&l.guard)
-		return l.head.write()
-	})
-	return changed, err
-}
-
-// lossBeside is lossSince of a node that reads: a new epoch accounts for what it has seen and
-// is there no more.
-func (l *Log) lossBeside(ctx context.Context, q database.Querier, was head) (*Loss, error) {
-	if l.head == nil {
-		return l.loss, nil
-	}
-	loss, err := lossSince(ctx, q, was, nil)
-	if loss == nil || err != nil {
-		return loss, err
-	}
-	all, err := readEpochs(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range all {
-		if was.Seq > e.After && was.Seq <= e.Upto || !loss.Events() && was.Seen < e.Started {
-			return nil, nil
+		l.mu.Unlock()
+		if now, err = topOf(ctx, q, 1<<62); err != nil || !has {
+			return err
 		}
-	}
-	return loss, nil
-}
-
-// Writer returns how the node that writes the log calls itself, "" when none does.
-func (l *Log) Writer(ctx context.Context) (holder string, err error) {
-	err = l.read(ctx, func(q database.Querier) (err error) {
-		holder, err = database.WriterOf(ctx, q)
+		loss, err = lossSince(ctx, q, was, nil)
 		return err
 	})
-	return holder, err
+	if err != nil || !changed {
+		return changed, err
+	}
+	l.beside.followed, l.beside.commits = true, now.Commits
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head == nil {
+		return true, nil
+	}
+	if l.loss = loss; loss != nil { // what was lost must not be forgotten
+		return true, nil
+	}
+	now.Seen = max(l.head.now.Seen, now.Observed)
+	l.head.now = now
+	l.head.seen(&l.guard)
+	return true, l.head.write()
+}
+
+// lossWait is how long a node waits before it takes over when it cannot know whether the
+// server has lost something since another one wrote: that one may be about to say so.
+var lossWait = 15 * time.Second
+
+// beside is what a node knows that reads beside the one that writes.
+type beside struct {
+	followed bool
+	commits  int64
+	server   string    // which process of a server answered when another node wrote
+	free     time.Time // since when no other node writes, on another server or at the start
+}
+
+// MayTakeOver reports whether this node should take over: no other node writes, and this one
+// knows of a loss, or that there is none, or nobody has come for a while who knows of one.
+func (l *Log) MayTakeOver(ctx context.Context) (bool, error) {
+	var holder, server string
+	if err := l.read(ctx, func(q database.Querier) (err error) {
+		holder, server, err = database.WriterOf(ctx, q)
+		return err
+	}); err != nil {
+		return false, err
+	}
+	b := &l.beside
+	if holder != "" {
+		b.server, b.free = server, time.Time{}
+		return false, nil
+	}
+	if loss := l.Loss(); server == b.server || loss != nil && loss.Events() {
+		return true, nil
+	}
+	if b.free.IsZero() {
+		b.free = time.Now()
+	}
+	return time.Since(b.free) >= lossWait, nil
 }
 
 // TakeOver opens the log of a node that has read so far for writing. The error is an ErrInUse
 // when another one writes. The Log that reads goes on, but for the lock of the data folder,
 // which the new one has.
-func (l *Log) TakeOver(ctx context.Context) (*Log, error) {
+func (l *Log) TakeOver(ctx context.Context) (w *Log, err error) {
 	opt := l.opt
 	opt.Beside = false
-	w := newLog(l.folder, l.path, opt)
+	w = newLog(l.folder, l.path, opt)
 	w.lock = l.lock
+	done := false
+	defer func() { // also when opening panics: the lock on the server must not stay
+		if !done {
+			w.lock = nil // it stays with the one that reads
+			w, err = nil, errors.Join(err, w.Close())
+		}
+	}()
 	if err := w.openForWriting(ctx); err != nil {
-		w.lock = nil // it stays with the one that reads
-		return nil, errors.Join(err, w.Close())
+		return w, err
 	}
+	done = true
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lock = nil
-	err := l.head.close()
-	l.head = nil
-	return w, err
+	if l.head != nil {
+		_ = l.head.close() // the new one has its own
+		l.head = nil
+	}
+	return w, nil
 }

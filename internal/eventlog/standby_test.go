@@ -77,16 +77,16 @@ func TestTakeOver(t *testing.T) {
 	if _, err := eventlog.Open(t.Context(), beside, eventlog.Options{URL: url, Beside: true}); !errors.As(err, &locked) {
 		t.Errorf("two nodes have one folder: %v", err)
 	}
-	if holder, err := second.Writer(t.Context()); err != nil || !strings.HasPrefix(holder, "bridge ") {
-		t.Errorf("%q writes, %v", holder, err)
+	if may, err := second.MayTakeOver(t.Context()); err != nil || may {
+		t.Errorf("it may take over: %v, %v", may, err)
 	}
 	if err := add(first, src, 5, 3); err != nil {
 		t.Fatal(err)
 	}
 	follows(t, second, 8)
 	closed(t, first)
-	for holder := "?"; holder != ""; { // the server notices it soon
-		if holder, err = second.Writer(t.Context()); err != nil {
+	for may := false; !may; { // the server notices it soon
+		if may, err = second.MayTakeOver(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,6 +138,10 @@ func TestTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := add(taken, src, 10, 5); err != nil {
+		t.Fatal(err)
+	}
+	// Their number alone does not tell that the transactions are others.
+	if err := taken.Exec(t.Context(), "UPDATE log SET commits = commits - 1"); err != nil {
 		t.Fatal(err)
 	}
 	closed(t, taken)
@@ -192,6 +196,10 @@ func TestLossBeside(t *testing.T) {
 		if loss := nodes[i].Loss(); (loss != nil && loss.Events()) != (i > 0) {
 			t.Errorf("node %d: %v", i, loss)
 		}
+		// One that knows of no loss waits for one that does.
+		if may, err := nodes[i].MayTakeOver(t.Context()); err != nil || may != (i > 0) {
+			t.Errorf("node %d may take over: %v, %v", i, may, err)
+		}
 	}
 	taken, err := nodes[2].TakeOver(t.Context())
 	if err != nil {
@@ -211,6 +219,18 @@ func TestLossBeside(t *testing.T) {
 	}
 	if all, err := taken.Epochs(t.Context()); err != nil || len(all) != 1 {
 		t.Errorf("epochs after another node took over: %v, %v", all, err)
+	}
+	closed(t, taken)
+	closed(t, nodes[1])
+	// A folder whose head was not put back with it begins one, as a node too.
+	if err := os.Remove(filepath.Join(folders[1], eventlog.HeadName)); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err = node(t, "", folders[1]).TakeOver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := taken.Epochs(t.Context()); err != nil || len(all) != 2 {
+		t.Errorf("epochs without a head: %v, %v", all, err)
 	}
 	closed(t, taken)
 }

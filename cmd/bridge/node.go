@@ -13,7 +13,6 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
@@ -80,7 +79,7 @@ func (n *node) serve(ctx context.Context, c *config.Config) error {
 			n.options.Logger.Error("the configuration was read again, and cannot be used; the former one is", "error", err)
 			c = last
 			continue
-		case ready && errors.Is(err, database.ErrCannotOpen):
+		case ready && errors.Is(err, eventlog.ErrAway):
 			n.options.Logger.Error("this node cannot be opened again; it is tried until it can", "error", err)
 			select {
 			case <-ctx.Done():
@@ -157,7 +156,7 @@ func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener,
 	o := n.options
 	o.ReadOnly, o.Beside = true, true
 	b, err := openBridge(ctx, c, o)
-	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, database.ErrOlder)) && n.role == roleWorker { // the first start of all, or of a version
+	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, eventlog.ErrOlder)) && n.role == roleWorker { // the first start of all, or of a version
 		n.options.Logger.Info("there is no log yet, or no content store, or an older one: this node makes it", "error", err)
 		return n.first(ctx, c)
 	}

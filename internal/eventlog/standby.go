@@ -20,8 +20,16 @@ import (
 // connection that does. Each node notes how far it has seen the log come, as the one that
 // writes does, so that it notices when a server has less than that.
 
-// ErrInUse: another node writes the log.
-var ErrInUse = database.ErrInUse
+// Errors that decide what a node does next.
+var (
+	// ErrInUse: another node writes the log, or has written it meanwhile.
+	ErrInUse = database.ErrInUse
+	// ErrOlder: the log has the format of an older version, and a node that writes must bring it
+	// up to date first.
+	ErrOlder = database.ErrOlder
+	// ErrAway: the server cannot be reached.
+	ErrAway = database.ErrCannotOpen
+)
 
 // joinFolder makes the data folder one of the log that is on the server, unless it has that log
 // already. What the log has then counts as all that it ever had.

@@ -51,19 +51,33 @@ func (s *Space) Low() error {
 		s.asked = now
 		before := s.why
 		s.why = nil
-		floor := s.Floor
 		// A disk whose free space is unknown counts as having room.
-		if free, total, err := disk(s.Folder); err == nil {
-			if s.Share > 0 {
-				floor = max(floor, min(total/s.Share, 50<<30))
-			}
-			if free < floor {
-				s.why = &LowError{Folder: s.Folder, Free: free, Floor: floor}
-			}
+		if free, floor, err := s.measure(); err == nil && free < floor {
+			s.why = &LowError{Folder: s.Folder, Free: free, Floor: floor}
 		}
 		if s.Changed != nil && (before == nil) != (s.why == nil) {
 			s.Changed(s.why)
 		}
 	}
 	return s.why
+}
+
+// Room returns an error, a *LowError in it, if the disk would be nearly full with so many bytes
+// more, and nil otherwise, also where the free space is unknown.
+func (s *Space) Room(bytes int64) error {
+	free, floor, err := s.measure()
+	if err != nil || free-bytes >= floor {
+		return nil
+	}
+	return fmt.Errorf("%d MiB more do not fit: %w", bytes>>20, &LowError{Folder: s.Folder, Free: free, Floor: floor})
+}
+
+// measure returns how many bytes are free, and how many are kept free.
+func (s *Space) measure() (free, floor int64, err error) {
+	free, total, err := disk(s.Folder)
+	floor = s.Floor
+	if s.Share > 0 {
+		floor = max(floor, min(total/s.Share, 50<<30))
+	}
+	return free, floor, err
 }

@@ -26,6 +26,13 @@ func TestSpace(t *testing.T) {
 	if len(told) != 1 || told[0] == nil {
 		t.Errorf("told %v", told)
 	}
+	if err := roomy.Room(1); err != nil {
+		t.Errorf("two bytes are not free: %v", err)
+	}
+	var low *limit.LowError
+	if err := roomy.Room(math.MaxInt64); !errors.As(err, &low) {
+		t.Errorf("got %v", err)
+	}
 	if err := (&limit.Space{Folder: dir + "/gone", Floor: math.MaxInt64}).Low(); err != nil {
 		t.Errorf("of no disk: %v", err)
 	}

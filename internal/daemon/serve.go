@@ -3,17 +3,22 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/bucket"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/export"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -122,7 +127,11 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	if files != nil {
 		defer func() { _ = files.Close() }() // only idle connections
 	}
-	o.Files = files
+	o.Files, o.Follow = files, b.opt.Beside
+	if o.FilesOwner, err = b.filesOwner(true); err != nil {
+		l.Close()
+		return err
+	}
 	p, err := publish.New(o)
 	if err != nil {
 		l.Close()
@@ -193,7 +202,7 @@ func (b *Bridge) Publisher(base string) (*publish.Publisher, error) {
 func (b *Bridge) publishOptions(base string) publish.Options {
 	s := b.Config().Snapshot
 	return publish.Options{
-		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low,
+		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low, Room: b.diskSpace.Room,
 		CacheBytes: b.Config().Limits.Cache, Retention: publish.Retention{Age: s.Keep, Count: snapshotsKept, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
 		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, DumpEvery: s.DumpEvery, Content: b.openContent, Now: b.opt.Now, Logger: b.opt.Logger,
 	}
@@ -212,7 +221,7 @@ func (b *Bridge) Export(ctx context.Context, o export.Options) (export.Report, e
 	o.Log, o.Contents, o.Data, o.Now, o.Logger, o.About = b.Log, b.Contents, b.Config().Data, b.opt.Now, b.opt.Logger, b.about
 	o.Publisher = func(l publish.Log, folder string) (*publish.Publisher, error) {
 		p := b.publishOptions(o.BaseURL)
-		p.Log, p.MinAge, p.Full, p.Retention = l, 0, nil, publish.Retention{}
+		p.Log, p.MinAge, p.Full, p.Room, p.Retention = l, 0, nil, nil, publish.Retention{}
 		p.CacheDir, p.SnapshotDir = filepath.Join(folder, "cache"), filepath.Join(folder, "snapshots")
 		return publish.New(p)
 	}
@@ -230,6 +239,34 @@ func (b *Bridge) openFiles() (*bucket.Bucket, error) {
 		return nil, fmt.Errorf("[store] files: %w", err)
 	}
 	return bucket.Open(address)
+}
+
+// filesOwnerName is the file in the data folder with the identity by which that bucket knows a
+// log that is a file.
+const filesOwnerName = "files.owner"
+
+// filesOwner returns the identity of the log, by which that bucket knows it. A log in a file has
+// none before make makes it.
+func (b *Bridge) filesOwner(make bool) (string, error) {
+	if _, identity := b.Log.Server(); identity != "" || b.Config().Store.Files == "" {
+		return identity, nil
+	}
+	file := filepath.Join(b.Config().Data, filesOwnerName)
+	data, err := os.ReadFile(file)
+	owner := strings.TrimSpace(string(data))
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	case owner != "" || !make:
+		return owner, nil
+	}
+	owner = rand.Text()
+	f, err := os.Create(file)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(owner + "\n")
+	return owner, errors.Join(err, f.Sync(), f.Close(), database.SyncDir(filepath.Dir(file)))
 }
 
 // reportFiles notes and logs whether that bucket can be used.

@@ -168,17 +168,16 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	}
 	archives := listArchives(st.fixed, segments, p.limits.Entries)
 	dumps := p.dumps(st, set, segments)
-	if rest == "capabilitylist.xml" || rest == "resourcedump.xml" || rest == "changedump.xml" {
-		for _, se := range []*series{&st.resourceDumps, &st.changeDumps} {
-			if set.Dumps && !set.Partial && se.current() == nil && p.awaited(&set, se, 0) {
-				return Item{}, &NotReadyError{setPath(name, rest), snapshotWait, ""}
-			}
-		}
-	}
 	if rest == "capabilitylist.xml" {
 		return capabilityList(st.fixed, append(named(archives), capabilitiesOf(dumps)...)...), nil
 	}
-	return find(append(archives, dumps...), setPath(name, rest))
+	it, err := find(append(archives, dumps...), setPath(name, rest))
+	for _, se := range []*series{&st.resourceDumps, &st.changeDumps} {
+		if err != nil && (rest == string(se.dump)+".xml" || rest == string(se.dump)+"-archive.xml") && set.Dumps && !set.Partial && p.awaited(&set, se, 0) {
+			return it, &NotReadyError{setPath(name, rest), snapshotWait, ""}
+		}
+	}
+	return it, err
 }
 
 // changeList finds a set's Change List n.

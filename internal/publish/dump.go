@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -250,7 +251,12 @@ func (p *Publisher) dumpFile(ctx context.Context, name, rest string, gzip bool) 
 		if err != nil {
 			return nil, err
 		}
+		most := int64(p.limits.Entries)
 		it, err := find(planChangeDumps(st.fixed, segments, se.snapshots(), p.limits.Entries), setPath(name, rest))
+		if first, last, _ := strings.Cut(numbers[1], "-"); err != nil && number(first)%most == 1%most && number(last) == number(first)+most-1 &&
+			number(first) < int64(segments[len(segments)-1].N) && p.awaited(&set, se, 0) {
+			return nil, &NotReadyError{setPath(name, rest), snapshotWait, ""}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -613,7 +619,9 @@ func (p *Publisher) checkDump(ctx context.Context, plans map[string]*dumpPlan, s
 	if !set.Dumps {
 		return p.removeDumps(st)
 	}
-	p.settle(ctx, st, set, &st.resourceDumps, &st.changeDumps)
+	for _, se := range []*series{&st.resourceDumps, &st.changeDumps} {
+		p.settle(ctx, st, set, se, math.MaxInt)
+	}
 	plan := plans[set.Name]
 	if plan == nil {
 		plan = &dumpPlan{changes: map[int]time.Time{}}

@@ -50,7 +50,7 @@ var (
 	// errBucket: the bucket cannot be used at the moment. That has been reported.
 	errBucket = errors.New("the bucket of the snapshots cannot be used")
 	// errForeign: another log has the place.
-	errForeign = errors.New("it has the snapshots of another log: give another prefix or bucket")
+	errForeign = errors.New("it has the snapshots of another log: give another prefix or bucket; if it was this log before that was restored or copied, and no other bridge uses it, remove the object " + indexKey)
 	// errObject: an object does not have the bytes that were put there.
 	errObject = errors.New("an object has other bytes than were written")
 )
@@ -60,6 +60,7 @@ var (
 type fileIndex struct {
 	About  string                `json:"about"`
 	Format int                   `json:"format"`
+	Owner  string                `json:"owner"` // the log: Options.FilesOwner
 	Sets   map[string]indexedSet `json:"sets"`
 
 	sum string // "" when it is not there
@@ -69,7 +70,7 @@ const indexAbout = "The snapshots and dumps of one bridge. Nothing but that brid
 
 // indexedSet is what there is of a set, by series and number.
 type indexedSet struct {
-	Feed      string                               `json:"feed"` // says which set it is, and so which log
+	Feed      string                               `json:"feed"` // of another set, or epoch, with the name it is another one
 	Snapshots map[string]map[int64]indexedSnapshot `json:"snapshots,omitempty"`
 }
 
@@ -97,26 +98,21 @@ func (x *fileIndex) folders() map[string]indexedSnapshot {
 	return all
 }
 
-// isOf reports whether the index is of a log: they have a set in common, or it names none.
-func (x *fileIndex) isOf(sets []event.Set) bool {
-	return len(x.Sets) == 0 || slices.ContainsFunc(sets, func(s event.Set) bool {
-		return slices.ContainsFunc(slices.Collect(maps.Values(x.Sets)), func(other indexedSet) bool { return other.Feed == s.Feed })
-	})
-}
-
 // files is the bucket of the snapshots, as this process knows it.
 type files struct {
 	p      *Publisher
 	bucket *bucket.Bucket
 	wakeup chan struct{} // the index is to name something else
 
-	mu    sync.Mutex
-	wait  time.Duration // how long the bucket is not asked after its last failure; 0: it did not fail
-	again time.Time     // when it is asked again
+	mu     sync.Mutex
+	wait   time.Duration // how long the bucket is not asked after its last failure; 0: it did not fail
+	again  time.Time     // when it is asked again
+	writes bool          // what failed first was writing, so only writing can end the trouble
+
+	index *fileIndex // as it is there, nil while that is not known; it is never changed
 
 	// Of the node that writes the index. It is read before anything is written.
 	working sync.Mutex // held while the index is read, written or compared with what is there
-	index   *fileIndex // as it is there, nil while that is not known; it is never changed
 	damaged bool       // the index there cannot be read
 	looked  time.Time
 	swept   time.Time
@@ -136,8 +132,8 @@ func hashOf(data []byte) string {
 }
 
 // attempt makes requests to the bucket, unless it failed a moment ago. If it fails now, that
-// is reported, once until it has succeeded, and the error is errBucket.
-func (f *files) attempt(ctx context.Context, do func() error) error {
+// is reported, once until what failed has succeeded, and the error is errBucket.
+func (f *files) attempt(ctx context.Context, writes bool, do func() error) error {
 	f.mu.Lock()
 	wait := f.wait > 0 && f.p.opts.Now().Before(f.again)
 	f.mu.Unlock()
@@ -149,14 +145,15 @@ func (f *files) attempt(ctx context.Context, do func() error) error {
 	defer f.mu.Unlock()
 	switch {
 	case err == nil:
-		if f.wait > 0 {
+		if f.wait > 0 && f.writes == writes {
 			f.p.opts.ReportFiles(nil)
+			f.wait = 0
 		}
-		f.wait = 0
 	case ctx.Err() != nil:
 	case errors.Is(err, bucket.ErrAway), errors.Is(err, bucket.ErrRefused), errors.Is(err, errForeign), errors.Is(err, errObject):
 		if f.wait == 0 {
 			f.p.opts.ReportFiles(err)
+			f.writes = writes
 		}
 		f.wait = min(max(2*f.wait, firstWait), lastWait)
 		f.again = f.p.opts.Now().Add(f.wait)
@@ -182,7 +179,7 @@ func (f *files) failing() bool {
 }
 
 // readIndex returns the index, or the known one if that is still there.
-func (f *files) readIndex(ctx context.Context, sets []event.Set, known *fileIndex) (*fileIndex, error) {
+func (f *files) readIndex(ctx context.Context, known *fileIndex) (*fileIndex, error) {
 	if known != nil && known.sum != "" {
 		if sum, err := f.bucket.Get(ctx, indexKey, 0, int64(len(known.sum))); err == nil && string(sum) == known.sum {
 			return known, nil
@@ -199,7 +196,7 @@ func (f *files) readIndex(ctx context.Context, sets []event.Set, known *fileInde
 		return nil, fmt.Errorf("%w: %s of %s", errObject, indexKey, f.bucket)
 	case x.Format != indexFormat:
 		return nil, fmt.Errorf("%w: %s of %s has the format of another version of bridge", bucket.ErrRefused, indexKey, f.bucket)
-	case !x.isOf(sets):
+	case x.Owner != f.p.opts.FilesOwner:
 		return nil, fmt.Errorf("%w: %s", errForeign, f.bucket)
 	}
 	return x, nil
@@ -207,11 +204,11 @@ func (f *files) readIndex(ctx context.Context, sets []event.Set, known *fileInde
 
 // load reads the index for the node that writes it. One that is damaged, or gone, or of
 // another node that has not noticed that it writes no more, is written anew.
-func (f *files) load(ctx context.Context, sets []event.Set) error {
+func (f *files) load(ctx context.Context) error {
 	f.working.Lock()
 	defer f.working.Unlock()
 	known := f.loaded()
-	x, err := f.readIndex(ctx, sets, known)
+	x, err := f.readIndex(ctx, known)
 	damaged := errors.Is(err, errObject)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -245,15 +242,11 @@ func (f *files) known(ctx context.Context) (*fileIndex, error) {
 	if x := f.loaded(); x != nil {
 		return x, nil
 	}
-	sets, err := f.p.log.Sets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = f.attempt(ctx, func() error { return f.load(ctx, sets) })
+	err := f.attempt(ctx, false, func() error { return f.load(ctx) })
 	return f.loaded(), err
 }
 
-// loaded returns the index as the node that writes it knows it.
+// loaded returns the index as it was read or written last, nil before that.
 func (f *files) loaded() *fileIndex {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -268,7 +261,7 @@ func objectID(set, series string, number int64) string {
 // After a failure it goes on with those that are missing.
 func (p *Publisher) upload(ctx context.Context, se *series, s *storedSnapshot) error {
 	f := p.files
-	if f == nil || p.isFollowing() || f.failing() {
+	if f == nil || p.opts.Follow || f.failing() {
 		return nil
 	}
 	return f.upload(ctx, se, s)
@@ -303,7 +296,7 @@ func (f *files) upload(ctx context.Context, se *series, s *storedSnapshot) error
 			return err
 		}
 		defer file.Close()
-		if err := f.attempt(ctx, func() error { return f.bucket.Put(ctx, u.Folder+"/"+name, file, length) }); err != nil {
+		if err := f.attempt(ctx, true, func() error { return f.bucket.Put(ctx, u.Folder+"/"+name, file, length) }); err != nil {
 			return err
 		}
 		f.mu.Lock()
@@ -350,7 +343,7 @@ func (f *files) shareOnce(ctx context.Context) (err error) {
 	look := f.index == nil || start.Sub(f.looked) >= lookEvery
 	f.mu.Unlock()
 	if look {
-		if err := f.attempt(ctx, func() error { return f.load(ctx, sets) }); err != nil {
+		if err := f.attempt(ctx, false, func() error { return f.load(ctx) }); err != nil {
 			return err
 		}
 	}
@@ -382,12 +375,12 @@ func (f *files) shareOnce(ctx context.Context) (err error) {
 				}
 			}
 		}
-		if err := f.attempt(ctx, func() error { return f.writeIndex(ctx, sets) }); err != nil {
+		if err := f.attempt(ctx, true, func() error { return f.writeIndex(ctx, sets) }); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 	}
 	if now := f.p.opts.Now(); now.Sub(f.swept) >= sweepEvery {
-		if err := f.attempt(ctx, func() error { return f.sweep(ctx) }); err != nil {
+		if err := f.attempt(ctx, false, func() error { return f.sweep(ctx) }); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 		f.swept = now
@@ -396,11 +389,11 @@ func (f *files) shareOnce(ctx context.Context) (err error) {
 }
 
 // writeIndex writes the index if it is to name other snapshots: those that this node has,
-// and whose objects are there. What it has not fetched yet stays as it is.
+// and whose objects are there. Of a series that is not settled it also names what it named.
 func (f *files) writeIndex(ctx context.Context, sets []event.Set) error {
 	f.working.Lock()
 	defer f.working.Unlock()
-	next := &fileIndex{About: indexAbout, Format: indexFormat, Sets: map[string]indexedSet{}}
+	next := &fileIndex{About: indexAbout, Format: indexFormat, Owner: f.p.opts.FilesOwner, Sets: map[string]indexedSet{}}
 	last := f.loaded()
 	for i := range sets {
 		set := indexedSet{Feed: sets[i].Feed, Snapshots: map[string]map[int64]indexedSnapshot{}}
@@ -409,9 +402,11 @@ func (f *files) writeIndex(ctx context.Context, sets []event.Set) error {
 			return err
 		}
 		for _, se := range st.all() {
-			snapshots := last.of(&sets[i], se)
-			if se.isSettled() {
-				snapshots = f.whole(se)
+			snapshots := f.whole(se)
+			for n, s := range last.of(&sets[i], se) {
+				if _, ok := snapshots[n]; !ok && !se.isSettled() {
+					snapshots[n] = s
+				}
 			}
 			if len(snapshots) > 0 {
 				set.Snapshots[se.name()] = snapshots
@@ -419,8 +414,8 @@ func (f *files) writeIndex(ctx context.Context, sets []event.Set) error {
 		}
 		next.Sets[sets[i].Name] = set
 	}
-	if !f.damaged && maps.EqualFunc(next.Sets, last.Sets, indexedSet.equal) {
-		return nil
+	if !f.damaged && !f.failing() && maps.EqualFunc(next.Sets, last.Sets, indexedSet.equal) {
+		return nil // but after a failure it is written: that shows whether writing succeeds again
 	}
 	body, err := json.Marshal(next)
 	if err != nil {
@@ -545,13 +540,9 @@ func (p *Publisher) VerifyFiles(ctx context.Context) (incomplete []string, err e
 	if p.files == nil {
 		return nil, nil
 	}
-	sets, err := p.log.Sets(ctx)
-	if err != nil {
-		return nil, err
-	}
 	for range 2 { // what was removed meanwhile is not missing
 		incomplete = nil
-		x, err := p.files.readIndex(ctx, sets, nil)
+		x, err := p.files.readIndex(ctx, nil)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}

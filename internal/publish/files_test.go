@@ -42,6 +42,17 @@ type node struct {
 
 func newNode(t testing.TB, l Log, c *contentStore, address, dir string) *node {
 	t.Helper()
+	return nodeOf(t, Options{Log: l, FilesOwner: "library"}, c, address, dir)
+}
+
+// newFollower is a node that follows another.
+func newFollower(t testing.TB, l Log, c *contentStore, address, dir string) *node {
+	t.Helper()
+	return nodeOf(t, Options{Log: l, FilesOwner: "library", Follow: true}, c, address, dir)
+}
+
+func nodeOf(t testing.TB, o Options, c *contentStore, address, dir string) *node {
+	t.Helper()
 	a, err := bucket.Parse(address)
 	if err != nil {
 		t.Fatal(err)
@@ -52,14 +63,16 @@ func newNode(t testing.TB, l Log, c *contentStore, address, dir string) *node {
 	}
 	t.Cleanup(func() { b.Close() })
 	n := &node{t: t, now: time.Now(), schedule: map[string]*schedule{}, dumps: map[string]*dumpPlan{}, lists: map[string]time.Time{}}
-	n.Publisher, err = New(Options{Log: l, BaseURL: base, CacheDir: dir + "/cache", SnapshotDir: dir + "/snapshots", CacheBytes: 1 << 30, Files: b,
-		AfterDeletion: time.Second, AfterChange: time.Second, DumpEvery: time.Second, Content: c.open, Retention: Retention{Age: time.Hour, Count: 2, Bytes: 4 << 30},
-		Poll: time.Millisecond, Logger: slog.New(slog.NewTextHandler(n, nil)),
-		Now: func() time.Time {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			return n.now
-		}})
+	o.BaseURL, o.CacheDir, o.SnapshotDir, o.CacheBytes, o.Files = base, dir+"/cache", dir+"/snapshots", 1<<30, b
+	o.AfterDeletion, o.AfterChange, o.DumpEvery, o.Content = time.Second, time.Second, time.Second, c.open
+	o.Retention = Retention{Age: time.Hour, Count: 2, Bytes: 4 << 30}
+	o.Poll, o.Logger = time.Millisecond, slog.New(slog.NewTextHandler(n, nil))
+	o.Now = func() time.Time {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.now
+	}
+	n.Publisher, err = New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,11 +234,10 @@ func TestFollow(t *testing.T) {
 	testenv.Heavy(t)
 	s3, address := sharedBucket(t)
 	l, c := withAll()
-	a, b := newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	a, b := newNode(t, l, c, address, t.TempDir()), newFollower(t, l, c, address, t.TempDir())
 	a.opts.Retention.Count = 3 // what the other one would keep does not count
 	var notReady *NotReadyError
-	b.reads()
-	for _, path := range []string{"resourcelist.xml", "resourcelist/10/1.xml"} {
+	for _, path := range []string{"resourcelist.xml", "resourcelist/10/1.xml"} { // even before it has asked
 		if _, err := b.Document(t.Context(), setPath("main", path), false); !errors.As(err, &notReady) {
 			t.Errorf("%s, before there is any: %v", path, err)
 		}
@@ -271,7 +283,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("incomplete: %v, %v", bad, err)
 	}
 
-	again := newNode(t, l, c, address, filepath.Dir(b.opts.SnapshotDir))
+	again := newFollower(t, l, c, address, filepath.Dir(b.opts.SnapshotDir))
 	mustAgree(t, a, again)
 	again.reads()
 	mustAgree(t, a, again)
@@ -280,7 +292,7 @@ func TestFollow(t *testing.T) {
 	}
 
 	before := objects(t, s3, address, "*/*/*/*")
-	b.stopFollowing()
+	a, b = newFollower(t, l, c, address, filepath.Dir(a.opts.SnapshotDir)), newNode(t, l, c, address, filepath.Dir(b.opts.SnapshotDir))
 	b.writes()
 	if made := b.heard("made") + b.heard("kept"); made > 0 {
 		t.Errorf("it made %d", made)
@@ -309,7 +321,7 @@ func TestFollow(t *testing.T) {
 	}
 	b.pass(lookEvery)
 	b.shares()
-	fresh := newNode(t, l, c, address, t.TempDir())
+	fresh := newFollower(t, l, c, address, t.TempDir())
 	for _, n := range []*node{a, fresh} {
 		n.reads()
 		mustAgree(t, b, n)
@@ -327,7 +339,7 @@ func TestFollowFaults(t *testing.T) {
 	want, _ := resources(t, a.Publisher, "main")
 	eachFault(t, func(t *testing.T, fault func(op, path string, step func() error) error) {
 		dir := t.TempDir()
-		b := newNode(t, l, c, address, dir)
+		b := newFollower(t, l, c, address, dir)
 		consistent := func(n *node) (all bool) {
 			var notReady *NotReadyError
 			if _, err := n.Document(t.Context(), "/sets/main/resourcelist.xml", false); errors.As(err, &notReady) {
@@ -344,7 +356,7 @@ func TestFollowFaults(t *testing.T) {
 		_ = b.follows[0].check(t.Context())
 		b.setFault(nil)
 		consistent(b)
-		again := newNode(t, l, c, address, dir) // after a crash
+		again := newFollower(t, l, c, address, dir) // after a crash
 		consistent(again)
 		again.reads()
 		folders, err := os.ReadDir(filepath.Join(dir, "snapshots", "main"))
@@ -363,7 +375,7 @@ func TestFollowFaults(t *testing.T) {
 func TestRunAndFollow(t *testing.T) {
 	_, address := sharedBucket(t)
 	l, c := withAll()
-	a, b := newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	a, b := newNode(t, l, c, address, t.TempDir()), newFollower(t, l, c, address, t.TempDir())
 	got := make(chan struct{}, 1000)
 	b.logger = slog.New(slog.NewTextHandler(writer(func(line []byte) {
 		if bytes.Contains(line, []byte("is published")) {
@@ -397,7 +409,7 @@ func TestFilesAway(t *testing.T) {
 	s3.Setenv(t)
 	address := s3.Address(s3.NewBucket(t), "files")
 	l, c := withAll()
-	a, b := newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	a, b := newNode(t, l, c, address, t.TempDir()), newFollower(t, l, c, address, t.TempDir())
 	a.writes()
 	b.reads()
 	mustAgree(t, a, b)
@@ -429,10 +441,10 @@ func TestFilesAway(t *testing.T) {
 	if n, m := a.heard(away), b.heard(away); n != 1 || m != 1 {
 		t.Errorf("it was logged %d and %d times", n, m)
 	}
-	fresh := newNode(t, l, c, address, t.TempDir())
+	fresh := newFollower(t, l, c, address, t.TempDir())
 	fresh.reads()
-	for _, path := range []string{"resourcelist.xml", "resourcelist/10/1.xml", "capabilitylist.xml", "resourcedump.xml", "changedump/1.zip", "changelist.xml"} {
-		if _, err := fresh.Document(t.Context(), setPath("main", path), false); (path != "changelist.xml") != errors.As(err, &notReady) {
+	for _, path := range []string{"resourcelist.xml", "resourcelist/10/1.xml", "resourcedump.xml", "resourcedump-archive.xml", "changedump/1.zip", "changedump/1-4.xml", "changedump-archive.xml", "changelist.xml", "capabilitylist.xml"} {
+		if _, err := fresh.Document(t.Context(), setPath("main", path), false); (path != "changelist.xml" && path != "capabilitylist.xml") != errors.As(err, &notReady) {
 			t.Errorf("%s, on a new node: %v", path, err)
 		}
 	}
@@ -457,7 +469,7 @@ func TestFilesCrash(t *testing.T) {
 	s3, address := sharedBucket(t)
 	l, c := withAll()
 	dir := t.TempDir()
-	a, b := newNode(t, l, c, address, dir), newNode(t, l, c, address, t.TempDir())
+	a, b := newNode(t, l, c, address, dir), newFollower(t, l, c, address, t.TempDir())
 	a.writes()
 	b.reads()
 	grow(l, c)
@@ -524,7 +536,7 @@ func TestFilesDamaged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b = newNode(t, l, c, address, t.TempDir())
+		b = newFollower(t, l, c, address, t.TempDir())
 		for _, damaged := range [][]byte{bytes.ToUpper(whole), whole[:len(whole)/2], {}} {
 			if err := os.WriteFile(file, damaged, 0o600); err != nil {
 				t.Fatal(err)
@@ -578,7 +590,7 @@ func TestFilesDamaged(t *testing.T) {
 	b.pass(lastWait)
 	b.reads()
 	mustAgree(t, a, b)
-	fresh := newNode(t, l, c, address, t.TempDir())
+	fresh := newFollower(t, l, c, address, t.TempDir())
 	fresh.reads()
 	mustAgree(t, a, fresh)
 }
@@ -591,9 +603,8 @@ func TestFilesOfAnotherLog(t *testing.T) {
 	a := newNode(t, l, c, address, t.TempDir())
 	a.writes()
 	want := a.files.loaded().sum
-	other, otherContents := withAll()
-	other.sets["main"].set.Feed = "urn:uuid:7f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1"
-	b, r := newNode(t, other, otherContents, address, t.TempDir()), newNode(t, other, otherContents, address, t.TempDir())
+	b := nodeOf(t, Options{Log: l, FilesOwner: "museum"}, c, address, t.TempDir())
+	r := nodeOf(t, Options{Log: l, FilesOwner: "museum", Follow: true}, c, address, t.TempDir())
 	b.writes()
 	r.reads()
 	if b.heard("another log") != 1 || r.heard("another log") != 1 {
@@ -640,7 +651,7 @@ func TestFilesOfANewNode(t *testing.T) {
 		l.add("main", e)
 	}
 	_, address = sharedBucket(t)
-	a, b = newNode(t, l, c, address, t.TempDir()), newNode(t, l, c, address, t.TempDir())
+	a, b = newNode(t, l, c, address, t.TempDir()), newFollower(t, l, c, address, t.TempDir())
 	a.limits.Entries, b.limits.Entries = resourcesync.MaxEntries, resourcesync.MaxEntries
 	a.writes()
 	b.reads()
@@ -648,5 +659,175 @@ func TestFilesOfANewNode(t *testing.T) {
 	theirs, _ := get(t, b.Publisher, "/sets/main/resourcelist.xml", false)
 	if !bytes.Contains(mine, []byte("<sitemapindex")) || !bytes.Equal(mine, theirs) {
 		t.Errorf("%.300s\n%.300s", mine, theirs)
+	}
+}
+
+// After a loss each set has a new feed, and a set that is made anew has one too: the bucket
+// takes what is made then, and nobody publishes what was there.
+func TestFilesOfANewEpoch(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := sharedBucket(t)
+	l, c := withAll()
+	newNode(t, l, c, address, t.TempDir()).writes()
+	l.sets["main"].set.Feed = "urn:uuid:7f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1"
+	a, b := newNode(t, l, c, address, t.TempDir()), newFollower(t, l, c, address, t.TempDir())
+	b.reads()
+	if seq, err := b.SnapshotSeq(t.Context(), "main"); err != nil || seq != 0 {
+		t.Errorf("it publishes %d of the epoch before: %v", seq, err)
+	}
+	a.writes()
+	if a.heard("cannot be used") > 0 || a.heard("is published") > 0 {
+		t.Error("the bucket is refused, or what it had is used")
+	}
+	b.reads()
+	mustAgree(t, a, b)
+}
+
+// A node that begins to write while the bucket is away makes what is due. The index goes on
+// naming what the others have, and when the bucket is back the node gets that too.
+func TestFilesAwayAtTheStart(t *testing.T) {
+	testenv.Heavy(t)
+	s3 := testenv.S3(t)
+	s3.Setenv(t)
+	address := s3.Address(s3.NewBucket(t), "files")
+	l, c := withAll()
+	a, b := newNode(t, l, c, address, t.TempDir()), newFollower(t, l, c, address, t.TempDir())
+	a.writes()
+	grow(l, c)
+	a.writes()
+	b.reads()
+	had := slices.Collect(maps.Keys(b.files.loaded().folders()))
+	s3.Stop(t)
+	grow(l, c)
+	w := newNode(t, l, c, address, t.TempDir())
+	var notReady *NotReadyError
+	late := []string{"resourcelist/10/1.xml", "resourcedump/10/1.zip", "resourcedump/10.xml", "changedump/1.zip"}
+	for _, path := range late {
+		if _, err := w.Document(t.Context(), setPath("main", path), false); !errors.As(err, &notReady) {
+			t.Errorf("%s, before the bucket was asked: %v", path, err)
+		}
+	}
+	w.writes()
+	if seq, err := w.SnapshotSeq(t.Context(), "main"); err != nil || seq != mustSet(t, l).Last {
+		t.Errorf("it makes none: %d, %v", seq, err)
+	}
+	if _, err := w.Document(t.Context(), "/sets/main/resourcelist/10/1.xml", false); !errors.As(err, &notReady) {
+		t.Errorf("while the bucket is away: %v", err)
+	}
+	s3.Start(t)
+	w.pass(lastWait)
+	w.shares()
+	if w.files.loaded() == nil {
+		t.Fatal("the index was not read")
+	}
+	names := w.files.loaded().folders()
+	for _, folder := range had {
+		if _, ok := names[folder]; !ok {
+			t.Errorf("the index does not name %s any more", folder)
+		}
+	}
+	w.pass(dumpRetry)
+	w.writes()
+	b.pass(lastWait)
+	b.reads()
+	mustAgree(t, w, b)
+	st, err := w.state(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, se := range st.all() {
+		if !se.isSettled() {
+			t.Errorf("%s is not settled", se.name())
+		}
+	}
+}
+
+// While only writing is refused, reads that succeed in between end nothing: that is logged once.
+func TestFilesReadOnly(t *testing.T) {
+	_, address := sharedBucket(t)
+	l, c := withAll()
+	a := newNode(t, l, c, address, t.TempDir())
+	refused := func(writes bool, err error) {
+		a.pass(lastWait)
+		if got := a.files.attempt(t.Context(), writes, func() error { return err }); (got == nil) != (err == nil) {
+			t.Error(got)
+		}
+	}
+	for range 3 {
+		refused(false, nil)
+		refused(true, bucket.ErrRefused)
+	}
+	if n, m := a.heard("cannot be used"), a.heard("can be used again"); n != 1 || m != 0 || !a.files.failing() {
+		t.Errorf("it was logged %d times, and %d times that it has ended", n, m)
+	}
+	a.pass(lastWait)
+	a.shares() // it has nothing new to write
+	a.pass(lastWait)
+	a.shares()
+	if a.heard("can be used again") != 1 || a.files.failing() {
+		t.Error("it does not end")
+	}
+}
+
+// A disk that becomes nearly full ends a download in the middle of a file. One on which a
+// snapshot has no room is not begun. What was fetched in vain for long waits as long.
+func TestFollowFull(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := sharedBucket(t)
+	l, c := withAll()
+	a := newNode(t, l, c, address, t.TempDir())
+	a.writes()
+	noRoom, written := errors.New("no room"), 0
+	var b *node
+	var asked []int64
+	room := noRoom
+	b = nodeOf(t, Options{Log: l, FilesOwner: "library", Follow: true, Full: func() error {
+		if written > 0 {
+			return noRoom
+		}
+		return nil
+	}, Room: func(bytes int64) error {
+		asked = append(asked, bytes)
+		return room
+	}}, c, address, t.TempDir())
+	creates := 0
+	b.setFault(func(op, _ string, step func() error) error {
+		switch op {
+		case "create":
+			creates++
+		case "write":
+			written++
+			b.pass(3 * time.Hour)
+		}
+		return step()
+	})
+	b.follows = b.followers()
+	lists := b.follows[0]
+	check := func() {
+		t.Helper()
+		if err := lists.check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	check()
+	index := b.files.loaded().folders()
+	if len(asked) == 0 || creates > 0 {
+		t.Errorf("without room for %v bytes it has begun %d files", asked, creates)
+	}
+	b.pass(dumpRetry)
+	room = nil
+	check()
+	if written != 1 {
+		t.Errorf("on a full disk it has written %d times", written)
+	}
+	longest := time.Duration(0)
+	for folder, r := range lists.again {
+		if _, ok := index[folder]; !ok {
+			t.Errorf("%s is not in the index", folder)
+		}
+		longest = max(longest, r.wait)
+	}
+	if longest != 3*time.Hour {
+		t.Errorf("it waits %v", longest)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -19,22 +18,16 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// following is what a node knows of the bucket that makes no snapshots, and gets those of
-// the one that does.
-type following struct {
-	index atomic.Pointer[fileIndex] // nil before it was read
-}
-
 // Follow gets the snapshots and dumps that another node has put into the bucket, and removes
 // those that it no longer keeps there, until ctx is done: each Poll one small request, while
 // nothing has changed. A snapshot is published when all of it is here and has the hashes
 // that its manifest states. While the bucket is away, what is here is published. Failures
 // are logged. Without a bucket Follow does nothing.
 //
-// A Publisher either follows or runs. When its node becomes the one that writes, Follow has
-// ended before Run begins, which goes on with what is here.
+// A Publisher that does not follow (Options.Follow) does nothing. When its node becomes the
+// one that writes, another Publisher runs, and goes on with what is here.
 func (p *Publisher) Follow(ctx context.Context) {
-	if p.files == nil {
+	if !p.opts.Follow || p.files == nil {
 		<-ctx.Done()
 		return
 	}
@@ -49,53 +42,36 @@ func (p *Publisher) Follow(ctx context.Context) {
 	group.Wait()
 }
 
-// followers makes this a node that follows another.
+// followers returns those that get Resource Lists and dumps.
 func (p *Publisher) followers() []*follower {
-	from := &following{}
-	p.following.Store(from)
 	return []*follower{
-		{p: p, from: from, what: "snapshots", wakeups: p.wakeups, again: map[string]retry{}, cleaned: map[*series]bool{}},
-		{p: p, from: from, what: "dumps", wakeups: p.dumpWakeups, dumps: true, again: map[string]retry{}, cleaned: map[*series]bool{}}, // which may take hours
+		{p: p, what: "snapshots", wakeups: p.wakeups, again: map[string]retry{}, cleaned: map[*series]bool{}},
+		{p: p, what: "dumps", wakeups: p.dumpWakeups, dumps: true, again: map[string]retry{}, cleaned: map[*series]bool{}}, // which may take hours
 	}
 }
 
-// stopFollowing makes this node the one that writes the bucket's index. Others may have
-// written it since it did that last.
-func (p *Publisher) stopFollowing() {
-	p.following.Store(nil)
-	p.files.mu.Lock()
-	p.files.index = nil
-	p.files.mu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, st := range p.states {
-		for _, se := range st.all() {
-			se.mu.Lock()
-			se.settled = false
-			se.mu.Unlock()
-		}
-	}
-}
-
-func (p *Publisher) isFollowing() bool { return p.following.Load() != nil }
-
-// awaited reports whether another node has, or may have, a snapshot that is not here yet; with
-// number 0 any of the series.
+// awaited reports whether the bucket has, or may have, a snapshot that will be got from there
+// and is not here yet; with number 0 any of the series.
 func (p *Publisher) awaited(set *event.Set, se *series, number int64) bool {
-	from := p.following.Load()
-	if from == nil {
+	if p.files == nil || !p.opts.Follow && se.isSettled() {
 		return false
 	}
-	x := from.index.Load()
+	x := p.files.loaded()
 	if x == nil {
 		return true
 	}
 	there := x.of(set, se)
-	if number == 0 {
-		return len(there) > 0
+	if number != 0 {
+		_, ok := there[number]
+		return ok || number > newest(there)
 	}
-	_, ok := there[number]
-	return ok || number > newest(there)
+	here := 0
+	for _, s := range se.snapshots() {
+		if _, ok := there[s.number()]; ok {
+			here++
+		}
+	}
+	return here < len(there)
 }
 
 func newest(numbered map[int64]indexedSnapshot) (n int64) {
@@ -108,7 +84,6 @@ func newest(numbered map[int64]indexedSnapshot) (n int64) {
 // follower gets the snapshots of some kinds.
 type follower struct {
 	p       *Publisher
-	from    *following
 	what    string
 	wakeups <-chan struct{} // one that was here is damaged
 	dumps   bool            // of dumps, else of Resource Lists
@@ -123,6 +98,19 @@ type retry struct {
 	at   time.Time
 	wait time.Duration
 }
+
+// after sets the time of the next attempt after one that began at start and failed. It doubles
+// each time, and is as long as the attempt at least: a dump may have been fetched in vain for
+// hours.
+func (r *retry) after(start time.Time, p *Publisher) {
+	now := p.opts.Now()
+	took := now.Sub(start)
+	r.wait = min(max(2*r.wait, p.opts.Poll, took), max(dumpRetry, min(10*took, longestRetry)))
+	r.at = now.Add(r.wait)
+}
+
+// longestRetry is the longest time after which what was fetched in vain is fetched again.
+const longestRetry = 12 * time.Hour
 
 // download is a snapshot that is not here yet.
 type download struct {
@@ -143,7 +131,7 @@ func (w *follower) check(ctx context.Context) (err error) {
 		w.done = nil
 	default:
 	}
-	x := w.from.index.Load()
+	x := p.files.loaded()
 	if w.dumps && (x == nil || x == w.done) { // the other one reads the index
 		return nil
 	}
@@ -152,8 +140,8 @@ func (w *follower) check(ctx context.Context) (err error) {
 		return err
 	}
 	if !w.dumps {
-		err := p.files.attempt(ctx, func() error {
-			read, err := p.files.readIndex(ctx, sets, x)
+		err := p.files.attempt(ctx, false, func() error {
+			read, err := p.files.readIndex(ctx, x)
 			switch {
 			case err == nil:
 				x = read
@@ -167,7 +155,9 @@ func (w *follower) check(ctx context.Context) (err error) {
 		if err != nil && !errors.Is(err, errBucket) {
 			return err
 		}
-		w.from.index.Store(x)
+		p.files.mu.Lock()
+		p.files.index = x
+		p.files.mu.Unlock()
 		if x == nil || x == w.done {
 			return nil
 		}
@@ -184,13 +174,20 @@ func (w *follower) check(ctx context.Context) (err error) {
 			done = false
 			continue
 		}
+		start := p.opts.Now()
 		err := p.fetch(ctx, d)
 		switch {
 		case err == nil:
 			delete(w.again, d.from.Folder)
 			p.logger.Info("a snapshot of another node is published", "set", d.set.Name, "kind", d.se.name(), "number", d.number)
 			continue
-		case ctx.Err() != nil, errors.Is(err, errBucket):
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errBucket):
+			if p.opts.Now().Sub(start) > lastWait { // what was fetched until then is fetched again
+				r.after(start, p)
+				w.again[d.from.Folder] = r
+			}
 			return nil
 		}
 		done = false
@@ -199,8 +196,7 @@ func (w *follower) check(ctx context.Context) (err error) {
 		if again || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNotOurs) {
 			faults.add(err)
 		}
-		r.wait = min(max(2*r.wait, p.opts.Poll), dumpRetry)
-		r.at = p.opts.Now().Add(r.wait)
+		r.after(start, p)
 		w.again[d.from.Folder] = r
 	}
 	if faults.n > 0 {
@@ -316,35 +312,55 @@ func (w *follower) prune(ctx context.Context, sets []event.Set, x *fileIndex) er
 // that this node does not see yet.
 var errNotOurs = errors.New("it is not of this log as it is here, of this base URL, and of this version of bridge")
 
-// settle gets what the bucket has of some series, before this node makes any; once. What it
-// cannot get is made.
-func (p *Publisher) settle(ctx context.Context, st *state, set event.Set, all ...*series) {
-	for _, se := range all {
-		if p.files == nil || se.isSettled() {
-			continue
-		}
-		var faults faults
-		if x, err := p.files.known(ctx); err == nil {
-			for _, d := range downloads(st, &set, se, x) {
-				if se.find(d.number) != nil {
-					continue
-				}
-				if err = p.fetch(ctx, d); errors.Is(err, errBucket) || ctx.Err() != nil {
-					break
-				}
-				if err != nil {
-					faults.add(err)
-				}
+// settle gets what the bucket has of a series, at most so many of them, before this node makes any.
+// more: it has not come to an end. What cannot be used is made. While the bucket, or the disk,
+// fails, others are made too, but the series is not settled: the index goes on naming what it
+// has, and settle tries again later.
+func (p *Publisher) settle(ctx context.Context, st *state, set event.Set, se *series, most int) (more bool) {
+	if p.files == nil || se.isSettled() || p.opts.Now().Before(se.vain.at) {
+		return false
+	}
+	start := p.opts.Now()
+	var unusable faults
+	x, err := p.files.known(ctx)
+	if err == nil {
+		for _, d := range downloads(st, &set, se, x) {
+			if se.find(d.number) != nil {
+				continue
+			}
+			if most == 0 {
+				return true
+			}
+			if err = p.fetch(ctx, d); err == nil {
+				most--
+			} else if !isUnusable(err) {
+				break
+			} else {
+				unusable.add(err)
+				err = nil
 			}
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		if faults.n > 0 {
-			p.logger.Warn("snapshots in the bucket cannot be used; others are made", "set", set.Name, "kind", se.name(), "count", faults.n, "first", faults.first)
-		}
-		se.settle()
 	}
+	if ctx.Err() != nil {
+		return false
+	}
+	if unusable.n > 0 {
+		p.logger.Warn("snapshots in the bucket cannot be used; others are made", "set", set.Name, "kind", se.name(), "count", unusable.n, "first", unusable.first)
+	}
+	if err == nil {
+		se.settle()
+		return false
+	}
+	se.vain.after(start, p)
+	if !errors.Is(err, errBucket) {
+		p.logger.Warn("snapshots in the bucket cannot be fetched now; others are made", "set", set.Name, "kind", se.name(), "error", err)
+	}
+	return false
+}
+
+// isUnusable reports whether a snapshot could not be fetched because of what the bucket has.
+func isUnusable(err error) bool {
+	return !errors.Is(err, errBucket) && (errors.Is(err, errObject) || errors.Is(err, errNotOurs) || errors.Is(err, fs.ErrNotExist))
 }
 
 func (se *series) isSettled() bool {
@@ -362,8 +378,13 @@ func (se *series) settle() {
 // fetch gets a snapshot from the bucket and publishes it: with the same checks, and in the
 // same steps, as one that is made here.
 func (p *Publisher) fetch(ctx context.Context, d download) error {
+	if p.opts.Room != nil {
+		if err := p.opts.Room(d.from.Bytes); err != nil {
+			return err
+		}
+	}
 	var data []byte
-	if err := p.files.attempt(ctx, func() (err error) {
+	if err := p.files.attempt(ctx, false, func() (err error) {
 		data, err = p.files.bucket.Get(ctx, d.from.Folder+"/"+manifestName, 0, -1)
 		return err
 	}); err != nil {
@@ -402,19 +423,29 @@ func (p *Publisher) fetch(ctx context.Context, d download) error {
 	return err
 }
 
+// unlessFull writes until the disk is nearly full: a package may have many gigabytes.
+type unlessFull struct {
+	p *Publisher
+	w io.Writer
+}
+
+func (u unlessFull) Write(b []byte) (int, error) {
+	if err := u.p.full(); err != nil {
+		return 0, err
+	}
+	return u.w.Write(b)
+}
+
 // fetchFile gets an object, and makes it durable. If it breaks off it goes on from there.
 func (p *Publisher) fetchFile(ctx context.Context, key, path string, want sum) error {
-	if err := p.full(); err != nil {
-		return err
-	}
 	file, err := p.disk.create(path)
 	if err != nil {
 		return err
 	}
 	defer file.abandon()
-	out := newHashWriter(file)
+	out := newHashWriter(unlessFull{p, file})
 	for progress := int64(-1); out.length < want.length; {
-		err := p.files.attempt(ctx, func() error {
+		err := p.files.attempt(ctx, false, func() error {
 			body, err := p.files.bucket.Stream(ctx, key, out.length)
 			if err != nil {
 				return err

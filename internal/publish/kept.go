@@ -192,24 +192,31 @@ func (p *Publisher) keepLists(ctx context.Context, name string, most int) (more 
 	return false, nil
 }
 
-// checkLists removes the lists that a set keeps no longer, and makes one that is missing unless
-// the disk is nearly full. For a while after a failure it does nothing. more: others may be
+// checkLists removes the lists that a set keeps no longer, and gets or makes one that is missing
+// unless the disk is nearly full. For a while after a failure it does nothing. more: others may be
 // missing.
-func (p *Publisher) checkLists(ctx context.Context, again map[string]time.Time, set string) (more bool, err error) {
-	if p.opts.Now().Before(again[set]) {
+func (p *Publisher) checkLists(ctx context.Context, again map[string]time.Time, set event.Set) (more bool, err error) {
+	if p.opts.Now().Before(again[set.Name]) {
 		return false, nil
 	}
 	defer func() {
 		if err != nil {
-			again[set] = p.opts.Now().Add(retryAfter)
+			again[set.Name] = p.opts.Now().Add(retryAfter)
 		}
 	}()
 	defer defect.Recover(&err)
 	if p.full() != nil {
-		_, err := p.keepLists(ctx, set, 0)
+		_, err := p.keepLists(ctx, set.Name, 0)
 		return false, err
 	}
-	return p.keepLists(ctx, set, 1)
+	st, err := p.state(ctx, set.Name)
+	if err != nil {
+		return false, err
+	}
+	if p.settle(ctx, st, set, &st.past, 1) {
+		return true, nil
+	}
+	return p.keepLists(ctx, set.Name, 1)
 }
 
 // makeList makes a kept list, unless it is there.

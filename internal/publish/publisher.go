@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -59,12 +58,17 @@ type Options struct {
 	// Full returns why nothing more may be written into the cache, nil while the disk
 	// has room. A nil func means that it always has.
 	Full func() error
+	// Room returns why so many bytes more may not be written; a nil func is never asked.
+	Room func(bytes int64) error
 	// SnapshotDir holds snapshots: {set}/{seq}/. Deleting it costs making the
 	// last one anew.
 	SnapshotDir string
 	// Files is a bucket where Run puts the snapshots and dumps too, and from which Follow gets
-	// them, nil for none. A place in it is of one log.
-	Files *bucket.Bucket
+	// them, nil for none. A place in it is of one log, the one with the identity FilesOwner.
+	Files      *bucket.Bucket
+	FilesOwner string
+	// Follow: another node makes the snapshots. This one calls Follow, and not Run.
+	Follow bool
 	// ReportFiles is told when Files cannot be used, and with nil when it can be again; a nil
 	// func logs that.
 	ReportFiles func(error)
@@ -129,7 +133,6 @@ type Publisher struct {
 	wakeups       chan struct{} // Run has a snapshot to make at once
 	dumpWakeups   chan struct{} // or a dump
 	files         *files        // nil without a bucket
-	following     atomic.Pointer[following]
 
 	mu       sync.Mutex
 	states   map[string]*state

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -294,7 +295,8 @@ type series struct {
 
 	mu      sync.Mutex
 	kept    []*storedSnapshot // newest first; the slice is never changed
-	settled bool              // what the bucket has of it was fetched, as far as it could be
+	settled bool              // what the bucket has of it, and can be used, is here: see settle
+	vain    retry             // when that is tried again
 }
 
 // name is what the series is called in the bucket.
@@ -421,7 +423,7 @@ func (k Retention) keeps(kept []*storedSnapshot, now time.Time) int {
 // segments, and Resource Lists of the past as long as the set's settings state; what a node
 // keeps that follows another, the bucket says.
 func (p *Publisher) prune(se *series) {
-	if se.dump == resourcesync.ChangeDump || se.past || p.following.Load() != nil {
+	if se.dump == resourcesync.ChangeDump || se.past || p.opts.Follow {
 		return
 	}
 	limits := p.opts.Retention
@@ -818,8 +820,12 @@ const retryAfter = 20 * time.Second
 // Run removes what an earlier run has left behind, and then makes the snapshots of
 // the sets that need them until ctx is done: at once where there is none, or where
 // the log has grown since the last run; otherwise some time after a deletion or a
-// change (Options). Failures are logged.
+// change (Options). Failures are logged. A Publisher that follows does nothing.
 func (p *Publisher) Run(ctx context.Context) {
+	if p.opts.Follow {
+		<-ctx.Done()
+		return
+	}
 	if err := p.cleanupCache(); err != nil {
 		p.logger.Warn("leftovers could not be removed from the cache", "folder", p.opts.CacheDir, "error", err)
 	}
@@ -827,7 +833,6 @@ func (p *Publisher) Run(ctx context.Context) {
 	again := map[string]time.Time{} // when lists that could not be kept are tried again
 	var group sync.WaitGroup
 	if p.files != nil {
-		p.stopFollowing()
 		group.Go(func() { p.files.share(ctx) })
 	}
 	group.Go(func() { // a dump may take hours
@@ -914,7 +919,7 @@ func (p *Publisher) checkSets(ctx context.Context, plans map[string]*schedule, a
 	// Lists of the past wait for the present ones of all sets, one after the other.
 	unmade := false
 	for _, set := range sets {
-		more, err := p.checkLists(ctx, again, set.Name)
+		more, err := p.checkLists(ctx, again, set)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -940,7 +945,7 @@ func (p *Publisher) checkSet(ctx context.Context, plans map[string]*schedule, se
 	if err != nil {
 		return err
 	}
-	p.settle(ctx, st, set, &st.series, &st.past)
+	p.settle(ctx, st, set, &st.series, math.MaxInt)
 	pl := plans[set.Name]
 	if pl == nil {
 		pl = p.firstSchedule(st, set)

@@ -275,6 +275,21 @@ func TestHealContents(t *testing.T) {
 	}
 }
 
+// Where the bucket of snapshots cannot be read, verify says so and checks all the rest.
+func TestVerifyWithoutFiles(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	b := newHarness(t, fixtures.Catalogue(nil), content("mirror"), func(c *config.Config) {
+		c.Store.Files = "s3://library/files?endpoint=http://127.0.0.1:1"
+	})
+	b.harvest()
+	var found []daemon.Finding
+	v, err := b.bridge.Verify(t.Context(), true, func(f daemon.Finding) { found = append(found, f) })
+	if err != nil || len(found) != 1 || found[0].Where != "s3://library/files?endpoint=http://127.0.0.1:1" || v.Events == 0 {
+		t.Errorf("%+v finds %+v: %v", v, found, err)
+	}
+}
+
 // What a Source has replaced is not taken for what was published.
 func TestHealOther(t *testing.T) {
 	p := fixtures.Catalogue(nil)

@@ -70,11 +70,18 @@ func (b *Bridge) verifyFiles(ctx context.Context, report func(Finding)) error {
 	defer func() { _ = files.Close() }() // only idle connections
 	o := b.publishOptions("")
 	o.Files = files
+	if o.FilesOwner, err = b.filesOwner(false); err != nil {
+		return err
+	}
 	p, err := publish.New(o)
 	if err != nil {
 		return err
 	}
 	incomplete, err := p.VerifyFiles(ctx)
+	if err != nil && ctx.Err() == nil {
+		report(Finding{files.String(), "what other nodes get from there cannot be checked: " + Redact(err.Error()), "what it says; a damaged index is written anew by the node that writes the log, within a minute"})
+		return nil
+	}
 	for _, folder := range incomplete {
 		report(Finding{files.String() + ", " + folder, "objects are missing, or have another length; nodes that have it already still publish it", "nothing: the node that writes the log puts it there again within an hour"})
 	}

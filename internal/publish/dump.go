@@ -646,6 +646,7 @@ func (p *Publisher) removeDumps(st *state) error {
 		se.mu.Unlock()
 		if _, err := os.Stat(se.dir); err == nil {
 			errs = append(errs, p.disk.remove(se.dir))
+			p.forgetFiles(se.set + "/" + se.name() + "/")
 		}
 		se.making.Unlock()
 	}

@@ -36,7 +36,7 @@ const (
 	// indexFormat changes when older nodes cannot read the index.
 	indexFormat = 1
 
-	// sweepEvery is how often all objects are listed, and unneeded how old one becomes that
+	// sweepEvery is how often all objects are listed, and unneeded how long one stays that
 	// nothing names: an upload may be under way, or a download.
 	sweepEvery = time.Hour
 	unneeded   = 24 * time.Hour
@@ -107,7 +107,7 @@ type files struct {
 	mu     sync.Mutex
 	wait   time.Duration // how long the bucket is not asked after its last failure; 0: it did not fail
 	again  time.Time     // when it is asked again
-	writes bool          // what failed first was writing, so only writing can end the trouble
+	failed action        // what failed first; only its success ends the trouble
 
 	index *fileIndex // as it is there, nil while that is not known; it is never changed
 
@@ -118,7 +118,17 @@ type files struct {
 	swept   time.Time
 	objects map[string]indexedSnapshot // whole ones in the bucket, by set, series and number
 	uploads map[string]*upload         // unfinished ones
+	since   map[string]time.Time       // when a sweep first found a folder in the bucket that nothing needs
 }
+
+// action is what the bucket is asked for: a key may allow one and not the others.
+type action int
+
+const (
+	reading action = iota
+	writing
+	tidying // listing and removing
+)
 
 // upload is a snapshot that is being put into the bucket.
 type upload struct {
@@ -133,7 +143,7 @@ func hashOf(data []byte) string {
 
 // attempt makes requests to the bucket, unless it failed a moment ago. If it fails now, that
 // is reported, once until what failed has succeeded, and the error is errBucket.
-func (f *files) attempt(ctx context.Context, writes bool, do func() error) error {
+func (f *files) attempt(ctx context.Context, what action, do func() error) error {
 	f.mu.Lock()
 	wait := f.wait > 0 && f.p.opts.Now().Before(f.again)
 	f.mu.Unlock()
@@ -145,7 +155,7 @@ func (f *files) attempt(ctx context.Context, writes bool, do func() error) error
 	defer f.mu.Unlock()
 	switch {
 	case err == nil:
-		if f.wait > 0 && f.writes == writes {
+		if f.wait > 0 && f.failed == what {
 			f.p.opts.ReportFiles(nil)
 			f.wait = 0
 		}
@@ -153,7 +163,7 @@ func (f *files) attempt(ctx context.Context, writes bool, do func() error) error
 	case errors.Is(err, bucket.ErrAway), errors.Is(err, bucket.ErrRefused), errors.Is(err, errForeign), errors.Is(err, errObject):
 		if f.wait == 0 {
 			f.p.opts.ReportFiles(err)
-			f.writes = writes
+			f.failed = what
 		}
 		f.wait = min(max(2*f.wait, firstWait), lastWait)
 		f.again = f.p.opts.Now().Add(f.wait)
@@ -171,11 +181,11 @@ func (p *Publisher) logFiles(err error) {
 	p.logger.Error("the bucket of the snapshots cannot be used; it is tried again", "error", err)
 }
 
-// failing reports whether the bucket failed when it was asked last.
-func (f *files) failing() bool {
+// failing reports whether there is trouble that began with one of some actions.
+func (f *files) failing(actions ...action) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.wait > 0
+	return f.wait > 0 && slices.Contains(actions, f.failed)
 }
 
 // readIndex returns the index, or the known one if that is still there.
@@ -223,7 +233,10 @@ func (f *files) load(ctx context.Context) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if known == nil || known.sum != "" && x.sum == "" && !damaged {
+	if known != nil && known.sum != "" && x.sum == "" {
+		f.swept = time.Time{} // the objects may have gone too
+	}
+	if known == nil {
 		f.objects, f.uploads = map[string]indexedSnapshot{}, map[string]*upload{}
 		for name, set := range x.Sets {
 			for series, snapshots := range set.Snapshots {
@@ -242,7 +255,7 @@ func (f *files) known(ctx context.Context) (*fileIndex, error) {
 	if x := f.loaded(); x != nil {
 		return x, nil
 	}
-	err := f.attempt(ctx, false, func() error { return f.load(ctx) })
+	err := f.attempt(ctx, reading, func() error { return f.load(ctx) })
 	return f.loaded(), err
 }
 
@@ -261,7 +274,7 @@ func objectID(set, series string, number int64) string {
 // After a failure it goes on with those that are missing.
 func (p *Publisher) upload(ctx context.Context, se *series, s *storedSnapshot) error {
 	f := p.files
-	if f == nil || p.opts.Follow || f.failing() {
+	if f == nil || p.opts.Follow || f.failing(reading, writing, tidying) {
 		return nil
 	}
 	return f.upload(ctx, se, s)
@@ -296,7 +309,7 @@ func (f *files) upload(ctx context.Context, se *series, s *storedSnapshot) error
 			return err
 		}
 		defer file.Close()
-		if err := f.attempt(ctx, true, func() error { return f.bucket.Put(ctx, u.Folder+"/"+name, file, length) }); err != nil {
+		if err := f.attempt(ctx, writing, func() error { return f.bucket.Put(ctx, u.Folder+"/"+name, file, length) }); err != nil {
 			return err
 		}
 		f.mu.Lock()
@@ -343,7 +356,7 @@ func (f *files) shareOnce(ctx context.Context) (err error) {
 	look := f.index == nil || start.Sub(f.looked) >= lookEvery
 	f.mu.Unlock()
 	if look {
-		if err := f.attempt(ctx, false, func() error { return f.load(ctx) }); err != nil {
+		if err := f.attempt(ctx, reading, func() error { return f.load(ctx) }); err != nil {
 			return err
 		}
 	}
@@ -375,15 +388,15 @@ func (f *files) shareOnce(ctx context.Context) (err error) {
 				}
 			}
 		}
-		if err := f.attempt(ctx, true, func() error { return f.writeIndex(ctx, sets) }); err != nil {
+		if err := f.attempt(ctx, writing, func() error { return f.writeIndex(ctx, sets) }); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
 	}
-	if now := f.p.opts.Now(); now.Sub(f.swept) >= sweepEvery {
-		if err := f.attempt(ctx, false, func() error { return f.sweep(ctx) }); err != nil {
-			return errors.Join(append(errs, err)...)
-		}
-		f.swept = now
+	f.mu.Lock()
+	sweep := f.p.opts.Now().Sub(f.swept) >= sweepEvery
+	f.mu.Unlock()
+	if sweep {
+		errs = append(errs, f.attempt(ctx, tidying, func() error { return f.sweep(ctx) }))
 	}
 	return errors.Join(errs...)
 }
@@ -414,7 +427,7 @@ func (f *files) writeIndex(ctx context.Context, sets []event.Set) error {
 		}
 		next.Sets[sets[i].Name] = set
 	}
-	if !f.damaged && !f.failing() && maps.EqualFunc(next.Sets, last.Sets, indexedSet.equal) {
+	if !f.damaged && !f.failing(writing) && maps.EqualFunc(next.Sets, last.Sets, indexedSet.equal) {
 		return nil // but after a failure it is written: that shows whether writing succeeds again
 	}
 	body, err := json.Marshal(next)
@@ -468,29 +481,70 @@ func (x *fileIndex) of(set *event.Set, se *series) map[int64]indexedSnapshot {
 	return nil // of another set, which had the name before
 }
 
+// forgetFiles drops what is known of the bucket's copies of a snapshot that is here no longer,
+// or, if id ends with a slash, of all whose ids begin with it. Those that the index names stay
+// until it does not.
+func (p *Publisher) forgetFiles(id string) {
+	f := p.files
+	if f == nil {
+		return
+	}
+	gone := func(other string) bool {
+		return other == id || strings.HasSuffix(id, "/") && strings.HasPrefix(other, id)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.uploads, func(id string, _ *upload) bool { return gone(id) })
+	if len(f.objects) == 0 {
+		return
+	}
+	named := f.index.folders()
+	maps.DeleteFunc(f.objects, func(id string, s indexedSnapshot) bool {
+		_, ok := named[s.Folder]
+		return !ok && gone(id)
+	})
+}
+
 // sweep removes objects that nothing needs, and puts anew what has lost some.
 func (f *files) sweep(ctx context.Context) error {
+	f.mu.Lock()
+	known := maps.Clone(f.objects) // what is put there meanwhile is not in the list
+	f.mu.Unlock()
 	there, err := f.list(ctx)
 	if err != nil {
 		return err
 	}
+	now := f.p.opts.Now()
 	f.mu.Lock()
 	needed := map[string]bool{}
+	for folder := range f.index.folders() {
+		needed[folder] = true
+	}
 	for _, u := range f.uploads {
 		needed[u.Folder] = true
 	}
 	for id, s := range f.objects {
-		if has := there[s.Folder]; has == nil || has.files != s.Files || has.bytes != s.Bytes {
+		if has := there[s.Folder]; known[id] == s && (has == nil || has.files != s.Files || has.bytes != s.Bytes) {
 			f.p.logger.Error("a snapshot in the bucket has lost objects, and is put there again", "folder", s.Folder)
 			delete(f.objects, id)
+			wakeUp(f.wakeup)
 			continue
 		}
 		needed[s.Folder] = true
 	}
+	since := map[string]time.Time{}
+	for folder := range there {
+		if !needed[folder] {
+			since[folder] = now
+			if before, ok := f.since[folder]; ok {
+				since[folder] = before
+			}
+		}
+	}
+	f.since = since
 	f.mu.Unlock()
-	now := f.p.opts.Now()
 	for folder, has := range there {
-		if needed[folder] || now.Sub(has.newest) < unneeded {
+		if needed[folder] || now.Sub(since[folder]) < unneeded || now.Sub(has.newest) < unneeded {
 			continue
 		}
 		slices.Sort(has.keys)
@@ -499,6 +553,9 @@ func (f *files) sweep(ctx context.Context) error {
 			return err
 		}
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.swept = now
 	return nil
 }
 

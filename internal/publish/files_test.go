@@ -502,6 +502,14 @@ func TestFilesCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		before := len(objects(t, s3, address, "*/*/*/*"))
+		a.shares()
+		a.pass(unneeded - 2*sweepEvery)
+		a.shares()
+		if after := len(objects(t, s3, address, "*/*/*/*")); after != before {
+			t.Errorf("the bucket had %d objects, and has %d: a download may be under way", before, after)
+		}
+		a.pass(2 * sweepEvery)
 		a.shares()
 	}
 	aged()
@@ -519,6 +527,17 @@ func TestFilesCrash(t *testing.T) {
 	}
 	b.reads()
 	mustAgree(t, a, b)
+	st, err := a.state(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := 0
+	for _, se := range st.all() {
+		has += len(se.snapshots())
+	}
+	if len(a.files.objects) != has || len(a.files.uploads) > 0 {
+		t.Errorf("of %d snapshots it keeps %d and %d in mind", has, len(a.files.objects), len(a.files.uploads))
+	}
 }
 
 // An object with other bytes is never published, logged, and got when it has been put right. One that
@@ -593,6 +612,79 @@ func TestFilesDamaged(t *testing.T) {
 	fresh := newFollower(t, l, c, address, t.TempDir())
 	fresh.reads()
 	mustAgree(t, a, fresh)
+
+	before := objects(t, s3, address, "*/*/*/*")
+	if err := a.files.bucket.Remove(t.Context(), indexKey); err != nil {
+		t.Fatal(err)
+	}
+	a.pass(lookEvery)
+	a.shares()
+	if after := objects(t, s3, address, "*/*/*/*"); !slices.Equal(before, after) {
+		t.Errorf("without its index the bucket had %d objects, and has %d", len(before), len(after))
+	}
+	if _, err := os.Stat(index); err != nil {
+		t.Error(err)
+	}
+}
+
+// A snapshot that is another one here than in the bucket is replaced.
+func TestFollowReplaces(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := sharedBucket(t)
+	l, c := withAll()
+	dir := t.TempDir()
+	a, b := newNode(t, l, c, address, t.TempDir()), newFollower(t, l, c, address, dir)
+	a.writes()
+	b.reads()
+	file := filepath.Join(dir, "snapshots", "main", "10", manifestName)
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(want, '\n'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b = newFollower(t, l, c, address, dir)
+	b.reads()
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) || b.heard("is published") != 1 {
+		t.Errorf("it was not replaced: %v", err)
+	}
+	mustAgree(t, a, b)
+}
+
+// A node that has much to get gets a new Resource List before all the rest.
+func TestFollowNewestFirst(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := sharedBucket(t)
+	l, c := withAll()
+	a, b := newNode(t, l, c, address, t.TempDir()), newFollower(t, l, c, address, t.TempDir())
+	a.writes()
+	var grown sync.Once
+	b.setFault(func(op, _ string, step func() error) error {
+		if op == "rename" {
+			grown.Do(func() {
+				grow(l, c)
+				a.writes()
+				b.pass(b.opts.Poll)
+			})
+		}
+		return step()
+	})
+	b.follows = b.followers()
+	if err := b.follows[0].check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, line := range b.said {
+		if _, what, ok := strings.Cut(line, "is published"); ok {
+			order = append(order, what)
+		}
+	}
+	if len(order) < 3 || !strings.Contains(order[0], "kind=resourcelist number=10") || !strings.Contains(order[1], "kind=resourcelist number=11") {
+		t.Errorf("it gets %q", order)
+	}
+	b.reads()
+	mustAgree(t, a, b)
 }
 
 // A place in a bucket is of one log: another one neither writes there nor reads.
@@ -747,24 +839,25 @@ func TestFilesReadOnly(t *testing.T) {
 	_, address := sharedBucket(t)
 	l, c := withAll()
 	a := newNode(t, l, c, address, t.TempDir())
-	refused := func(writes bool, err error) {
+	ask := func(what action, err error) {
 		a.pass(lastWait)
-		if got := a.files.attempt(t.Context(), writes, func() error { return err }); (got == nil) != (err == nil) {
+		if got := a.files.attempt(t.Context(), what, func() error { return err }); (got == nil) != (err == nil) {
 			t.Error(got)
 		}
 	}
 	for range 3 {
-		refused(false, nil)
-		refused(true, bucket.ErrRefused)
+		ask(reading, nil)
+		ask(writing, bucket.ErrRefused)
+		ask(tidying, nil)
 	}
-	if n, m := a.heard("cannot be used"), a.heard("can be used again"); n != 1 || m != 0 || !a.files.failing() {
+	if n, m := a.heard("cannot be used"), a.heard("can be used again"); n != 1 || m != 0 || !a.files.failing(writing) {
 		t.Errorf("it was logged %d times, and %d times that it has ended", n, m)
 	}
 	a.pass(lastWait)
 	a.shares() // it has nothing new to write
 	a.pass(lastWait)
 	a.shares()
-	if a.heard("can be used again") != 1 || a.files.failing() {
+	if a.heard("can be used again") != 1 || a.files.failing(writing) {
 		t.Error("it does not end")
 	}
 }

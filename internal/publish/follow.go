@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -88,6 +89,7 @@ type follower struct {
 	wakeups <-chan struct{} // one that was here is damaged
 	dumps   bool            // of dumps, else of Resource Lists
 
+	asked   time.Time        // when the index was read last
 	done    *fileIndex       // all that it names is here
 	again   map[string]retry // failures, by folder
 	cleaned map[*series]bool // without what crashes have left
@@ -123,7 +125,16 @@ type download struct {
 }
 
 // check reads the index, and gets what is new.
-func (w *follower) check(ctx context.Context) (err error) {
+func (w *follower) check(ctx context.Context) error {
+	for {
+		if changed, err := w.checkOnce(ctx); !changed || err != nil {
+			return err
+		}
+	}
+}
+
+// checkOnce is check, but ends with changed when the index has changed meanwhile.
+func (w *follower) checkOnce(ctx context.Context) (changed bool, err error) {
 	defer defect.Recover(&err)
 	p := w.p
 	select {
@@ -131,44 +142,33 @@ func (w *follower) check(ctx context.Context) (err error) {
 		w.done = nil
 	default:
 	}
+	if err := w.read(ctx); err != nil {
+		return false, err
+	}
 	x := p.files.loaded()
-	if w.dumps && (x == nil || x == w.done) { // the other one reads the index
-		return nil
+	if x == nil || x == w.done {
+		return false, nil
 	}
 	sets, err := p.log.Sets(ctx)
 	if err != nil {
-		return err
-	}
-	if !w.dumps {
-		err := p.files.attempt(ctx, false, func() error {
-			read, err := p.files.readIndex(ctx, x)
-			switch {
-			case err == nil:
-				x = read
-			case errors.Is(err, fs.ErrNotExist) && x == nil: // the other node has not begun
-				x = &fileIndex{}
-			case !errors.Is(err, fs.ErrNotExist):
-				return err
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errBucket) {
-			return err
-		}
-		p.files.mu.Lock()
-		p.files.index = x
-		p.files.mu.Unlock()
-		if x == nil || x == w.done {
-			return nil
-		}
+		return false, err
 	}
 	missing, err := w.missing(ctx, sets, x)
 	if err != nil {
-		return err
+		return false, err
 	}
 	done := true
 	var faults faults
 	for _, d := range missing {
+		if p.opts.Now().Sub(w.asked) >= p.opts.Poll { // thousands may be missing
+			if err := w.read(ctx); err != nil {
+				return false, err
+			}
+		}
+		if changed = p.files.loaded() != x; changed {
+			done = false
+			break
+		}
 		r, again := w.again[d.from.Folder]
 		if again && p.opts.Now().Before(r.at) {
 			done = false
@@ -182,13 +182,13 @@ func (w *follower) check(ctx context.Context) (err error) {
 			p.logger.Info("a snapshot of another node is published", "set", d.set.Name, "kind", d.se.name(), "number", d.number)
 			continue
 		case ctx.Err() != nil:
-			return nil
+			return false, nil
 		case errors.Is(err, errBucket):
 			if p.opts.Now().Sub(start) > lastWait { // what was fetched until then is fetched again
 				r.after(start, p)
 				w.again[d.from.Folder] = r
 			}
-			return nil
+			return false, nil
 		}
 		done = false
 		// What is not there may just have been removed, and what this log does not have may
@@ -205,7 +205,36 @@ func (w *follower) check(ctx context.Context) (err error) {
 	if done {
 		w.done = x
 	}
-	return w.prune(ctx, sets, x)
+	return changed, w.prune(ctx, sets, x)
+}
+
+// read reads the index, unless it is for the other follower to read.
+func (w *follower) read(ctx context.Context) error {
+	if w.dumps {
+		return nil
+	}
+	f := w.p.files
+	w.asked = w.p.opts.Now()
+	err := f.attempt(ctx, reading, func() error {
+		known := f.loaded()
+		x, err := f.readIndex(ctx, known)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && known == nil: // the other node has not begun
+			x = &fileIndex{}
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.index = x
+		return nil
+	})
+	if errors.Is(err, errBucket) {
+		return nil
+	}
+	return err
 }
 
 // faults counts errors that have, often, one cause.
@@ -220,7 +249,8 @@ func (f *faults) add(err error) {
 	}
 }
 
-// missing returns what the index names and is not here, the newest Resource Lists first.
+// missing returns what the index names and is not here, or is another one here, the newest
+// Resource Lists first.
 func (w *follower) missing(ctx context.Context, sets []event.Set, x *fileIndex) (all []download, err error) {
 	failed := map[string]retry{}
 	for i := range sets {
@@ -238,12 +268,12 @@ func (w *follower) missing(ctx context.Context, sets []event.Set, x *fileIndex) 
 				}
 				w.cleaned[se] = true
 			}
-			here := map[int64]bool{}
+			here := map[int64]string{}
 			for _, s := range se.snapshots() {
-				here[s.number()] = true
+				here[s.number()] = s.indexed.Manifest
 			}
 			for _, d := range downloads(st, &sets[i], se, x) {
-				if !here[d.number] {
+				if here[d.number] != d.from.Manifest {
 					all = append(all, d)
 					if r, ok := w.again[d.from.Folder]; ok {
 						failed[d.from.Folder] = r
@@ -384,7 +414,7 @@ func (p *Publisher) fetch(ctx context.Context, d download) error {
 		}
 	}
 	var data []byte
-	if err := p.files.attempt(ctx, false, func() (err error) {
+	if err := p.files.attempt(ctx, reading, func() (err error) {
 		data, err = p.files.bucket.Get(ctx, d.from.Folder+"/"+manifestName, 0, -1)
 		return err
 	}); err != nil {
@@ -398,6 +428,9 @@ func (p *Publisher) fetch(ctx context.Context, d download) error {
 		return err
 	}
 	l := p.readManifest(d.se, set, d.number, data)
+	if l != nil && !bytes.Equal(l.encode(), data) { // it would be another one here
+		l = nil
+	}
 	if l == nil {
 		return fmt.Errorf("%s of %s: %w", d.from.Folder, p.files.bucket, errNotOurs)
 	}
@@ -409,6 +442,10 @@ func (p *Publisher) fetch(ctx context.Context, d download) error {
 	}
 	d.se.making.Lock()
 	defer d.se.making.Unlock()
+	if s := d.se.find(d.number); s != nil && s.indexed.Manifest != d.from.Manifest {
+		d.se.drop(func(other *storedSnapshot) bool { return other == s })
+		p.removeSnapshot(d.se, d.number)
+	}
 	made, err := p.makeSnapshot(ctx, d.se, set, l.snapshotID, func(dir string) (manifest, error) {
 		for name, want := range filesOf(l.Parts, l.Packages) {
 			if err := p.fetchFile(ctx, d.from.Folder+"/"+name, filepath.Join(dir, name), want); err != nil {
@@ -417,7 +454,7 @@ func (p *Publisher) fetch(ctx context.Context, d download) error {
 		}
 		return *l, nil
 	})
-	if err == nil && d.se == &d.st.series {
+	if err == nil && made == d.st.current() {
 		d.st.noteSize(made)
 	}
 	return err
@@ -445,7 +482,7 @@ func (p *Publisher) fetchFile(ctx context.Context, key, path string, want sum) e
 	defer file.abandon()
 	out := newHashWriter(unlessFull{p, file})
 	for progress := int64(-1); out.length < want.length; {
-		err := p.files.attempt(ctx, false, func() error {
+		err := p.files.attempt(ctx, reading, func() error {
 			body, err := p.files.bucket.Stream(ctx, key, out.length)
 			if err != nil {
 				return err

@@ -330,6 +330,7 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 // removed, or has the name of one that was. Files that were made for it are found again, if
 // they are of the same set.
 func (p *Publisher) Forget(set string) {
+	p.forgetFiles(set + "/")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.states, set)

@@ -178,11 +178,15 @@ func (p *Publisher) writeSnapshot(id snapshotID, final string, write func(dir st
 }
 
 func (p *Publisher) writeManifest(l manifest, dir string) error {
+	return p.disk.writeFile(filepath.Join(dir, manifestName), l.encode(), true)
+}
+
+func (l *manifest) encode() []byte {
 	data, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
-		return err
+		panic(err) // it has nothing that could fail
 	}
-	return p.disk.writeFile(filepath.Join(dir, manifestName), append(data, '\n'), true)
+	return append(data, '\n')
 }
 
 // writeParts writes the parts of the state at a Seq and makes them durable.
@@ -775,6 +779,7 @@ func (p *Publisher) removeSnapshot(se *series, number int64) {
 		p.logger.Warn("an old snapshot could not be removed; it will be tried at the next start",
 			"folder", dir, "error", err)
 	}
+	p.forgetFiles(objectID(se.set, se.name(), number))
 	if se.dump == "" {
 		p.cache.forgetFolder(partFolder(se.set, Snapshot{Seq: event.Seq(number), past: se.past}))
 	}

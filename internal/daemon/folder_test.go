@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -287,6 +288,23 @@ func TestVerifyWithoutFiles(t *testing.T) {
 	v, err := b.bridge.Verify(t.Context(), true, func(f daemon.Finding) { found = append(found, f) })
 	if err != nil || len(found) != 1 || found[0].Where != "s3://library/files?endpoint=http://127.0.0.1:1" || v.Events == 0 {
 		t.Errorf("%+v finds %+v: %v", v, found, err)
+	}
+
+	// The log has one identity there, from the first serve on.
+	var owners []string
+	for range 3 {
+		owner, err := os.ReadFile(filepath.Join(b.config.Data, "files.owner"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		owners = append(owners, string(owner))
+		_, end := published(t, b.bridge.Publish)
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if owners[0] != "" || len(owners[1]) < 20 || owners[2] != owners[1] {
+		t.Errorf("the identities are %q", owners)
 	}
 }
 

@@ -31,8 +31,8 @@ func (b *batch) loadOpenSegment(ctx context.Context, q preparer) error {
 		b.open, err = scanSegment(rows)
 		return err
 	})
-	if err == nil && !b.open.Open() || b.open.N == 0 {
-		return fmt.Errorf("set %d has no open segment: run bridge verify", b.set.id)
+	if err == nil && (b.open.N == 0 || !b.open.Open()) {
+		err = fmt.Errorf("set %d has no open segment: run bridge verify", b.set.id)
 	}
 	return err
 }

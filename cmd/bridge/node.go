@@ -147,9 +147,9 @@ func part(l *net.TCPListener) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// beside publishes beside the node that works until ctx ends, or a hangup, or this node is to
-// work: then it returns the log.
-// ready is set when it can.
+// beside publishes beside the node that works, until ctx ends, which is no error, or on a
+// hangup, which is errHangup, or until this node is to work: then it returns the log, open for
+// writing. ready becomes true when it has begun to publish.
 func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener, ready *bool) (*eventlog.Log, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -70,7 +70,7 @@ func (l *Log) joinFolder(ctx context.Context) error {
 	return writeURL(l.folder, place{l.path, identity})
 }
 
-// openBeside opens the log for reading, in a folder of its own.
+// openBeside opens the log for reading, beside the node that writes it.
 func (l *Log) openBeside(ctx context.Context) error {
 	if !database.OnServer(l.path) {
 		return fmt.Errorf("%s has its log in %s: only a log on a PostgreSQL server can have several nodes", l.folder, FileName)
@@ -150,7 +150,7 @@ func (l *Log) Follow(ctx context.Context) (changed bool, err error) {
 
 // lossWait is how long a node waits before it takes over when it cannot know whether the
 // server has lost something since another one wrote: that one may be about to say so.
-var lossWait = 15 * time.Second
+const lossWait = 15 * time.Second
 
 // beside is what a node knows that reads beside the one that writes.
 type beside struct {

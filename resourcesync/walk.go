@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
@@ -396,6 +397,8 @@ func (l *List) State() (s State, ok bool) {
 		return State{}, false
 	}
 	m, c := l.walker.before, l.walker.cur.clone()
+	// What this run would not read again, another one must not read either.
+	c.Steps = slices.DeleteFunc(c.Steps, l.walker.passed)
 	m.Walk = &c
 	return State{&m}, true
 }

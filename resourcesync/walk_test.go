@@ -441,6 +441,25 @@ func TestResume(t *testing.T) {
 	expectRequests(t, s, "")
 }
 
+// A list that an archive names too is read once, also when the walk is broken off between them.
+func TestResumeNamedTwice(t *testing.T) {
+	s := newSite(t)
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist"), lists("/cla", "changelist-archive")))
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 3.0), named("/part"), named("/cl3")))
+	s.put("/part", sitemapindex(attrs("capability", "changelist", "from", 3.0), named("/cl2")))
+	s.put("/cla", sitemapindex(attrs("capability", "changelist-archive"), named("/cl1"), named("/cl2")))
+	s.put("/cl1", changes(2, 3, change("a", 2.5)))
+	s.put("/cl2", changes(3, 4, change("b", 3.5)))
+	s.put("/cl3", changes(4, 0, change("c", 4.5)))
+	w := s.walk("/cap")
+	whole := s.run(w)
+	whole.expect(t, "/cl3 /cl2 /cl1")
+	for i, rest := range []string{"/cl2 /cl1", "/cl1", ""} {
+		w.State = stored(t, whole.states[i])
+		s.run(w).expect(t, rest)
+	}
+}
+
 func TestStaleCursor(t *testing.T) {
 	s := newSite(t)
 	classic(s)

@@ -160,12 +160,16 @@ func (k *walker) next() (*List, error) {
 	}
 }
 
+// passed reports whether the document of a step was read in this run, under another name
+// or because two indexes name it.
+func (k *walker) passed(s step) bool { return s.Sum == "" && k.read[follow.Key(s.URL)] }
+
 // openList opens a list; nil when it is not to be read.
 func (k *walker) openList(s step) (*List, error) {
 	switch {
 	case s.Sum != "":
 		return nil, k.compare(s)
-	case k.read[follow.Key(s.URL)]:
+	case k.passed(s):
 		return nil, nil
 	case slices.Contains(k.w.Accepted, s.URL):
 		k.cur.Incomplete = k.cur.Incomplete || s.Baseline

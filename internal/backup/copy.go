@@ -26,7 +26,8 @@ import (
 //  2. The contents are copied. On a server they get the identity of the log before it is there,
 //     which the new folder notes, so that nobody takes them for anything else.
 //  3. The log is copied. With its last step, the copy is complete.
-//  4. The old folder gets the file moved. With it, nobody writes the folder.
+//  4. The old log, if it is on a server, gets a mark, and then the old folder the file moved.
+//     With them, nobody writes them.
 //  5. The file copying goes.
 
 // Place is a data folder, with the URL of the PostgreSQL server that has its log, and the
@@ -163,7 +164,7 @@ func copyHeld(ctx context.Context, log *eventlog.Log, to Place, c *Copied, progr
 		err = c.copyLog(ctx, log, to, progress)
 	}
 	if err == nil {
-		err = eventlog.WriteMark(c.From, eventlog.MovedName, c.To)
+		err = log.Leave(ctx, c.To)
 	}
 	if err != nil { // without moved, copying has to stay: else both folders could be written
 		return fmt.Errorf("%w\n%s is not complete: run the same bridge copy again, or, to give it up, empty it", err, c.To)

@@ -37,11 +37,11 @@ type engine interface {
 // errGone: a dry run has lost its transaction.
 var errGone = errors.New("the dry run ended with an earlier failure")
 
-func (k *Kind) engine(path string, pragmas []string) engine {
+func (k *Kind) engine(path string, o WriterOptions) engine {
 	if OnServer(path) {
-		return &serverEngine{kind: k, url: path}
+		return &serverEngine{kind: k, url: path, moved: o.Left}
 	}
-	return &fileEngine{kind: k, path: path, pragmas: pragmas}
+	return &fileEngine{kind: k, path: path, pragmas: o.Pragmas}
 }
 
 // fileEngine is SQLite.

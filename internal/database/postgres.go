@@ -45,6 +45,9 @@ const (
 // locked by their folder.
 var ErrInUse = errors.New("another process writes the database")
 
+// ErrMoved: the database on a server was copied to another place, where it goes on.
+var ErrMoved = errors.New("was copied, and goes on, in")
+
 // OnServer reports whether a path is the URL of a database on a PostgreSQL server.
 func OnServer(path string) bool {
 	return strings.HasPrefix(path, "postgres://") || strings.HasPrefix(path, "postgresql://")
@@ -206,7 +209,7 @@ func (k *Kind) foreign() error {
 // isKind reports whether the schema, which has a table format, holds a database of the
 // kind. If it does not, it has to be an error: a new database must not take its place.
 func (k *Kind) isKind(ctx context.Context, db *sql.DB) (bool, error) {
-	_, _, err := k.formatOnServer(ctx, db)
+	_, err := k.formatOnServer(ctx, db)
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == "42703" { // no such column
 		return false, k.foreign()
 	}
@@ -289,6 +292,7 @@ func (k *Kind) postgresSteps(version int, identity string) (text string, err err
 type serverEngine struct {
 	kind    *Kind
 	url     string
+	moved   bool   // it is opened although it was left
 	session string // the last that had the lock: its sessionName; "" before the first
 	opened  bool   // a connection was opened before
 	last    string // the mark of the last transaction, as far as it is known
@@ -394,9 +398,13 @@ func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error
 	if err := e.becomeWriter(ctx, conn); err != nil {
 		return err
 	}
-	version, last, err := e.kind.formatOnServer(ctx, conn)
+	f, err := e.kind.formatOnServer(ctx, conn)
 	if err != nil {
 		return err
+	}
+	version, last := f.version, f.last
+	if f.moved != "" && !e.moved {
+		return movedTo(e.url, f.moved)
 	}
 	if e.opened && last != e.last && (e.trying == "" || last != e.trying) {
 		return fmt.Errorf("%w, or has while this one had no connection; or the server has lost what was committed last, as a standby may that was behind: the next start begins a new epoch if events are lost", ErrInUse)
@@ -415,18 +423,60 @@ func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error
 	return nil
 }
 
-// formatOnServer returns the version of a database of the kind, and the mark of its last
-// transaction.
-func (k *Kind) formatOnServer(ctx context.Context, db Querier) (version int, last string, err error) {
+// format is what a server keeps of a database as a whole.
+type format struct {
+	version int
+	last    string // the mark of the last transaction
+	moved   string // where the database was copied, to go on there
+}
+
+// formatOnServer returns the format of a database of the kind. The column moved is there only
+// where Leave has needed it.
+func (k *Kind) formatOnServer(ctx context.Context, db Querier) (f format, err error) {
 	var id int64
-	err = db.QueryRowContext(ctx, "SELECT kind, version, last FROM format").Scan(&id, &version, &last)
+	err = db.QueryRowContext(ctx, "SELECT kind, version, last, coalesce(to_jsonb(format) ->> 'moved', '') FROM format").Scan(&id, &f.version, &f.last, &f.moved)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		err = fmt.Errorf("%w: the table format is empty: restore it from a backup", ErrDamaged)
 	case err == nil && id != int64(k.ID):
 		err = fmt.Errorf("the schema holds a database, but no %s (kind %#x)", k.Name, id)
 	}
-	return version, last, err
+	return f, err
+}
+
+// Leave notes on the server that a database goes on somewhere else: nobody opens it for writing
+// any more, but with WriterOptions.Left. In a file, which has one data folder, that is for the
+// folder to say.
+func (k *Kind) Leave(ctx context.Context, path, to string) error {
+	if !OnServer(path) {
+		return nil
+	}
+	db, err := k.openPostgres(path, nil)
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, "ALTER TABLE format ADD COLUMN IF NOT EXISTS moved TEXT")
+	if err == nil {
+		_, err = db.ExecContext(ctx, "UPDATE format SET moved = $1", to)
+	}
+	return Explain(path, errors.Join(err, db.Close()))
+}
+
+// Left returns an ErrMoved when a database on a server was left.
+func (k *Kind) Left(ctx context.Context, path string) error {
+	db, err := k.openPostgres(path, nil)
+	if err != nil {
+		return err
+	}
+	f, err := k.formatOnServer(ctx, db)
+	if err = errors.Join(err, db.Close()); err == nil && f.moved != "" {
+		return movedTo(path, f.moved)
+	}
+	return Explain(path, err)
+}
+
+func movedTo(path, to string) error {
+	return fmt.Errorf("%s %w %s: use that one. If it was never used, and never will be, remove it, and then, on the server of the old one: UPDATE format SET moved = NULL", Shown(path), ErrMoved, to)
 }
 
 // Identity returns what distinguishes a database on a server from all others: a UUID that
@@ -495,9 +545,9 @@ func (k *Kind) openServerReaders(ctx context.Context, path string, connections i
 	}
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
-	version, _, err := k.formatOnServer(ctx, db)
+	f, err := k.formatOnServer(ctx, db)
 	if err == nil {
-		err = errors.Join(k.newer(version), k.older(version))
+		err = errors.Join(k.newer(f.version), k.older(f.version))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening %s: %w", Shown(path), Explain(path, err)), db.Close())

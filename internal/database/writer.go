@@ -61,6 +61,8 @@ type WriterOptions struct {
 	Pragmas []string
 	// DryRun makes everything happen in one transaction, which Close undoes.
 	DryRun bool
+	// Left opens a database on a server also after Kind.Leave.
+	Left bool
 	// Refuse, if it is not nil, returns why nothing may be written any more. It is called
 	// before each call's work and before each COMMIT.
 	Refuse func() error
@@ -104,7 +106,7 @@ const savepoint, savepointUndo, savepointRelease = "SAVEPOINT caller", "ROLLBACK
 // OpenWriter opens the connection that writes, of which there is one, and brings the
 // database up to date. The file at path must exist; "" is a new database in memory.
 func (k *Kind) OpenWriter(ctx context.Context, path string, opt WriterOptions) (*Writer, error) {
-	w := &Writer{path: path, engine: k.engine(path, opt.Pragmas), opt: opt, turn: make(chan struct{}, 1), inserts: map[insertText]string{}}
+	w := &Writer{path: path, engine: k.engine(path, opt), opt: opt, turn: make(chan struct{}, 1), inserts: map[insertText]string{}}
 	if err := w.connect(ctx); err != nil {
 		return nil, errors.Join(err, w.disconnect())
 	}

@@ -24,7 +24,8 @@ const (
 	// has the path of that one.
 	CopyingName = "copying"
 	// MovedName is the name of a file in a data folder that was copied to another one, whose
-	// path it has. Such a folder can be read.
+	// path it has. Such a folder can be read. A log on a server, which has other folders too,
+	// says so itself.
 	MovedName = "moved"
 )
 
@@ -164,6 +165,15 @@ func ClearCopy(folder, url string) error {
 		}
 	}
 	return errors.Join(database.RemoveCopy(filepath.Join(folder, FileName)), database.SyncDir(folder))
+}
+
+// Leave notes that the log was copied to another place, where it goes on: on the server, so that
+// no other node writes it, and in the data folder.
+func (l *Log) Leave(ctx context.Context, to string) error {
+	if err := kind().Leave(ctx, l.path, to); err != nil {
+		return err
+	}
+	return WriteMark(l.folder, MovedName, to)
 }
 
 // WriteMark writes CopyingName or MovedName into a data folder: it is copied from, or has

@@ -387,8 +387,8 @@ func (l *Log) openForReading(ctx context.Context) error {
 func (l *Log) openWriter(ctx context.Context) error {
 	w, err := kind().OpenWriter(ctx, l.path, database.WriterOptions{
 		Pragmas: []string{"cache_size(-4096)", "foreign_keys(0)", "temp_store(memory)"},
-		DryRun:  l.opt.DryRun,
-		Refuse:  l.writable, Committed: l.reportCommit,
+		DryRun:  l.opt.DryRun, Left: l.opt.CopyingTo != "",
+		Refuse: l.writable, Committed: l.reportCommit,
 		BeforeCommit: func(ctx context.Context, tx *database.Tx) error {
 			return tx.Exec(ctx, "UPDATE log SET commits = commits + 1")
 		},

@@ -27,6 +27,8 @@ var (
 	// ErrOlder: the log has the format of an older version, and a node that writes must bring it
 	// up to date first.
 	ErrOlder = database.ErrOlder
+	// ErrMoved: the log was copied to another place, where it goes on.
+	ErrMoved = database.ErrMoved
 	// ErrAway: the server cannot be reached.
 	ErrAway = database.ErrCannotOpen
 )
@@ -81,6 +83,9 @@ func (l *Log) openBeside(ctx context.Context) error {
 	found, err := kind().Find(ctx, l.path)
 	if err == nil && !found {
 		err = fmt.Errorf("there is no log in %s yet: %w", database.Shown(l.path), fs.ErrNotExist)
+	}
+	if err == nil {
+		err = kind().Left(ctx, l.path)
 	}
 	if err == nil {
 		err = l.joinFolder(ctx)

@@ -155,6 +155,51 @@ func TestTakenOver(t *testing.T) {
 	check(t, folder, 15, true)
 }
 
+// TestLeft: a log that was copied away is read by the nodes that have it open. No node writes
+// it, in no folder, but the copy that is run again.
+func TestLeft(t *testing.T) {
+	url := testenv.SharedPostgres(t).NewSchema(t)
+	folder := onServer(t, url)
+	first, src, err := start(folder, event.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(first, src, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	second := node(t, url, t.TempDir())
+	follows(t, second, 5)
+	for range 2 { // the second time, it was killed before the folder had the file
+		if err := first.Leave(t.Context(), "/srv/new"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed(t, first)
+	if _, err := second.TakeOver(t.Context()); !errors.Is(err, eventlog.ErrMoved) || !strings.Contains(err.Error(), "/srv/new") {
+		t.Errorf("another node takes over: %v", err)
+	}
+	if s, err := second.Set(t.Context(), "main"); err != nil || s.Events != 5 {
+		t.Errorf("%d events: %v", s.Events, err)
+	}
+	closed(t, second)
+	if _, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{URL: url, Beside: true}); !errors.Is(err, eventlog.ErrMoved) {
+		t.Errorf("a new node: %v", err)
+	}
+	if err := os.Remove(filepath.Join(folder, eventlog.MovedName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eventlog.Open(t.Context(), folder, eventlog.Options{}); !errors.Is(err, eventlog.ErrMoved) {
+		t.Errorf("its own folder: %v", err)
+	}
+	for _, o := range []eventlog.Options{{ReadOnly: true}, {CopyingTo: "/srv/new"}} {
+		l, err := eventlog.Open(t.Context(), folder, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed(t, l)
+	}
+}
+
 // TestLossBeside: nodes notice that a server has less than they have seen, as after a standby
 // has taken its place: the one that takes over begins a new epoch, which the others accept.
 func TestLossBeside(t *testing.T) {

@@ -20,13 +20,17 @@ const (
 
 // Affordable runs f, which reads n bytes from an unknown peer, in this goroutine. It fails
 // the test when f takes more processor time, or allocates more, than is allowed for n
-// bytes. Nothing else may run in the process meanwhile. It skips under the race detector,
-// which makes both larger.
+// bytes, three times in a row: what an earlier test has left running, or the collector, can
+// only add to it. It skips under the race detector, which makes both larger.
 func Affordable(t testing.TB, n int, f func()) {
 	t.Helper()
 	Heavy(t)
 	most, memory := fixedTime+time.Duration(n)*timePerByte, uint64(fixedMemory+n*memoryPerByte)
 	took, allocated := cost(f)
+	for try := 1; try < 3 && (took > most || allocated > memory); try++ {
+		again, more := cost(f)
+		took, allocated = min(took, again), min(allocated, more)
+	}
 	if took > most {
 		t.Errorf("%d bytes took %v of processor time; want at most %v", n, took, most)
 	}

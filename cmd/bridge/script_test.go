@@ -60,8 +60,9 @@ func runScripts(t *testing.T, beside bool) {
 }
 
 // TestScriptOnServer runs a script whose log is on a PostgreSQL server, in schemas of its
-// own that the variables LOG and LOG2 name.
+// own that the variables LOG and LOG2 name. What races with a server, TestNodes tells too.
 func TestScriptOnServer(t *testing.T) {
+	testenv.Heavy(t)
 	server := testenv.SharedPostgres(t)
 	t.Parallel()
 	runFiles(t, []string{"testdata/postgres.txtar"}, map[string]string{"LOG": server.NewSchema(t), "LOG2": server.NewSchema(t)})
@@ -71,6 +72,7 @@ func TestScriptOnServer(t *testing.T) {
 // variables CONTENTS and CONTENTS2 name, and its snapshots below FILES, which is the folder
 // FILES_FOLDER.
 func TestScriptInBucket(t *testing.T) {
+	testenv.Heavy(t)
 	runFiles(t, []string{"testdata/bucket.txtar"}, inBuckets(t, "CONTENTS", "CONTENTS2"))
 }
 

@@ -155,16 +155,18 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context, o Options) error {
-	found, err := kind().Find(ctx, s.path)
-	switch {
-	case err != nil:
+func (s *Store) open(ctx context.Context, o Options) (err error) {
+	found, err := kind().Look(ctx, s.path)
+	if err != nil {
 		return err
-	case o.ReadOnly && !found:
+	}
+	defer func() { err = errors.Join(err, found.Close()) }()
+	switch {
+	case o.ReadOnly && !found.Exists:
 		return fs.ErrNotExist
 	case o.DryRun:
 		where := s.path
-		if !found {
+		if !found.Exists {
 			where = ""
 		}
 		if s.writer, err = kind().OpenWriter(ctx, where, database.WriterOptions{Pragmas: pragmas(), DryRun: true}); err != nil {
@@ -177,7 +179,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 				return err
 			}
 		}
-		if s.readers, err = kind().OpenReaders(ctx, s.path, readConnections, "cache_size(-2048)"); err != nil {
+		if s.readers, err = found.Readers(ctx, readConnections, "cache_size(-2048)"); err != nil {
 			return err
 		}
 		s.query = s.readers
@@ -185,9 +187,9 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	return nil
 }
 
-func (s *Store) openWriter(ctx context.Context, found bool, log string) (err error) {
-	if !found {
-		if err := kind().CreateFor(ctx, s.path, log); err != nil {
+func (s *Store) openWriter(ctx context.Context, found *database.Found, log string) (err error) {
+	if !found.Exists {
+		if err := found.Create(ctx, log); err != nil {
 			return err
 		}
 	}

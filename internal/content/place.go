@@ -39,22 +39,20 @@ func Locate(ctx context.Context, o Owner, bucket string) (path string, err error
 	if err != nil {
 		return "", err
 	}
-	found, err := kind().Find(ctx, url)
+	is, err := kind().Look(ctx, url)
+	if err == nil {
+		err = is.Close()
+	}
 	if err != nil {
 		return "", err
 	}
+	found := is.Exists
 	if !found && bucket == "" {
 		return file, nil
 	}
-	if found {
-		has, err := kind().Identity(ctx, url)
-		if err != nil {
-			return "", err
-		}
-		if has != o.Identity {
-			return "", fmt.Errorf("%s has the contents of another log than %s: put both schemas back from the same backup; if the log is a new one, give it a database or schema of its own, or remove the schema of those contents (DROP SCHEMA)",
-				database.Shown(url), database.Shown(o.URL))
-		}
+	if found && is.Identity != o.Identity {
+		return "", fmt.Errorf("%s has the contents of another log than %s: put both schemas back from the same backup; if the log is a new one, give it a database or schema of its own, or remove the schema of those contents (DROP SCHEMA)",
+			database.Shown(url), database.Shown(o.URL))
 	}
 	switch full, err := hasContents(ctx, file, found); {
 	case err != nil:

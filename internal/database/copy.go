@@ -62,18 +62,15 @@ var ErrTaken = errors.New("give an empty place; if it is what a copy has left th
 // or not at all: after an error of Before there is none. After another error that came
 // later than the call of Before, Find has to be asked, on a server after Settle.
 func (k *Kind) Copy(ctx context.Context, from, to string, o CopyOptions) (c Copied, err error) {
-	found, err := k.Find(ctx, to)
+	found, err := k.Look(ctx, to)
+	if err == nil {
+		err = found.Close()
+	}
 	if err != nil {
 		return c, err
 	}
-	if found {
-		has := ""
-		if o.Replace && OnServer(to) {
-			if has, err = k.Identity(ctx, to); err != nil {
-				return c, err
-			}
-		}
-		if has == "" || has != o.Identity {
+	if found.Exists {
+		if has := found.Identity; !o.Replace || has == "" || has != o.Identity {
 			return c, fmt.Errorf("%s has a %s already: %w", Shown(to), k.Name, ErrTaken)
 		}
 	}
@@ -161,17 +158,11 @@ func (k *Kind) copySource(ctx context.Context, path string) (s *copySource, err 
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if OnServer(path) {
-		params := maps.Clone(sessionOfWriter) // no timeout that others have: this takes as long as it takes
-		params["default_transaction_read_only"] = "on"
-		s.db, err = k.openServerReaders(ctx, path, 1, params)
-	} else {
-		var r *Readers
-		if r, err = k.OpenReaders(ctx, path, 1); err == nil {
-			s.db = r.DB
-		}
-	}
+	params := maps.Clone(sessionOfWriter) // no timeout that others have: this takes as long as it takes
+	maps.Copy(params, sessionOfReaders)
+	r, err := k.openReaders(ctx, path, 1, params)
 	if err == nil {
+		s.db = r.DB
 		s.conn, err = s.db.Conn(ctx)
 	}
 	if err == nil && OnServer(path) {

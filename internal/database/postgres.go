@@ -93,17 +93,31 @@ func (k *Kind) openPostgres(path string, params map[string]string) (*sql.DB, err
 	return sql.OpenDB(postgresConnector{stdlib.GetConnector(*c), strings.NewReplacer(append([]string{"INSERT OR FAIL INTO", "INSERT INTO"}, k.Rewrite...)...)}), nil
 }
 
-// findOnServer is Find for a URL.
-func (k *Kind) findOnServer(ctx context.Context, path string) (bool, error) {
-	db, err := k.openPostgres(path, nil)
+// lookOnServer is Look for a URL.
+func (k *Kind) lookOnServer(ctx context.Context, path string) (*Found, error) {
+	f := &Found{kind: k, path: path}
+	var err error
+	if f.db, err = k.openPostgres(path, sessionOfReaders); err != nil {
+		return nil, err
+	}
+	f.db.SetMaxOpenConns(1)
+	if err := f.again(ctx); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// again looks whether the database is there by now.
+func (f *Found) again(ctx context.Context) (err error) {
+	if f.Exists, err = f.kind.lookFor(ctx, f.db); err == nil && f.Exists {
+		var is format
+		is, err = f.kind.formatOnServer(ctx, f.db)
+		f.Identity, f.moved = is.identity, is.moved
+	}
 	if err != nil {
-		return false, err
+		return fmt.Errorf("opening %s: %w", Shown(f.path), Explain(f.path, err))
 	}
-	found, err := k.lookFor(ctx, db)
-	if err := errors.Join(err, db.Close()); err != nil {
-		return false, fmt.Errorf("opening %s: %w", Shown(path), Explain(path, err))
-	}
-	return found, nil
+	return nil
 }
 
 func (k *Kind) lookFor(ctx context.Context, db *sql.DB) (found bool, err error) {
@@ -427,14 +441,17 @@ func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error
 type format struct {
 	version int
 	last    string // the mark of the last transaction
-	moved   string // where the database was copied, to go on there
+	// identity distinguishes the database from all others: a UUID that it was given when it was
+	// created. One that belongs to another has that of the other.
+	identity string
+	moved    string // where the database was copied, to go on there
 }
 
 // formatOnServer returns the format of a database of the kind. The column moved is there only
 // where Leave has needed it.
 func (k *Kind) formatOnServer(ctx context.Context, db Querier) (f format, err error) {
 	var id int64
-	err = db.QueryRowContext(ctx, "SELECT kind, version, last, coalesce(to_jsonb(format) ->> 'moved', '') FROM format").Scan(&id, &f.version, &f.last, &f.moved)
+	err = db.QueryRowContext(ctx, "SELECT kind, version, last, identity, coalesce(to_jsonb(format) ->> 'moved', '') FROM format").Scan(&id, &f.version, &f.last, &f.identity, &f.moved)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		err = fmt.Errorf("%w: the table format is empty: restore it from a backup", ErrDamaged)
@@ -462,32 +479,8 @@ func (k *Kind) Leave(ctx context.Context, path, to string) error {
 	return Explain(path, errors.Join(err, db.Close()))
 }
 
-// Left returns an ErrMoved when a database on a server was left.
-func (k *Kind) Left(ctx context.Context, path string) error {
-	db, err := k.openPostgres(path, nil)
-	if err != nil {
-		return err
-	}
-	f, err := k.formatOnServer(ctx, db)
-	if err = errors.Join(err, db.Close()); err == nil && f.moved != "" {
-		return movedTo(path, f.moved)
-	}
-	return Explain(path, err)
-}
-
 func movedTo(path, to string) error {
 	return fmt.Errorf("%s %w %s: use that one. If it was never used, and never will be, remove it, and then, on the server of the old one: UPDATE format SET moved = NULL", Shown(path), ErrMoved, to)
-}
-
-// Identity returns what distinguishes a database on a server from all others: a UUID that
-// it was given when it was created. One that belongs to another has that of the other.
-func (k *Kind) Identity(ctx context.Context, path string) (identity string, err error) {
-	db, err := k.openPostgres(path, nil)
-	if err != nil {
-		return "", err
-	}
-	err = db.QueryRowContext(ctx, "SELECT identity FROM format").Scan(&identity)
-	return identity, Explain(path, errors.Join(err, db.Close()))
 }
 
 // takeLock makes the connection the only one that writes. The lock ends with it. A session
@@ -538,21 +531,23 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (k *Kind) openServerReaders(ctx context.Context, path string, connections int, params map[string]string) (*sql.DB, error) {
-	db, err := k.openPostgres(path, params)
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
-	f, err := k.formatOnServer(ctx, db)
+// sessionOfReaders has the parameters of a session that reads.
+var sessionOfReaders = map[string]string{"default_transaction_read_only": "on"}
+
+// serverReaders makes the connection that has looked the first of those that read.
+func (f *Found) serverReaders(ctx context.Context, connections int) (*Readers, error) {
+	f.db.SetMaxOpenConns(connections)
+	f.db.SetMaxIdleConns(connections)
+	is, err := f.kind.formatOnServer(ctx, f.db)
 	if err == nil {
-		err = errors.Join(k.newer(f.version), k.older(f.version))
+		err = errors.Join(f.kind.newer(is.version), f.kind.older(is.version))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening %s: %w", Shown(path), Explain(path, err)), db.Close())
+		return nil, fmt.Errorf("opening %s: %w", Shown(f.path), Explain(f.path, err))
 	}
-	return db, nil
+	r := &Readers{DB: f.db, path: f.path}
+	f.db = nil
+	return r, nil
 }
 
 // commit leaves a mark in the transaction. If the connection breaks during the COMMIT, the

@@ -28,24 +28,38 @@ type Readers struct {
 	path string
 }
 
-// OpenReaders opens connections that read. A folder that cannot be written, or a
-// full disk, is read without writing: that needs a database that was closed, or
-// whose files were all copied.
+// OpenReaders opens connections that read.
 func (k *Kind) OpenReaders(ctx context.Context, path string, connections int, pragmas ...string) (*Readers, error) {
+	return k.openReaders(ctx, path, connections, sessionOfReaders, pragmas...)
+}
+
+// openReaders is OpenReaders with parameters for the sessions of a server.
+func (k *Kind) openReaders(ctx context.Context, path string, connections int, params map[string]string, pragmas ...string) (_ *Readers, err error) {
+	f := &Found{kind: k, path: path}
 	if OnServer(path) {
-		db, err := k.openServerReaders(ctx, path, connections, map[string]string{"default_transaction_read_only": "on"})
-		if err != nil {
+		if f.db, err = k.openPostgres(path, params); err != nil {
 			return nil, err
 		}
-		return &Readers{DB: db, path: path}, nil
 	}
+	r, err := f.Readers(ctx, connections, pragmas...)
+	return r, errors.Join(err, f.Close())
+}
+
+// Readers opens connections that read. Of those to a server, the one that has looked is the
+// first. A folder that cannot be written, or a full disk, is read without writing: that needs
+// a database that was closed, or whose files were all copied.
+func (f *Found) Readers(ctx context.Context, connections int, pragmas ...string) (*Readers, error) {
+	if f.db != nil {
+		return f.serverReaders(ctx, connections)
+	}
+	k, path := f.kind, f.path
 	mode := "rw"
 	if unix.Access(filepath.Dir(path), unix.W_OK) != nil {
 		mode = unwritable(path)
 	}
-	db, err := k.openReaders(ctx, path, mode, connections, pragmas)
+	db, err := k.openFile(ctx, path, mode, connections, pragmas)
 	if err != nil && mode == "rw" && errors.Is(err, ErrFull) && unwritable(path) == immutable {
-		db, err = k.openReaders(ctx, path, immutable, connections, pragmas)
+		db, err = k.openFile(ctx, path, immutable, connections, pragmas)
 	}
 	if err != nil && mode != "rw" && errors.Is(err, ErrCannotOpen) {
 		err = fmt.Errorf("%w: the folder cannot be written, and %s-wal holds what %[2]s does not have yet: copy the folder to where it can be written", err, filepath.Base(path))
@@ -67,7 +81,7 @@ func unwritable(path string) string {
 	return immutable
 }
 
-func (k *Kind) openReaders(ctx context.Context, path, mode string, connections int, pragmas []string) (*sql.DB, error) {
+func (k *Kind) openFile(ctx context.Context, path, mode string, connections int, pragmas []string) (*sql.DB, error) {
 	db, err := openPrepared(dsn(path, mode, append(pragmas, "query_only(1)", "busy_timeout(10000)", "cell_size_check(1)")...))
 	if err != nil {
 		return nil, err

@@ -93,13 +93,76 @@ func (k *Kind) steps(version int) (text string, err error) {
 	return text + fmt.Sprintf("PRAGMA application_id = %d;\nPRAGMA user_version = %d;\n", k.ID, k.Version()), nil
 }
 
-// Find reports whether there is a database of the kind at path. Any other file there is
+// Found is what Look has found.
+type Found struct {
+	Exists bool // there is a database
+	// Identity distinguishes a database on a server from all others, but for those that belong
+	// to it. It is "" for a file.
+	Identity string
+
+	kind  *Kind
+	path  string
+	moved string  // where a database on a server was copied, see Leave
+	db    *sql.DB // a server's
+}
+
+// Look looks whether there is a database of the kind at path. Any other file there is
 // an error, also an empty one: a new database must not take its place. So is a server that
-// has something else there, or must not keep a database.
-func (k *Kind) Find(ctx context.Context, path string) (bool, error) {
+// has something else there, or must not keep a database. The connection to a server stays
+// open, for Readers, until Close.
+func (k *Kind) Look(ctx context.Context, path string) (*Found, error) {
 	if OnServer(path) {
-		return k.findOnServer(ctx, path)
+		return k.lookOnServer(ctx, path)
 	}
+	exists, err := k.isFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Found{Exists: exists, kind: k, path: path}, nil
+}
+
+// Close ends what Look has opened, and Readers has not taken over.
+func (f *Found) Close() error {
+	if f == nil || f.db == nil {
+		return nil
+	}
+	db := f.db
+	f.db = nil
+	return db.Close()
+}
+
+// Find is Look for whether there is a database.
+func (k *Kind) Find(ctx context.Context, path string) (bool, error) {
+	f, err := k.Look(ctx, path)
+	if err != nil {
+		return false, err
+	}
+	return f.Exists, f.Close()
+}
+
+// Create makes a new database where there is none. On a server one that belongs to another gets
+// the Identity of that one; "" is one of its own.
+func (f *Found) Create(ctx context.Context, identity string) error {
+	if err := f.kind.create(ctx, f.path, identity); err != nil {
+		return err
+	}
+	f.Exists = true
+	if f.db != nil {
+		return f.again(ctx)
+	}
+	return nil
+}
+
+// Left returns an ErrMoved when the database was left, see Leave.
+func (f *Found) Left() error {
+	if f.moved == "" {
+		return nil
+	}
+	return movedTo(f.path, f.moved)
+}
+
+// isFile is Look for a file.
+func (k *Kind) isFile(path string) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -125,11 +188,9 @@ func (k *Kind) Find(ctx context.Context, path string) (bool, error) {
 }
 
 // Create makes a new database. It gets its name only when it is whole and durable.
-func (k *Kind) Create(ctx context.Context, path string) error { return k.CreateFor(ctx, path, "") }
+func (k *Kind) Create(ctx context.Context, path string) error { return k.create(ctx, path, "") }
 
-// CreateFor is Create of a database that belongs to another one: on a server it gets the
-// Identity of that one.
-func (k *Kind) CreateFor(ctx context.Context, path, identity string) error {
+func (k *Kind) create(ctx context.Context, path, identity string) error {
 	if OnServer(path) {
 		return k.createOnServer(ctx, path, identity)
 	}

@@ -89,7 +89,7 @@ func Vacant(ctx context.Context, folder, url string) error {
 // HasCopy reports whether a data folder has a copy of this log, which CopyTo was to make at
 // a URL, or in the folder. wentOn: the copy may have been used since. It is an error if there
 // is another log.
-func (l *Log) HasCopy(ctx context.Context, folder, url string, wentOn bool) (bool, error) {
+func (l *Log) HasCopy(ctx context.Context, folder, url string, wentOn bool) (is bool, err error) {
 	noted, err := readURL(folder)
 	if err != nil {
 		return false, err
@@ -103,19 +103,18 @@ func (l *Log) HasCopy(ctx context.Context, folder, url string, wentOn bool) (boo
 			return false, err
 		}
 	}
-	found, err := kind().Find(ctx, path)
-	if err == nil && found && noted.path != "" {
-		var has string
-		has, err = kind().Identity(ctx, path)
-		found = has == noted.identity // else it is of somebody else
-	}
-	if err != nil || !found {
+	found, err := kind().Look(ctx, path)
+	if err != nil {
 		return false, err
+	}
+	defer func() { err = errors.Join(err, found.Close()) }()
+	if !found.Exists || noted.path != "" && found.Identity != noted.identity { // it is of somebody else
+		return false, nil
 	}
 	if wanted := cmp.Or(url, path); wanted != path {
 		return false, fmt.Errorf("%s has its log in %s already, from an earlier copy, and not in %s: name that place under [store], or remove the copy", folder, database.Shown(path), database.Shown(wanted))
 	}
-	other, err := kind().OpenReaders(ctx, path, 1)
+	other, err := found.Readers(ctx, 1)
 	if err != nil {
 		return false, err
 	}

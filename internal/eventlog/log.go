@@ -188,11 +188,11 @@ func (l *Log) open(ctx context.Context) error {
 		return l.openForReading(ctx)
 	}
 	if l.opt.DryRun {
-		found, err := kind().Find(ctx, l.path)
+		exists, err := kind().Find(ctx, l.path)
 		if err != nil {
 			return err
 		}
-		if !found {
+		if !exists {
 			return l.openScratch(ctx)
 		}
 	}
@@ -238,23 +238,22 @@ func (l *Log) openFolder() (err error) {
 	return err
 }
 
-func (l *Log) openForWriting(ctx context.Context) error {
-	found, err := kind().Find(ctx, l.path)
+func (l *Log) openForWriting(ctx context.Context) (err error) {
+	found, err := kind().Look(ctx, l.path)
 	if err != nil {
 		return err
 	}
-	if !found && l.opt.CopyingTo != "" {
+	defer func() { err = errors.Join(err, found.Close()) }()
+	if !found.Exists && l.opt.CopyingTo != "" {
 		return fmt.Errorf("%s holds no log: %w", l.folder, fs.ErrNotExist)
 	}
-	if !found && !l.opt.DryRun {
-		if err := l.create(ctx); err != nil {
+	if !found.Exists && !l.opt.DryRun {
+		if err := l.create(ctx, found); err != nil {
 			return err
 		}
 	}
-	if database.OnServer(l.path) {
-		if err := l.recognize(ctx); err != nil {
-			return err
-		}
+	if err := l.recognize(found); err != nil {
+		return err
 	}
 	h, place, headErr := readHead(l.folder)
 	if err := l.openWriter(ctx); err != nil || l.opt.DryRun {
@@ -265,14 +264,14 @@ func (l *Log) openForWriting(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.openReaders(ctx); err != nil {
+	if err := l.openReaders(ctx, found); err != nil {
 		return err
 	}
 	return l.openEpoch(ctx, h, place, headErr)
 }
 
 // create makes a new log, unless the folder has had one.
-func (l *Log) create(ctx context.Context) error {
+func (l *Log) create(ctx context.Context, where *database.Found) error {
 	lost := FileName
 	if database.OnServer(l.path) {
 		lost = "the log in " + database.Shown(l.path)
@@ -293,7 +292,7 @@ func (l *Log) create(ctx context.Context) error {
 			return err
 		}
 	}
-	return kind().Create(ctx, l.path)
+	return where.Create(ctx, "")
 }
 
 // openEpoch compares the log with its head, and begins a new epoch if events were lost.
@@ -361,19 +360,22 @@ func (l *Log) look(ctx context.Context, h head, headErr error) error {
 	})
 }
 
-func (l *Log) openForReading(ctx context.Context) error {
-	found, err := kind().Find(ctx, l.path)
-	if err == nil && found && database.OnServer(l.path) {
-		err = l.recognize(ctx)
+func (l *Log) openForReading(ctx context.Context) (err error) {
+	found, err := kind().Look(ctx, l.path)
+	if err != nil {
+		return err
 	}
-	if err == nil && !found {
+	defer func() { err = errors.Join(err, found.Close()) }()
+	if found.Exists {
+		err = l.recognize(found)
+	} else {
 		err = fmt.Errorf("%s holds no log: give the data folder of a bridge with --data, or harvest something first: %w", l.folder, fs.ErrNotExist)
 	}
 	if err != nil {
 		return err
 	}
 	h, _, headErr := readHead(l.folder)
-	if err := l.openReaders(ctx); err != nil {
+	if err := l.openReaders(ctx, found); err != nil {
 		return err
 	}
 	return l.look(ctx, h, headErr)
@@ -423,8 +425,8 @@ func (l *Log) reportCommit(took time.Duration) {
 	}
 }
 
-func (l *Log) openReaders(ctx context.Context) (err error) {
-	l.readers, err = kind().OpenReaders(ctx, l.path, 4, "cache_size(-2048)")
+func (l *Log) openReaders(ctx context.Context, found *database.Found) (err error) {
+	l.readers, err = found.Readers(ctx, 4, "cache_size(-2048)")
 	return err
 }
 

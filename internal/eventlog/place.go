@@ -112,11 +112,11 @@ func (l *Log) NamesContents(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(sets, func(s event.Set) bool { return s.Content == event.Mirror && s.Events > 0 }), err
 }
 
-// recognize makes sure that the log that was found on a server is the one of this folder.
-func (l *Log) recognize(ctx context.Context) error {
-	has, err := kind().Identity(ctx, l.path)
-	if err != nil {
-		return err
+// recognize makes sure that a log that was found on a server is the one of this folder.
+func (l *Log) recognize(found *database.Found) error {
+	has := found.Identity
+	if has == "" {
+		return nil // it is a file, which is in the folder
 	}
 	l.owned = has
 	noted, err := readURL(l.folder)

@@ -35,7 +35,7 @@ var (
 
 // joinFolder makes the data folder one of the log that is on the server, unless it has that log
 // already. What the log has then counts as all that it ever had.
-func (l *Log) joinFolder(ctx context.Context) error {
+func (l *Log) joinFolder(ctx context.Context, identity string) error {
 	if _, err := os.Stat(filepath.Join(l.folder, URLName)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -44,20 +44,11 @@ func (l *Log) joinFolder(ctx context.Context) error {
 			return fmt.Errorf("%s has had a log: %s is there: give the node another data folder", l.folder, name)
 		}
 	}
-	identity, err := kind().Identity(ctx, l.path)
-	if err != nil {
-		return err
-	}
-	readers, err := kind().OpenReaders(ctx, l.path, 1)
-	if err != nil {
-		return err
-	}
 	var now head
-	err = readers.Read(ctx, func(q database.Querier) (err error) {
+	if err := l.read(ctx, func(q database.Querier) (err error) {
 		now, err = topOf(ctx, q, 1<<62)
 		return err
-	})
-	if err := errors.Join(err, readers.Close()); err != nil {
+	}); err != nil {
 		return err
 	}
 	now.Seen = now.Observed
@@ -73,33 +64,34 @@ func (l *Log) joinFolder(ctx context.Context) error {
 }
 
 // openBeside opens the log for reading, beside the node that writes it.
-func (l *Log) openBeside(ctx context.Context) error {
+func (l *Log) openBeside(ctx context.Context) (err error) {
 	if !database.OnServer(l.path) {
 		return fmt.Errorf("%s has its log in %s: only a log on a PostgreSQL server can have several nodes", l.folder, FileName)
 	}
 	if err := l.openFolder(); err != nil {
 		return err
 	}
-	found, err := kind().Find(ctx, l.path)
-	if err == nil && !found {
-		err = fmt.Errorf("there is no log in %s yet: %w", database.Shown(l.path), fs.ErrNotExist)
-	}
-	if err == nil {
-		err = kind().Left(ctx, l.path)
-	}
-	if err == nil {
-		err = l.joinFolder(ctx)
-	}
-	if err == nil {
-		err = l.recognize(ctx)
-	}
+	found, err := kind().Look(ctx, l.path)
 	if err != nil {
 		return err
 	}
-	h, place, headErr := readHead(l.folder)
-	if err := l.openReaders(ctx); err != nil {
+	defer func() { err = errors.Join(err, found.Close()) }()
+	if !found.Exists {
+		return fmt.Errorf("there is no log in %s yet: %w", database.Shown(l.path), fs.ErrNotExist)
+	}
+	if err := found.Left(); err != nil {
 		return err
 	}
+	if err := l.openReaders(ctx, found); err != nil {
+		return err
+	}
+	if err := l.joinFolder(ctx, found.Identity); err != nil {
+		return err
+	}
+	if err := l.recognize(found); err != nil {
+		return err
+	}
+	h, place, headErr := readHead(l.folder)
 	if err := l.look(ctx, h, headErr); err != nil || headErr != nil {
 		return err // a folder without a head stays one: whoever writes there begins a new epoch
 	}

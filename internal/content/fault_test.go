@@ -87,7 +87,7 @@ func crashChild() int {
 // whole, the batch under way is there whole or not at all.
 func TestKill(t *testing.T) {
 	testenv.Heavy(t)
-	kill(t, testenv.Rounds(t, 100, 1000))
+	kill(t, testenv.Rounds(t, 40, 1000))
 }
 
 // kill does that for some rounds. The store has the bucket that the variable crashBucket of

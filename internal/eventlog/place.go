@@ -114,10 +114,10 @@ func (l *Log) NamesContents(ctx context.Context) (bool, error) {
 
 // recognize makes sure that a log that was found on a server is the one of this folder.
 func (l *Log) recognize(found *database.Found) error {
-	has := found.Identity
-	if has == "" {
-		return nil // it is a file, which is in the folder
+	if !database.OnServer(l.path) {
+		return nil
 	}
+	has := found.Identity
 	l.owned = has
 	noted, err := readURL(l.folder)
 	switch {

@@ -132,13 +132,30 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 	create(6)
 	events(atFirst, 7)
 	events(atWeb, 7)
-	for f, c := range map[*folder]*child{worker: first, web: third} {
-		f.end(c, os.Interrupt)
+	worker.end(first, os.Interrupt)
+	worker.run(exitDone, "verify")
+	// Nodes that were forgotten do not go on with a log that was copied away.
+	away := filepath.Join(worker.path, "away.toml")
+	if err := os.WriteFile(away, []byte("data = \"away\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	worker.run(exitDone, "copy", "--from", "bridge.toml", "--to", away)
+	select {
+	case <-third.ended:
+	case <-time.After(patience):
+		t.Fatal("the web node goes on with a log that was copied away")
+	}
+	web.wantStatus(third, exitFailed)
+	for _, c := range []*child{third, standby.run(exitFailed, "serve", "--role", "worker"), worker.run(exitFailed, "serve", "--role", "worker")} {
+		if text := c.stderr.String(); !strings.Contains(text, filepath.Join(worker.path, "away")) {
+			t.Errorf("where the log goes on is not said: %s", text)
+		}
+	}
+	for _, c := range []*child{first, third} {
 		if text := c.stderr.String(); strings.Contains(text, "LOST") {
 			t.Error(text)
 		}
 	}
-	worker.run(exitDone, "verify")
 }
 
 // bodyOf returns the body of a response that is 200 OK, "" of another.

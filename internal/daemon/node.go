@@ -47,17 +47,18 @@ func (b *Bridge) openBeside(ctx context.Context) error {
 }
 
 // PublishBeside serves the contents of the log on the listener, beside the node that writes
-// it, until ctx ends. With takeOver it does so until no other node writes the log. Then it
-// returns the log, open for writing, for Options.Log of another Bridge; this one is to be
-// closed first.
+// it, until ctx ends, or the log was copied away, which is an eventlog.ErrMoved. With takeOver
+// it does so until no other node writes the log. Then it returns the log, open for writing, for
+// Options.Log of another Bridge; this one is to be closed first.
 func (b *Bridge) PublishBeside(ctx context.Context, l net.Listener, takeOver bool) (taken *eventlog.Log, err error) {
 	b.setBaseURL(b.Base(l))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var group sync.WaitGroup
+	var moved error
 	group.Go(func() {
 		b.restartOnPanic(ctx, "following the log", func(ctx context.Context) {
-			if taken = b.followLog(ctx, takeOver); taken != nil {
+			if taken, moved = b.followLog(ctx, takeOver); taken != nil || moved != nil {
 				stop()
 			}
 		})
@@ -65,11 +66,12 @@ func (b *Bridge) PublishBeside(ctx context.Context, l net.Listener, takeOver boo
 	err = b.Publish(ctx, l)
 	stop()
 	group.Wait()
-	return taken, err
+	return taken, errors.Join(err, moved)
 }
 
-// followLog looks what is new in the log, until ctx ends or this node has taken over.
-func (b *Bridge) followLog(ctx context.Context, takeOver bool) *eventlog.Log {
+// followLog looks what is new in the log, until ctx ends, or this node has taken over, or the
+// log was copied away, which is the only error.
+func (b *Bridge) followLog(ctx context.Context, takeOver bool) (*eventlog.Log, error) {
 	var said string
 	lost := false
 	for {
@@ -79,10 +81,13 @@ func (b *Bridge) followLog(ctx context.Context, takeOver bool) *eventlog.Log {
 			taken, err = b.takeOver(ctx)
 		}
 		if taken != nil {
-			return taken
+			return taken, nil
+		}
+		if errors.Is(err, eventlog.ErrMoved) {
+			return nil, err
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil, nil
 		}
 		loss := b.Log.Loss()
 		if loss != nil && !lost {
@@ -101,7 +106,7 @@ func (b *Bridge) followLog(ctx context.Context, takeOver bool) *eventlog.Log {
 		// Not all nodes look at the same moment.
 		select {
 		case <-ctx.Done():
-			return nil
+			return nil, nil
 		case <-time.After(lookEvery/2 + rand.N(lookEvery)):
 		}
 	}

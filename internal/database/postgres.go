@@ -112,7 +112,7 @@ func (f *Found) again(ctx context.Context) (err error) {
 	if f.Exists, err = f.kind.lookFor(ctx, f.db); err == nil && f.Exists {
 		var is format
 		is, err = f.kind.formatOnServer(ctx, f.db)
-		f.Identity, f.moved = is.identity, is.moved
+		f.Identity = is.identity
 	}
 	if err != nil {
 		return fmt.Errorf("opening %s: %w", Shown(f.path), Explain(f.path, err))
@@ -477,6 +477,15 @@ func (k *Kind) Leave(ctx context.Context, path, to string) error {
 		_, err = db.ExecContext(ctx, "UPDATE format SET moved = $1", to)
 	}
 	return Explain(path, errors.Join(err, db.Close()))
+}
+
+// Left returns an ErrMoved when a database on a server was left. q is a connection to it.
+func (k *Kind) Left(ctx context.Context, q Querier, path string) error {
+	f, err := k.formatOnServer(ctx, q)
+	if err == nil && f.moved != "" {
+		err = movedTo(path, f.moved)
+	}
+	return err
 }
 
 func movedTo(path, to string) error {

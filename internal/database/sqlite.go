@@ -100,10 +100,9 @@ type Found struct {
 	// to it. It is "" for a file.
 	Identity string
 
-	kind  *Kind
-	path  string
-	moved string  // where a database on a server was copied, see Leave
-	db    *sql.DB // a server's
+	kind *Kind
+	path string
+	db   *sql.DB // a server's
 }
 
 // Look looks whether there is a database of the kind at path. Any other file there is
@@ -151,14 +150,6 @@ func (f *Found) Create(ctx context.Context, identity string) error {
 		return f.again(ctx)
 	}
 	return nil
-}
-
-// Left returns an ErrMoved when the database was left, see Leave.
-func (f *Found) Left() error {
-	if f.moved == "" {
-		return nil
-	}
-	return movedTo(f.path, f.moved)
 }
 
 // isFile is Look for a file.

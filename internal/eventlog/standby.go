@@ -79,10 +79,10 @@ func (l *Log) openBeside(ctx context.Context) (err error) {
 	if !found.Exists {
 		return fmt.Errorf("there is no log in %s yet: %w", database.Shown(l.path), fs.ErrNotExist)
 	}
-	if err := found.Left(); err != nil {
+	if err := l.openReaders(ctx, found); err != nil {
 		return err
 	}
-	if err := l.openReaders(ctx, found); err != nil {
+	if err := l.read(ctx, func(q database.Querier) error { return kind().Left(ctx, q, l.path) }); err != nil {
 		return err
 	}
 	if err := l.joinFolder(ctx, found.Identity); err != nil {
@@ -103,13 +103,16 @@ func (l *Log) openBeside(ctx context.Context) (err error) {
 
 // Follow notes how far the log has come, and reports whether it may have changed since the
 // last call that returned no error. A log that has less than it had is a Loss, until a new
-// epoch has begun that accounts for it. One goroutine calls Follow and MayTakeOver.
+// epoch has begun that accounts for it. One that was copied away is an ErrMoved. One goroutine calls Follow and MayTakeOver.
 func (l *Log) Follow(ctx context.Context) (changed bool, err error) {
 	var now head
 	var loss *Loss
 	err = l.read(ctx, func(q database.Querier) error {
 		var commits int64
 		if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits); err != nil {
+			return err
+		}
+		if err := kind().Left(ctx, q, l.path); err != nil {
 			return err
 		}
 		if changed = !l.beside.followed || commits != l.beside.commits; !changed {

@@ -151,8 +151,8 @@ type submitLoop struct {
 	accepted   int              // how many were since the last import
 	expiry     time.Time        // when deadlines are looked at next
 	stored     *Failure         // the failure of the server that the log has
-	version    int64            // of stored, compared and swapped; 0 is not known
-	remembers  bool
+	version    int64            // of stored, compared and swapped; -1 before it was read
+	remembers  bool             // stored and version are what the log has
 
 	properties properties
 }
@@ -170,7 +170,7 @@ type report struct {
 }
 
 func newSubmitLoop(o *Submitter) *submitLoop {
-	d := &submitLoop{s: o, moreEvents: true, importDue: true, properties: properties{turn: make(chan struct{}, 1)}}
+	d := &submitLoop{s: o, moreEvents: true, importDue: true, version: -1, properties: properties{turn: make(chan struct{}, 1)}}
 	d.queue = newQueue(&queue[*report]{deliverer: d, now: o.Now, calls: o.Workers, perHost: o.Workers, retries: o.Workers, low: pageItems / 4})
 	return d
 }
@@ -263,7 +263,10 @@ func (d *submitLoop) load(ctx context.Context) error {
 		if d.stored, err = StoredFailure(&p); err != nil {
 			return err
 		}
-		d.breaker.failure, d.version, d.remembers = d.stored, p.Cursor.Version, true
+		if d.version < 0 {
+			d.breaker.failure = d.stored
+		}
+		d.version, d.remembers = p.Cursor.Version, true
 	}
 	newest, err := d.s.Store.Submissions(ctx, submission.Query{Source: d.s.Source, Newest: true, Limit: 1})
 	if err != nil {
@@ -726,6 +729,7 @@ func (d *submitLoop) saveFailure(ctx context.Context) error {
 	}
 	out, err := d.s.Store.Append(ctx, &event.Batch{Source: d.s.Source, Cursor: d.version, Progress: p})
 	if err != nil {
+		d.remembers = false // it may have been committed all the same
 		return err
 	}
 	d.stored, d.version = f, out.Cursor

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,5 +194,40 @@ func (s *slow) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, er
 		return nil, ctx.Err()
 	case <-time.After(s.takes):
 		return s.ingestServer.Ingest(ctx, r)
+	}
+}
+
+// Whichever commit has happened although it seems to have failed: the submitter goes on, and
+// what is there and what comes later arrives.
+func TestSubmitterGoesOnAfterAnyCommit(t *testing.T) {
+	down, lost := callFailures(t)
+	for nth := range int32(8) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness(t, nil)
+			server := &unreliable{ingestServer: h.server, lost: lost, down: down, fates: slices.Repeat([]string{"down"}, 6), verdict: map[string]*sip.Disposition{}, deaf: map[string]bool{}}
+			commit, commits := h.store.Hook, atomic.Int32{}
+			var failures []error
+			h.store.Hook = func(query string, call func() error) error {
+				err := commit(query, call)
+				if query == "" && err == nil && commits.Add(1) == nth+1 {
+					return testenv.ErrBroken
+				}
+				return err
+			}
+			stop := h.start(h.submitter(func(o *Submitter) { o.Server, o.Failed = server, func(err error) { failures = append(failures, err) } }))
+			for _, record := range []string{"urn:a", "urn:b"} {
+				h.keep([2]string{record, "a record"})
+				time.Sleep(24 * time.Hour)
+			}
+			synctest.Wait()
+			stop()
+			rows := h.rows()
+			if len(rows) != 2 || rows[0].State != submission.StateAccepted || rows[1].State != submission.StateAccepted {
+				t.Errorf("after commit %d: %+v", nth+1, rows)
+			}
+			if len(failures) != 1 { // the one above, and no other because of it
+				t.Errorf("after commit %d of %d: it failed %d times: %v", nth+1, commits.Load(), len(failures), failures[:min(3, len(failures))])
+			}
+		})
 	}
 }

@@ -164,7 +164,7 @@ func copyHeld(ctx context.Context, log *eventlog.Log, to Place, c *Copied, progr
 		err = c.copyLog(ctx, log, to, progress)
 	}
 	if err == nil {
-		err = log.Leave(ctx, c.To)
+		err = log.MarkMoved(ctx, c.To)
 	}
 	if err != nil { // without moved, copying has to stay: else both folders could be written
 		return fmt.Errorf("%w\n%s is not complete: run the same bridge copy again, or, to give it up, empty it", err, c.To)

@@ -304,13 +304,13 @@ func (k *Kind) postgresSteps(version int, identity string) (text string, err err
 
 // serverEngine is PostgreSQL.
 type serverEngine struct {
-	kind    *Kind
-	url     string
-	moved   bool   // it is opened although it was left
-	session string // the last that had the lock: its sessionName; "" before the first
-	opened  bool   // a connection was opened before
-	last    string // the mark of the last transaction, as far as it is known
-	trying  string // that of a COMMIT whose outcome is not known, "" when there is none
+	kind          *Kind
+	url           string
+	althoughMoved bool   // see WriterOptions
+	session       string // the last that had the lock: its sessionName; "" before the first
+	opened        bool   // a connection was opened before
+	last          string // the mark of the last transaction, as far as it is known
+	trying        string // that of a COMMIT whose outcome is not known, "" when there is none
 }
 
 // sessionOfWriter has the parameters of a session that writes.
@@ -417,7 +417,7 @@ func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error
 		return err
 	}
 	version, last := f.version, f.last
-	if f.moved != "" && !e.moved {
+	if f.moved != "" && !e.althoughMoved {
 		return movedTo(e.url, f.moved)
 	}
 	if e.opened && last != e.last && (e.trying == "" || last != e.trying) {
@@ -448,7 +448,7 @@ type format struct {
 }
 
 // formatOnServer returns the format of a database of the kind. The column moved is there only
-// where Leave has needed it.
+// where MarkMoved has needed it.
 func (k *Kind) formatOnServer(ctx context.Context, db Querier) (f format, err error) {
 	var id int64
 	err = db.QueryRowContext(ctx, "SELECT kind, version, last, identity, coalesce(to_jsonb(format) ->> 'moved', '') FROM format").Scan(&id, &f.version, &f.last, &f.identity, &f.moved)
@@ -461,10 +461,10 @@ func (k *Kind) formatOnServer(ctx context.Context, db Querier) (f format, err er
 	return f, err
 }
 
-// Leave notes on the server that a database goes on somewhere else: nobody opens it for writing
-// any more, but with WriterOptions.Left. In a file, which has one data folder, that is for the
+// MarkMoved notes on the server that a database goes on somewhere else: nobody opens it for writing
+// any more, but with WriterOptions.AlthoughMoved. In a file, which has one data folder, that is for the
 // folder to say.
-func (k *Kind) Leave(ctx context.Context, path, to string) error {
+func (k *Kind) MarkMoved(ctx context.Context, path, to string) error {
 	if !OnServer(path) {
 		return nil
 	}
@@ -479,8 +479,8 @@ func (k *Kind) Leave(ctx context.Context, path, to string) error {
 	return Explain(path, errors.Join(err, db.Close()))
 }
 
-// Left returns an ErrMoved when a database on a server was left. q is a connection to it.
-func (k *Kind) Left(ctx context.Context, q Querier, path string) error {
+// RefuseMoved returns an ErrMoved when a database on a server was marked as moved. q is a connection to it.
+func (k *Kind) RefuseMoved(ctx context.Context, q Querier, path string) error {
 	f, err := k.formatOnServer(ctx, q)
 	if err == nil && f.moved != "" {
 		err = movedTo(path, f.moved)

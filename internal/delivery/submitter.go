@@ -263,7 +263,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 		if d.stored, err = StoredFailure(&p); err != nil {
 			return err
 		}
-		if d.version < 0 {
+		if d.version < 0 { // later the breaker knows more than the log
 			d.breaker.failure = d.stored
 		}
 		d.version, d.remembers = p.Cursor.Version, true

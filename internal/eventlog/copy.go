@@ -166,10 +166,10 @@ func ClearCopy(folder, url string) error {
 	return errors.Join(database.RemoveCopy(filepath.Join(folder, FileName)), database.SyncDir(folder))
 }
 
-// Leave notes that the log was copied to another place, where it goes on: on the server, so that
+// MarkMoved notes that the log was copied to another place, where it goes on: on the server, so that
 // no other node writes it, and in the data folder.
-func (l *Log) Leave(ctx context.Context, to string) error {
-	if err := kind().Leave(ctx, l.path, to); err != nil {
+func (l *Log) MarkMoved(ctx context.Context, to string) error {
+	if err := kind().MarkMoved(ctx, l.path, to); err != nil {
 		return err
 	}
 	return WriteMark(l.folder, MovedName, to)

@@ -82,7 +82,7 @@ func (l *Log) openBeside(ctx context.Context) (err error) {
 	if err := l.openReaders(ctx, found); err != nil {
 		return err
 	}
-	if err := l.read(ctx, func(q database.Querier) error { return kind().Left(ctx, q, l.path) }); err != nil {
+	if err := l.read(ctx, func(q database.Querier) error { return kind().RefuseMoved(ctx, q, l.path) }); err != nil {
 		return err
 	}
 	if err := l.joinFolder(ctx, found.Identity); err != nil {
@@ -112,7 +112,7 @@ func (l *Log) Follow(ctx context.Context) (changed bool, err error) {
 		if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits); err != nil {
 			return err
 		}
-		if err := kind().Left(ctx, q, l.path); err != nil {
+		if err := kind().RefuseMoved(ctx, q, l.path); err != nil {
 			return err
 		}
 		if changed = !l.beside.followed || commits != l.beside.commits; !changed {

@@ -155,9 +155,9 @@ func TestTakenOver(t *testing.T) {
 	check(t, folder, 15, true)
 }
 
-// TestLeft: a log that was copied away is read by the nodes that have it open. No node writes
+// TestMovedAway: a log that was copied away is read by the nodes that have it open. No node writes
 // it, in no folder, but the copy that is run again.
-func TestLeft(t *testing.T) {
+func TestMovedAway(t *testing.T) {
 	url := testenv.SharedPostgres(t).NewSchema(t)
 	folder := onServer(t, url)
 	first, src, err := start(folder, event.Reference)
@@ -170,7 +170,7 @@ func TestLeft(t *testing.T) {
 	second := node(t, url, t.TempDir())
 	follows(t, second, 5)
 	for range 2 { // the second time, it was killed before the folder had the file
-		if err := first.Leave(t.Context(), "/srv/new"); err != nil {
+		if err := first.MarkMoved(t.Context(), "/srv/new"); err != nil {
 			t.Fatal(err)
 		}
 	}

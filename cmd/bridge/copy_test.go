@@ -216,7 +216,7 @@ url = "http://%s/sets/main/capabilitylist.xml"
 every = "1s"
 `, address))
 	bridge, _ := m.serve("--config", source)
-	destination := relay.start("serve", "--listen", "127.0.0.1:0")
+	destination, _ := relay.serve("--listen", "127.0.0.1:0") // its log is there now
 	events := func(f *folder, args ...string) (all []string) {
 		for line := range strings.Lines(f.run(exitDone, append([]string{"log", "--json"}, args...)...).stdout.String()) {
 			var ev api.Event

@@ -82,9 +82,10 @@ type Submitter struct {
 const DefaultDeadline = 7 * 24 * time.Hour
 
 const (
-	// maxQueuedRows is how many rows wait to be sent at most; later events are read when
-	// there is room.
-	maxQueuedRows = 20_000
+	// maxFresh and maxWaiting are how many rows wait at most: of those that nothing was
+	// tried with yet, and of all. Later events are read when there is room. So records that
+	// a server never takes keep no others from being read.
+	maxFresh, maxWaiting = 20_000, 200_000
 	// pageItems is how many rows that are due are read at a time.
 	pageItems = 512
 	// chunkLimit is how many events are read at a time.
@@ -143,16 +144,17 @@ type submitLoop struct {
 	breaker breaker // guarded by the lock of the queue
 
 	loaded     bool
-	lastSeq    event.Seq        // the last event that was read
-	moreEvents bool             // there may be events after it
-	changed    <-chan struct{}  // closed when there are; nil has to be fetched anew
-	waiting    map[string]int64 // the row of each record that waits
-	importDue  bool             // there may be accepted records that are to be imported
-	accepted   int              // how many were since the last import
-	expiry     time.Time        // when deadlines are looked at next
-	stored     *Failure         // the failure of the server that the log has
-	version    int64            // of stored, compared and swapped; -1 before it was read
-	remembers  bool             // stored and version are what the log has
+	lastSeq    event.Seq          // the last event that was read
+	moreEvents bool               // there may be events after it
+	changed    <-chan struct{}    // closed when there are; nil has to be fetched anew
+	waiting    map[key]int64      // the row of each record that waits
+	fresh      map[int64]struct{} // the rows among them that nothing was tried with yet
+	importDue  bool               // there may be accepted records that are to be imported
+	accepted   int                // how many were since the last import
+	expiry     time.Time          // when deadlines are looked at next
+	stored     *Failure           // the failure of the server that the log has
+	version    int64              // of stored, compared and swapped; -1 before it was read
+	remembers  bool               // stored and version are what the log has
 
 	properties properties
 }
@@ -217,7 +219,24 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 }
 
 // full reports whether there is no room for more events.
-func (d *submitLoop) full() bool { return len(d.waiting)+chunkLimit > maxQueuedRows }
+func (d *submitLoop) full() bool {
+	return len(d.fresh)+chunkLimit > maxFresh || len(d.waiting)+chunkLimit > maxWaiting
+}
+
+// remember notes that a row waits, or that it does not.
+func (d *submitLoop) remember(s *submission.Submission) {
+	record := keyOf(s.Record)
+	delete(d.fresh, s.ID)
+	switch {
+	case s.State == submission.StateWaiting:
+		d.waiting[record] = s.ID
+		if s.Tries == 0 && s.Reason == "" {
+			d.fresh[s.ID] = struct{}{}
+		}
+	case d.waiting[record] == s.ID:
+		delete(d.waiting, record)
+	}
+}
 
 // wait waits for something to do.
 func (d *submitLoop) wait(ctx context.Context, idle time.Duration) {
@@ -275,14 +294,14 @@ func (d *submitLoop) load(ctx context.Context) error {
 	if len(newest) > 0 {
 		d.lastSeq = max(d.lastSeq, newest[0].Seq)
 	}
-	waiting := make(map[string]int64)
+	d.waiting, d.fresh = map[key]int64{}, map[int64]struct{}{}
 	query := submission.Query{Source: d.s.Source, States: []submission.State{submission.StateWaiting}, Limit: chunkLimit}
 	for {
 		rows, err := d.s.Store.Submissions(ctx, query)
 		if err != nil {
 			return err
 		}
-		if err := d.check(ctx, rows, waiting); err != nil {
+		if err := d.check(ctx, rows); err != nil {
 			return err
 		}
 		if len(rows) < chunkLimit {
@@ -294,7 +313,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 		return err
 	}
 	d.appended(true)
-	d.waiting, d.loaded = waiting, true
+	d.loaded = true
 	return nil
 }
 
@@ -302,7 +321,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 // Only the row of a record's last change may wait: a row may have been put back into the
 // queue while its record changed. A row that was made while the clock was ahead must not
 // wait for years.
-func (d *submitLoop) check(ctx context.Context, rows []submission.Submission, waiting map[string]int64) error {
+func (d *submitLoop) check(ctx context.Context, rows []submission.Submission) error {
 	seqs := make([]event.Seq, len(rows))
 	for i := range rows {
 		seqs[i] = rows[i].Seq
@@ -322,9 +341,7 @@ func (d *submitLoop) check(ctx context.Context, rows []submission.Submission, wa
 		if effects.Changed {
 			updates = append(updates, submission.Update{Submission: s})
 		}
-		if s.State == submission.StateWaiting {
-			waiting[s.Record] = s.ID
-		}
+		d.remember(&s)
 	}
 	if len(updates) > 0 {
 		_, err = d.append(ctx, updates) // if one is stale, a disposition came first
@@ -344,7 +361,7 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 	}
 	var updates []submission.Update
 	for i := range rows {
-		if id, ok := d.waiting[rows[i].Record]; ok {
+		if id, ok := d.waiting[keyOf(rows[i].Record)]; ok {
 			old, err := d.s.Store.Submission(ctx, id)
 			if err != nil {
 				return err
@@ -362,11 +379,9 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 			return err
 		}
 		for i := range updates {
-			if s := &updates[i].Submission; s.State == submission.StateWaiting {
-				d.waiting[s.Record] = out.IDs[i]
-			} else {
-				delete(d.waiting, s.Record)
-			}
+			s := &updates[i].Submission
+			s.ID = out.IDs[i]
+			d.remember(s)
 		}
 		d.appended(len(updates) > len(rows))
 	}
@@ -379,7 +394,7 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 func (d *submitLoop) appended(replaced bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if h := d.hosts[key{}]; h != nil && len(h.due) > d.low && !replaced {
+	if h := d.hosts[key{}]; h != nil && len(h.due) > d.low && h.due[d.low].tries == 0 && !replaced {
 		h.truncated = true // they are read in their turn
 		return
 	}
@@ -414,21 +429,44 @@ func (d *submitLoop) changes(ctx context.Context) (out []submission.Submission, 
 	return out, upto, n < chunkLimit, err
 }
 
-// fill reads what is due.
+// fill reads what is due: first the rows that nothing was tried with yet, however many
+// others are due, and then those that have been due longest.
 func (d *submitLoop) fill(ctx context.Context) error {
 	now := event.MicrosOf(d.s.Now())
-	limit, paused := d.room()
+	ids, claimed, paused := d.room()
 	if paused {
 		return nil
 	}
-	rows, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, now, nil, limit)
+	rows, err := d.s.Store.SubmissionsOf(ctx, ids)
 	if err != nil {
 		return err
 	}
+	for _, id := range ids {
+		delete(d.fresh, id)
+	}
+	for i := range rows {
+		d.remember(&rows[i]) // unless it was answered in a notification
+	}
+	more := len(ids) == pageItems
 	var next []submission.Submission
-	if len(rows) < limit {
-		if next, err = d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, math.MaxInt64, &submission.Submission{Due: now, ID: math.MaxInt64}, 1); err != nil {
+	if !more {
+		limit := pageItems + claimed
+		if len(rows) > 0 {
+			limit = d.low + claimed + len(rows) // so that more is read when these rows have been sent
+		}
+		due, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, now, nil, limit)
+		if err != nil {
 			return err
+		}
+		if more = len(due) == limit; !more {
+			if next, err = d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, math.MaxInt64, &submission.Submission{Due: now, ID: math.MaxInt64}, 1); err != nil {
+				return err
+			}
+		}
+		for i := range due {
+			if _, ok := d.fresh[due[i].ID]; !ok {
+				rows = append(rows, due[i])
+			}
 		}
 	}
 	if len(rows) == 0 && d.full() {
@@ -438,14 +476,14 @@ func (d *submitLoop) fill(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range rows {
-		if s := &rows[i]; d.waiting[s.Record] == s.ID {
+		if s := &rows[i]; d.waiting[keyOf(s.Record)] == s.ID {
 			d.add(item[*report]{id: s.ID, due: s.Due, tries: s.Tries, subject: keyOf(s.Record), row: &report{Submission: *s}})
-		} else if !d.claimed[s.ID] {
+		} else if s.State == submission.StateWaiting && !d.claimed[s.ID] {
 			d.loaded = false // another process has put it there: check whether it has the record's last change
 		}
 	}
 	if h := d.hosts[key{}]; h != nil {
-		h.truncated = len(rows) == limit
+		h.truncated = more
 	}
 	for i := range next {
 		d.next = sooner(d.next, next[i].Due.Time())
@@ -454,14 +492,22 @@ func (d *submitLoop) fill(ctx context.Context) error {
 	return nil
 }
 
-// room returns how many due rows to read, and whether the server is paused.
-func (d *submitLoop) room() (limit int, paused bool) {
+// room returns the oldest of the rows that nothing was tried with yet and that are not
+// claimed, how many rows are, and whether the server is paused.
+func (d *submitLoop) room() (fresh []int64, claimed int, paused bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if paused = d.isPaused(key{}); paused {
 		d.next = time.Time{} // the next time is the end of the pause
+		return nil, 0, true
 	}
-	return pageItems + len(d.claimed), paused
+	for id := range d.fresh {
+		if !d.claimed[id] {
+			fresh = append(fresh, id)
+		}
+	}
+	slices.Sort(fresh)
+	return fresh[:min(len(fresh), pageItems)], len(d.claimed), false
 }
 
 func (d *submitLoop) isClaimed(id int64) bool {
@@ -608,8 +654,8 @@ func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []
 	}
 	for i := range done {
 		s := &done[i].row.Submission
-		if done[i].due = s.Due; s.State != submission.StateWaiting && d.waiting[s.Record] == s.ID {
-			delete(d.waiting, s.Record)
+		if done[i].due = s.Due; d.waiting[keyOf(s.Record)] == s.ID {
+			d.remember(s)
 		}
 	}
 	return again, nil

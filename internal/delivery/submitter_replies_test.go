@@ -314,6 +314,41 @@ func TestSubmitterFaultServer(t *testing.T) {
 	})
 }
 
+// However many records a server fails for, again and again, a new one is sent soon: they
+// are neither sent before it, nor do they take the room that events need to be read. A
+// person can give one of them up.
+func TestSubmitterFailsForVeryMany(t *testing.T) {
+	testenv.Heavy(t)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			if strings.HasPrefix(*r.Source.Identifier, "urn:bad") {
+				return nil, &sip.Fault{Code: sip.Server, Text: "NullPointerException"}
+			}
+			return keep(), nil
+		}
+		const bad = maxFresh - chunkLimit/2
+		said := make([]event.Observation, bad)
+		h.do(keep(t.Context(), h.contents, []byte(book(""))))
+		for i := range said {
+			said[i] = found(fmt.Sprintf("urn:bad%06d", i), "text/xml", book(""))
+		}
+		h.harvest(said...)
+		h.run(func(o *Submitter) { o.Workers = 64 })
+		time.Sleep(8 * time.Hour) // until each was tried
+		synctest.Wait()
+		h.keep([2]string{"urn:good", ""})
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		rows := h.rows()
+		if len(rows) != bad+1 || rows[bad].State != submission.StateAccepted {
+			t.Fatalf("%d rows of %d, %d requests, the last row: %s %v", len(rows), bad+1, len(h.server.got), rows[len(rows)-1].Record, rows[len(rows)-1].State)
+		}
+		if s := rows[0]; s.State != submission.StateWaiting || s.Tries == 0 {
+			t.Errorf("one that the server fails for: %v after %d tries", s.State, s.Tries)
+		}
+	})
+}
+
 // A wrong password, or a wrong address, is put right by a person; no record is
 // given up for it.
 func TestSubmitterRefused(t *testing.T) {
@@ -421,8 +456,8 @@ func TestSubmitterHoldsNoMoreThanItMay(t *testing.T) {
 		h.run(nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := len(h.rows()); n != maxQueuedRows {
-			t.Errorf("%d rows wait, want %d", n, maxQueuedRows)
+		if n := len(h.rows()); n != maxFresh {
+			t.Errorf("%d rows wait, want %d", n, maxFresh)
 		}
 		mu.Lock()
 		up = true

@@ -108,7 +108,7 @@ func TestSubmitterFullOfAnswered(t *testing.T) {
 					return keep(), nil
 				}
 				h.harvest(lost...)
-				for k := range maxQueuedRows/chunkLimit + 2 {
+				for k := range maxFresh/chunkLimit + 2 {
 					all := make([][2]string, chunkLimit)
 					for i := range all {
 						all[i] = [2]string{fmt.Sprintf("urn:%d:%d", k, i), "x"}

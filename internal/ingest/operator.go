@@ -95,7 +95,7 @@ func (d *Server) maySettle(s *submission.Submission, how *Settlement) (done bool
 		return false, fmt.Errorf("submission %d was sent to nobody: it is decided here, with bridge submission accept or reject", s.ID)
 	case s.State == submission.StateUnsent && how.Outcome == submission.StateUnsent:
 		return true, nil
-	case s.State == submission.StateWaiting && s.Deadline == 0, s.State == submission.StateForwarding, s.State == submission.StateUnsent, s.State == submission.StateReplaced:
+	case s.State == submission.StateWaiting && s.Tries == 0, s.State == submission.StateForwarding, s.State == submission.StateUnsent, s.State == submission.StateReplaced:
 		return false, fmt.Errorf("submission %d is %s: the ingest server does not have it yet, or a request is under way", s.ID, s.State)
 	case s.State.Final() && s.Conflicts == 0 && how.isInForce(s):
 		return how.Notification == 0, nil

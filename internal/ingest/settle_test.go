@@ -160,7 +160,7 @@ func TestSettleRefuses(t *testing.T) {
 	}{
 		{submission.StateProvisional, reviewed, "bridge submission accept"},
 		{submission.StateUnsent, nil, "is unsent"},
-		{submission.StateWaiting, nil, "is waiting"},
+		{submission.StateWaiting, func(s *submission.Submission) { s.Tries = 0 }, "is waiting"},
 		{submission.StateRejected, nil, "has been rejected already"},
 		{submission.StateAccepted, func(s *submission.Submission) { s.Assigned = "urn:lib:9" }, "as urn:lib:9"},
 	} {

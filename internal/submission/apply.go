@@ -189,7 +189,7 @@ func Apply(s Submission, in Input, now time.Time) (Submission, Effects) {
 			return s, changed
 		}
 	case SettleUnsent:
-		if s.State == StateInDoubt || s.State == StateUnresolved || s.State == StateProvisional || s.State == StateWaiting && s.Deadline != 0 {
+		if s.State == StateInDoubt || s.State == StateUnresolved || s.State == StateProvisional || s.State == StateWaiting && s.Tries > 0 {
 			end(&s, StateUnsent, in.Reason)
 			return s, changed
 		}

@@ -132,6 +132,9 @@ func after(state submission.State, input string, target bool) string {
 	if input == "overdue" {
 		s.Deadline, s.Due = in(0), in(0)
 	}
+	if state != 0 {
+		s.Tries = 1
+	}
 	if state == submission.StateAccepted {
 		s.Assigned = "a"
 	}

@@ -127,6 +127,19 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 	}), err
 }
 
+// SubmissionsOf returns the submissions with some IDs, in the order of these. Those that
+// are not there any more are left out.
+func (r Queries) SubmissionsOf(ctx context.Context, ids []int64) ([]submission.Submission, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	return r.submissions(ctx, "t.id IN ("+database.Params(len(ids))+") ORDER BY t.id", args...)
+}
+
 // SubmissionsDue returns the submissions of a Source in one state with 0 < their Due <=
 // at, the longest due first, at most limit: those that come after the Due and ID of
 // another one, which may have changed since; nil is from the start.

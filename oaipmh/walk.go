@@ -163,8 +163,9 @@ type cursor struct {
 	Records   int64 `json:"records,omitempty"`
 	Size      int64 `json:"size,omitempty"`
 	Missing   int64 `json:"missing,omitempty"`
-	// Full: the walk asks from the beginning.
-	Full bool `json:"full,omitempty"`
+	// Full: the walk asks from the beginning. Changed is that of a Result.
+	Full    bool `json:"full,omitempty"`
+	Changed bool `json:"changed,omitempty"`
 	// Days: the repository takes days only, whatever its granularity.
 	Days bool `json:"days,omitempty"`
 	// Failures counts the lists that broke off, Barren those of them that had no record,
@@ -216,6 +217,10 @@ type Result struct {
 	// lists had, at their end, than they claimed: a record that none of them had may exist
 	// all the same.
 	Records, Size, Missing int64
+	// Changed: records have changed, come or gone while a list of several documents was
+	// read. A repository whose tokens count records may have left one out then that it
+	// has all the time.
+	Changed bool
 }
 
 // Documents walks, and returns the documents. Read all Entries of each, and go on with
@@ -282,10 +287,13 @@ type Document struct {
 	token  string // that was sent
 	news   int    // identifiers that this list did not have before
 	ended  bool   // read to its end
-	fatal  error  // what next returned last, if it ends the reading
-	held   []Problem
-	live   bool
-	after  cursor // the cursor once this document is done
+	// changed: it is not the first of its list, and has a record that has changed since the
+	// walk began.
+	changed bool
+	fatal   error // what next returned last, if it ends the reading
+	held    []Problem
+	live    bool
+	after   cursor // the cursor once this document is done
 }
 
 // Answer returns what was read of the answer so far, see Reader.Answer.

@@ -474,6 +474,7 @@ func (k *walker) met(doc *Document, h *Header, rec *Record) {
 	if rec == nil || h.Datestamp.IsZero() {
 		return
 	}
+	doc.changed = doc.changed || doc.token != "" && !h.Datestamp.Before(k.cur.Start.Truncate(k.granule()))
 	// O7: datestamps that are not as they should be are taken.
 	found := ""
 	switch day := k.identity.Granularity == Day; {
@@ -509,6 +510,7 @@ func (k *walker) read(doc *Document) {
 	c.Listed += int64(doc.Records)
 	c.Led = c.Led || doc.token != "" && doc.news > 0
 	t := doc.reader.answer.Token
+	c.Changed = c.Changed || doc.changed || doc.token != "" && t != nil && t.Size > 0 && c.Claimed > 0 && t.Size != c.Claimed
 	if doc.token == "" {
 		c.Claimed = int64(doc.Records)
 		if t != nil {
@@ -550,7 +552,7 @@ func (k *walker) result(ended bool) Result {
 	c := &k.cur
 	r := Result{
 		Identity: k.identity, Whole: ended && k.whole, Full: c.Full, Split: c.Failures > 0,
-		Documents: c.Documents, Records: c.Records, Size: c.Size, Missing: c.Missing,
+		Documents: c.Documents, Records: c.Records, Size: c.Size, Missing: c.Missing, Changed: c.Changed,
 	}
 	r.Empty = r.Whole && c.Records == 0
 	m := k.before

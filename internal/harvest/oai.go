@@ -316,6 +316,7 @@ func (w *oaiWalk) result() walkResult {
 			o.Warnings = append(o.Warnings, fmt.Sprintf("the repository says that its lists have %d records more than the %d that they have: nothing is deleted because it is absent; tell the repository's operator", n, w.ended.Records))
 		}
 	}
+	o.Doubtful = o.Doubtful || o.Complete && w.ended.Changed
 	if w.state.Records != nil && !w.state.NoHeaders {
 		m.FullAt = r.h.now().UTC()
 	}

@@ -768,6 +768,48 @@ func TestListsEndTooEarly(t *testing.T) {
 	}
 }
 
+// A repository whose tokens count the records of its list leaves one out when another
+// changes, or goes, while the list is read: what is absent then is deleted only when it is
+// absent once more.
+func TestListsChangeMeanwhile(t *testing.T) {
+	for name, change := range map[string]func(a *archive){
+		"a record has changed": func(a *archive) {
+			a.repo.Put(testserver.Item{Identifier: "oai:repository.example:1", Metadata: map[string]string{"oai_dc": testserver.DublinCore("Letter 1")}})
+		},
+		"a record has gone": func(a *archive) { a.repo.Forget("oai:repository.example:1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newArchive(t, event.Reference)
+			a.repo.Deleted, a.repo.PageSize, a.repo.Stateless = "no", 10, true
+			a.repo.Lie(testserver.OffsetTokens)
+			a.repo.Fill(100)
+			a.run()
+			a.news()
+			a.week()
+			a.repo.OnPage = func(verb string, page int) {
+				if verb == "ListIdentifiers" && page == 2 {
+					a.pass(time.Second)
+					change(a)
+				}
+			}
+			r := a.run()
+			if ids := a.news(); strings.Contains(ids, "deleted") || r.Held == 0 || len(r.Warnings) != 1 {
+				t.Errorf("while it changed: %q, %+v", ids, r)
+			}
+			a.repo.OnPage = nil
+			a.pass(25 * time.Hour)
+			a.run()
+			want := ""
+			if name == "a record has gone" {
+				want = "deleted oai:repository.example:1=Letter 1"
+			}
+			if ids := a.news(); ids != want && (want != "" || strings.Contains(ids, "deleted")) {
+				t.Errorf("a day later: %q, want %q", ids, want)
+			}
+		})
+	}
+}
+
 // about is left out, and counted.
 func TestAboutCounted(t *testing.T) {
 	a := newArchive(t, event.Mirror)

@@ -80,7 +80,7 @@ type walkResult struct {
 	// Complete: the walk has enumerated all records as they were at the time At, which may
 	// be unknown: records that were absent are deleted. Parts are the sets of resources of
 	// the Source, if it ever had several. Doubtful: the Source says that there are some
-	// more than it has enumerated, so that the deletions are held.
+	// more than it has enumerated, or has changed meanwhile, so that the deletions are held.
 	Complete bool      `json:"complete,omitempty"`
 	Doubtful bool      `json:"doubtful,omitempty"`
 	At       time.Time `json:"at,omitzero"`
@@ -339,6 +339,10 @@ func isMassDeletion(absent, have int64) bool { return absent == have || absent >
 func (r *run) guardDeletions(absent, have int64) (mode event.Mode, person bool) {
 	if !r.doubtful && !isMassDeletion(absent, have) {
 		return event.ModeAbsent, false
+	}
+	if r.doubtful && !isMassDeletion(absent, have) {
+		r.warn(fmt.Sprintf("records that the Source does not list: %d of %d, but its lists ended too early or changed while they were read; they are deleted when they are absent once more", absent, have))
+		return event.ModeHold, r.active == 0
 	}
 	r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
 	return event.ModeHold, r.active == 0

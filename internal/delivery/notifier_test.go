@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -406,6 +407,31 @@ func TestNoticeByMail(t *testing.T) {
 	refused := h.in(submission.DeliveryRefused)
 	if len(refused) != 1 || !strings.Contains(refused[0].Reason, "550") || strings.Contains(refused[0].Reason, "nobody@") {
 		t.Errorf("%+v", refused)
+	}
+}
+
+// A mail server that insists on encryption has none for a moment: the notification waits.
+func TestNoticeWaitsForEncryption(t *testing.T) {
+	h := newHarness(t, testenv.NewClock())
+	h.owe("smtp:maps@maps.example", "1")
+	replies := map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 4.7.0 TLS not available", "MAIL": "530 5.7.0 Must issue a STARTTLS command first"}
+	p := h.notifier(&testenv.Life{})
+	p.Mail = &mail.Sender{From: "bridge@bridge.example", Relay: "mx.maps.example:25", Dial: func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() {
+			defer there.Close()
+			fmt.Fprint(there, "220 mx\r\n")
+			for in := bufio.NewScanner(there); in.Scan(); {
+				verb, _, _ := strings.Cut(in.Text(), " ")
+				fmt.Fprint(there, replies[verb]+"\r\n")
+			}
+		}()
+		return here, nil
+	}}
+	drive(p)
+	n := h.notices()
+	if len(n) != 1 || n[0].State != submission.DeliveryWaiting || n[0].Reason != "STARTTLS: answered 454 4.7.0 TLS not available; without encryption: MAIL: answered 530 5.7.0 Must issue a STARTTLS command first" {
+		t.Errorf("%+v", n)
 	}
 }
 

@@ -26,6 +26,7 @@ func TestAnswered(t *testing.T) {
 		"not you":           {map[string]string{"EHLO": "550 no", "HELO": "550 no"}, false},
 		"going down":        {map[string]string{"RCPT": "421 closing"}, false},
 		"going down at end": {map[string]string{".": "421 closing"}, false},
+		"not encrypted":     {map[string]string{"MAIL": "530 5.7.0 STARTTLS first"}, false},
 		"ends":              {map[string]string{"RCPT": "end"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -53,8 +53,8 @@ type permanent struct{ error }
 func (p *permanent) Unwrap() error { return p.error }
 
 // Permanent reports whether no repeat of what failed will help: the server refused
-// the mail for good (5xx), or there can be no such address. Everything else may
-// be tried again.
+// the mail for good (5xx, but not 530), or there can be no such address. Everything
+// else may be tried again.
 func Permanent(err error) bool {
 	var p *permanent
 	return errors.As(err, &p)
@@ -68,7 +68,7 @@ func (a *answered) Unwrap() error { return a.error }
 // Answered reports, of an error of Send, whether a server has answered about this mail or its
 // recipient, so that other mail may well go through to the same domain; a Permanent error
 // counts as an answer. Otherwise no server was found or reached, or it ended the session (reply
-// 421 included).
+// 421), or takes no mail in a session like ours (reply 530).
 func Answered(err error) bool {
 	var a *answered
 	return errors.As(err, &a) || Permanent(err)
@@ -154,14 +154,17 @@ func (s *Sender) servers(ctx context.Context, to Recipient) ([]string, error) {
 
 func (s *Sender) timeout() time.Duration { return cmp.Or(s.Timeout, 2*time.Minute) }
 
-// deliver sends a mail to one server. If encryption fails, it sends the mail without it.
+// deliver sends a mail to one server. If encryption fails, it sends the mail without it. When
+// that fails too, the error is of that kind, and names both.
 func (s *Sender) deliver(ctx context.Context, server, to string, content []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	err := s.converse(ctx, server, to, content, true)
 	var unsafe *encryptionError
 	if errors.As(err, &unsafe) {
-		err = s.converse(ctx, server, to, content, false)
+		if err = s.converse(ctx, server, to, content, false); err != nil {
+			err = fmt.Errorf("%s; without encryption: %w", unsafe.Error(), err)
+		}
 	}
 	return err
 }
@@ -271,11 +274,12 @@ func said(step string, err error) error {
 }
 
 // refusal returns the error of a step whose replies are about the mail, a permanent one for
-// 5xx; but 421 is about the connection (RFC 5321, 3.8).
+// 5xx; but 421 is about the connection (RFC 5321, 3.8), and so is 530: it is not encrypted
+// (RFC 3207, 4), or not authenticated (RFC 4954, 6).
 func refusal(step string, err error) error {
 	var reply *textproto.Error
 	switch {
-	case !errors.As(err, &reply) || reply.Code == 421:
+	case !errors.As(err, &reply) || reply.Code == 421 || reply.Code == 530:
 		return said(step, err)
 	case reply.Code/100 == 5:
 		return &permanent{said(step, err)}

@@ -344,6 +344,13 @@ func TestServersThatFail(t *testing.T) {
 			" EHLO STARTTLS EHLO MAIL RCPT DATA . QUIT", "", false},
 		"a TLS that fails": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "220 go\r\nnot TLS"},
 			" EHLO STARTTLS EHLO MAIL RCPT DATA . QUIT", "", false},
+		"a TLS that is none, and demanded": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 4.7.0 not now", "MAIL": "530 5.7.0 Must issue a STARTTLS command first"},
+			" EHLO STARTTLS EHLO MAIL", "STARTTLS: answered 454 4.7.0 not now; without encryption: MAIL: answered 530 5.7.0 Must issue a STARTTLS command first", false},
+		"a TLS that fails, and is demanded": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "220 go\r\nnot TLS", "MAIL": "530 5.7.0 STARTTLS first"},
+			" EHLO STARTTLS EHLO MAIL", "; without encryption: MAIL: answered 530 5.7.0 STARTTLS first", false},
+		"a TLS that is none, and box unknown": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 not now", "RCPT": "550 5.1.1 who?"},
+			" EHLO STARTTLS EHLO MAIL RCPT", "STARTTLS: answered 454 not now; without encryption: RCPT: answered 550 5.1.1 who?", true},
+		"a login is demanded":    {map[string]string{"MAIL": "530 5.7.0 Authentication required"}, " EHLO MAIL", "MAIL: answered 530 5.7.0 Authentication required", false},
 		"UTF-8 is not asked for": {map[string]string{"EHLO": "250-mx\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250 SIZE"}, all, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -147,10 +148,13 @@ func (f *Files) submit(ctx context.Context, file *File, listed []string, silent 
 		default:
 			r.Reason = err.Error()
 		}
-		if err != nil && sip.Temporary(err) {
+		var fault *sip.Fault
+		var status *sip.StatusError
+		switch {
+		case err == nil, !sip.Temporary(err), errors.As(err, &fault), errors.As(err, &status) && status.Status == http.StatusInternalServerError:
+			silent.Store(0) // it answers, and the record may be the cause of its fault
+		default:
 			silent.Add(1)
-		} else {
-			silent.Store(0)
 		}
 	}
 	r.Took = time.Since(began)

@@ -156,6 +156,37 @@ func TestFilesServerGone(t *testing.T) {
 	})
 }
 
+// Records that the server fails on do not keep those after them from being sent.
+func TestFilesServerFails(t *testing.T) {
+	for state, fails := range map[string]error{"unsent": &sip.Fault{Code: sip.Server, Text: "no"}, "unresolved": &sip.StatusError{Status: 500}} {
+		t.Run(fails.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				library := &ingestServer{formats: []string{bookFormat}}
+				library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+					if *r.Source.Identifier < "3" {
+						return nil, fails
+					}
+					return keep(), nil
+				}
+				var files []File
+				var want []string
+				for i := range 10 {
+					line := fmt.Sprintf("%d.xml accepted: library:%d", i, i)
+					if i < 3 {
+						line = fmt.Sprintf("%d.xml %s: %v", i, state, fails)
+					}
+					files, want = append(files, file(fmt.Sprint(i), book(""))), append(want, line)
+				}
+				lines, err := submitFiles(t.Context(), Files{Server: library, Workers: 1}, files...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantLines(t, lines, want...)
+			})
+		})
+	}
+}
+
 // What the request says of its source, and of the notification recipient.
 func TestFilesRequest(t *testing.T) {
 	library := &ingestServer{formats: []string{bookFormat}}

@@ -39,8 +39,9 @@ type HTTPClient struct {
 	User, Password string
 	// MaxBytes is how long an answer may be; 0 is 4 MiB.
 	MaxBytes int64
-	// Timeout of one call, from the connection to the end of the answer; 0 is
-	// 60 s.
+	// Timeout is how long a call may take until its message is sent, and again from then
+	// to the end of the answer; 0 is 60 s. So a message that had to wait for a connection,
+	// or for its turn in HTTP, has the whole time for its answer, or is not sent.
 	Timeout time.Duration
 }
 
@@ -97,23 +98,28 @@ func (c *HTTPClient) call(ctx context.Context, operation string, message []byte)
 	if timeout == 0 {
 		timeout = callTimeout
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %v: %w", timeout, context.DeadlineExceeded))
-	defer cancel()
-	d := &delivery{message: message}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d := &delivery{message: message, timeout: timeout, cancel: cancel}
+	d.timer = time.AfterFunc(timeout, d.expire)
+	defer d.timer.Stop()
 	req, err := c.request(ctx, operation, d)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := c.client().Do(req)
 	if err != nil {
-		return nil, d.failed(operation, req.URL, err)
+		return nil, d.failed(ctx, operation, req.URL, err)
 	}
 	defer resp.Body.Close()
 	a := &answer{operation: operation, url: req.URL.String(), Response: resp}
-	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1)); err == nil && int64(len(a.body)) > limit {
-		err = fmt.Errorf("the answer is %w: more than %d bytes", ErrTooLarge, limit)
+	a.body, a.err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case a.err != nil && ctx.Err() != nil:
+		a.err = context.Cause(ctx)
+	case a.err == nil && int64(len(a.body)) > limit:
+		a.err = fmt.Errorf("the answer is %w: more than %d bytes", ErrTooLarge, limit)
 	}
-	a.err = err
 	return a, nil
 }
 
@@ -358,9 +364,13 @@ func (a *answer) harmless() bool {
 
 // delivery is the message of one call. It records whether the message may have been sent: it
 // was not while no byte of the body has been read, and once sealed no byte can be read any
-// more, even if a goroutine of the transport is about to.
+// more, even if a goroutine of the transport is about to. The first byte starts the time for
+// the answer.
 type delivery struct {
 	message []byte
+	timeout time.Duration
+	timer   *time.Timer
+	cancel  context.CancelCauseFunc // of the call
 
 	mu     sync.Mutex
 	taken  bool
@@ -384,23 +394,41 @@ type deliveryBody struct {
 }
 
 func (b *deliveryBody) Read(p []byte) (int, error) {
-	b.delivery.mu.Lock()
-	defer b.delivery.mu.Unlock()
-	if b.delivery.sealed {
+	d := b.delivery
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.sealed && !d.taken {
+		d.taken = d.timer.Reset(d.timeout)
+		d.sealed = !d.taken // expire is about to run
+	}
+	if d.sealed {
 		return 0, errSealed
 	}
-	b.delivery.taken = true
 	return b.rest.Read(p)
 }
 
+// expire ends the call when its time is over.
+func (d *delivery) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	missed := "no whole answer"
+	if !d.taken {
+		d.sealed, missed = true, "not sent"
+	}
+	d.cancel(fmt.Errorf("%s within %v: %w", missed, d.timeout, context.DeadlineExceeded))
+}
+
 // failed seals the message and returns the error of a call without an answer.
-func (d *delivery) failed(operation string, to *url.URL, err error) error {
+func (d *delivery) failed(ctx context.Context, operation string, to *url.URL, err error) error {
 	d.mu.Lock()
 	d.sealed = true
 	taken := d.taken
 	d.mu.Unlock()
 	var u *url.Error
-	if errors.As(err, &u) {
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case errors.As(err, &u):
 		err = u.Err
 	}
 	return &callError{operation: operation, url: to.String(), err: err, unsent: !taken, unanswered: true}

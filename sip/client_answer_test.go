@@ -336,3 +336,40 @@ func TestClientHangs(t *testing.T) {
 		}
 	}
 }
+
+// A message that waits, for its turn or a connection, has a minute for that. From when
+// it is sent, there is a minute for the answer.
+func TestClientWaitsToSend(t *testing.T) {
+	for _, c := range []struct {
+		turn, answer, took time.Duration
+		says               string // "" is an answer
+	}{
+		{59 * time.Second, 59 * time.Second, 118 * time.Second, ""},
+		{61 * time.Second, 0, time.Minute, "not sent within 1m0s: context deadline exceeded; nothing was sent"},
+		{59 * time.Second, 61 * time.Second, 119 * time.Second, "no whole answer within 1m0s: context deadline exceeded; whether the message was taken is not known"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := &sip.HTTPClient{URL: "http://192.0.2.1/", HTTP: &http.Client{Transport: carrier(func(r *http.Request) (*http.Response, error) {
+				for _, wait := range []time.Duration{c.turn, c.answer} {
+					select {
+					case <-r.Context().Done():
+						return nil, r.Context().Err() // as HTTP/2 has it
+					case <-time.After(wait):
+					}
+					if _, err := io.Copy(io.Discard, r.Body); err != nil {
+						return nil, err
+					}
+				}
+				return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+			})}}
+			began := time.Now()
+			err := client.Post(t.Context(), []byte(inEnvelope(docAccepted)))
+			if took := time.Since(began); took != c.took || (err == nil) != (c.says == "") || err != nil && !strings.HasSuffix(err.Error(), c.says) {
+				t.Errorf("%v after %v, want %q after %v", err, took, c.says, c.took)
+			}
+			if unsent := c.turn > time.Minute; err != nil && (sip.Sent(err) == unsent || !errors.Is(err, context.DeadlineExceeded) || !sip.Temporary(err)) {
+				t.Errorf("sent %t: %v", sip.Sent(err), err)
+			}
+		})
+	}
+}

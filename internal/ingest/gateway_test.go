@@ -1,16 +1,22 @@
 package ingest
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
@@ -53,6 +59,59 @@ func TestGatewayRelays(t *testing.T) {
 		t.Errorf("the replies were final, and yet there are notices: %+v", n)
 	}
 	h.verified()
+}
+
+// A slow server and few connections: a request that gets no turn is not sent, and what is
+// sent has its whole minute. None is in doubt.
+func TestGatewayQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &sip.Handler{Backend: &library{answers: sip.Accepted}, Offers: sip.Operations{Ingest: true}}
+		var served sync.WaitGroup
+		guard := fetch.New(fetch.Options{PerHost: 1, Reach: fetch.Reach{Origin: "http://192.0.2.1/"}, Network: fetch.Network{Dial: func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			served.Go(func() {
+				defer theirs.Close()
+				for in := bufio.NewReader(theirs); ; {
+					r, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					time.Sleep(25 * time.Second)
+					w := httptest.NewRecorder()
+					slow.ServeHTTP(w, r)
+					if w.Result().Write(theirs) != nil {
+						return
+					}
+				}
+			})
+			return ours, nil
+		}}})
+		defer served.Wait()
+		defer guard.Close()
+		h := newHarness(t, Gateway, func(_ *harness, d *Server) {
+			d.Upstream = &sip.HTTPClient{URL: "http://192.0.2.1/", HTTP: guard.Client("")}
+		})
+		var accepted, unsent atomic.Int32
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				disp, err := h.server.Ingest(t.Context(), sip.Caller{}, request(strconv.Itoa(i), ""))
+				var fault *sip.Fault
+				switch {
+				case err == nil && disp.Outcome == sip.Accepted:
+					accepted.Add(1)
+				case errors.As(err, &fault) && strings.Contains(fault.Text, "send it again later"):
+					unsent.Add(1)
+				default:
+					t.Errorf("request %d: %+v, %v", i, disp, err)
+				}
+			})
+		}
+		all.Wait()
+		if accepted.Load() != 15 || unsent.Load() != 5 {
+			t.Errorf("%d were accepted, and %d were not sent", accepted.Load(), unsent.Load())
+		}
+	})
 }
 
 func TestGatewayProvisional(t *testing.T) {

@@ -64,6 +64,9 @@ func (k *walker) discover() error {
 	for _, g := range d.missing {
 		k.noteGap(g)
 	}
+	// The lists of an index that was read in this run are planned again: those that were not
+	// read yet would be left out.
+	maps.DeleteFunc(k.read, func(_ string, as readAs) bool { return as == readIndex })
 	k.cur.Memory.Descriptions, k.cur.Memory.Partial = d.descriptions, d.partial
 	k.adopt(d.found.Sets, d.validators)
 	return k.plan()

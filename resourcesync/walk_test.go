@@ -261,6 +261,32 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// TestDiscoveredMeanwhile: when a list of one set has gone, and so the Source is discovered
+// anew, the lists of the other sets that were not read yet are read all the same.
+func TestDiscoveredMeanwhile(t *testing.T) {
+	s := newSite(t)
+	s.put("/sd", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist"), lists("/cap2", "capabilitylist")))
+	classic(s)
+	s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/2/rl", "resourcelist"), lists("/2/a", "changelist")))
+	s.put("/2/rl", resources(8, res("x")))
+	s.put("/2/a", changes(1, 0, change("x", 9)))
+	w := s.walk("/sd")
+	first := s.run(w)
+	first.expect(t, "/cl4 /2/a /cl3 /cl2 /rl* /2/rl*")
+
+	s.put("/cl4", changes(10, 13, change("c", 11), change("d", 12)))
+	s.put("/cl5", changes(13, 0, change("e", 14)))
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 13), named("/cl5", "from", 13)))
+	s.remove("/2/a")
+	s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/2/rl", "resourcelist"), lists("/2/b", "changelist")))
+	s.put("/2/b", changes(9, 0, change("y", 13)))
+	got := s.again(w, first)
+	got.expect(t, "/cl5 /2/b /cl4")
+	if got.Lost != "" || got.Baseline || !got.Mark.Equal(day(13)) {
+		t.Errorf("%+v", got.Result)
+	}
+}
+
 func TestFull(t *testing.T) {
 	s := newSite(t)
 	s.tags = true

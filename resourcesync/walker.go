@@ -39,10 +39,10 @@ type walker struct {
 	client   *follow.Client
 	before   memory // what the State of the Walk holds
 	cur      cursor
-	read     map[string]bool  // documents of this run, as asked for and as answered
-	reported map[Problem]bool // of documents that may be opened again
-	held     *List            // opened, and perhaps the next to be read
-	asked    map[int]bool     // streams whose Capability List was asked in this run
+	read     map[string]readAs // documents of this run, as asked for and as answered
+	reported map[Problem]bool  // of documents that may be opened again
+	held     *List             // opened, and perhaps the next to be read
+	asked    map[int]bool      // streams whose Capability List was asked in this run
 
 	saved   bool // a cursor of this run was to be stored
 	unsaved int  // lists since then
@@ -53,8 +53,16 @@ type walker struct {
 	resuming bool // its first document has not answered yet
 }
 
+// readAs is what a document was read as.
+type readAs int
+
+const (
+	readList readAs = iota + 1
+	readIndex
+)
+
 func newWalker(ctx context.Context, w *Walk) (*walker, error) {
-	k := &walker{w: w, ctx: ctx, read: map[string]bool{}, reported: map[Problem]bool{}, asked: map[int]bool{}}
+	k := &walker{w: w, ctx: ctx, read: map[string]readAs{}, reported: map[Problem]bool{}, asked: map[int]bool{}}
 	if w.State.m != nil {
 		k.before = *w.State.m
 	}
@@ -162,7 +170,7 @@ func (k *walker) next() (*List, error) {
 
 // passed reports whether the document of a step was read in this run, under another name
 // or because two indexes name it.
-func (k *walker) passed(s step) bool { return s.Sum == "" && k.read[follow.Key(s.URL)] }
+func (k *walker) passed(s step) bool { return s.Sum == "" && k.read[follow.Key(s.URL)] != 0 }
 
 // openList opens a list; nil when it is not to be read.
 func (k *walker) openList(s step) (*List, error) {
@@ -192,7 +200,7 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, k.handleMissing(s, err)
 	case err != nil:
 		return nil, err
-	case k.read[follow.Key(l.URL)]:
+	case k.read[follow.Key(l.URL)] != 0:
 		l.close()
 		return nil, nil
 	}
@@ -283,7 +291,7 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 	if k.cur.Documents >= k.most() {
 		return true, &TooManyError{URL: l.Requested, Read: k.most()}
 	}
-	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = true, true
+	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = readList, readList
 	l.Index = k.cur.Documents
 	l.live = true
 	if len(k.cur.Steps) > 0 && k.cur.Documents+1 < k.most() {
@@ -292,7 +300,7 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 		if s.Package != nil {
 			url = s.Package.Copy // the package itself may be of no use
 		}
-		if url != "" && !k.read[follow.Key(s.URL)] && !slices.Contains(k.w.Accepted, s.URL) && k.client.Allowed(url) == nil {
+		if url != "" && k.read[follow.Key(s.URL)] == 0 && !slices.Contains(k.w.Accepted, s.URL) && k.client.Allowed(url) == nil {
 			k.client.Ahead(k.ctx, url, s.Validators)
 		}
 	}
@@ -423,7 +431,7 @@ func (k *walker) expand(l *List) error {
 	if err := k.countOther(l.URL); err != nil {
 		return err
 	}
-	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = true, true
+	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = readIndex, readIndex
 	k.cur.Memory.validate(s.Stream, l)
 	if len(lists) == 0 && (s.Baseline || !s.Dump) { // nothing may have changed yet
 		l.broken(ruleEmpty, "an index without a list", "the lists of the Source")
@@ -726,6 +734,9 @@ func (k *walker) noteGap(g Gap) {
 // noteLost notes changes that cannot be read any more. A baseline replaces them.
 func (k *walker) noteLost(what string) {
 	k.cur.Due = true
+	if slices.Contains(k.cur.Lost, what) {
+		return
+	}
 	if len(k.cur.Lost) >= keptLost {
 		k.cur.MoreLost++
 		return

@@ -177,7 +177,8 @@ type Result struct {
 	// Complete: they enumerate all resources of the Source, so that absence from
 	// them means deletion. Every stream had a Resource List, read to its end;
 	// each loc in it could be read; none stops at 50,000 entries without an
-	// index; none was changed while it was read, as far as is known.
+	// index; none leads to another one by a redirect; none was changed while it was read, as
+	// far as is known.
 	Complete bool
 	// At is the earliest moment that the baseline shows (clause 7, at); zero
 	// when one of its lists does not say.

@@ -148,6 +148,11 @@ func TestComplete(t *testing.T) {
 		{"a part is gone", func(s *site) { s.status("/p2", 410) }, false, ruleMissing, "/p2"},
 		{"a part is a page", func(s *site) { s.put("/p2", "<html/>") }, false, ruleMissing, "/p2"},
 		{"a part is cut off", func(s *site) { s.put("/p2", strings.TrimSuffix(resources(6, res("b")), "</urlset>")) }, false, ruleMissing, "/p2"},
+		{"a part is the index by a redirect", func(s *site) { s.redirect("/p3", "/rl") }, false, ruleMissing, ""},
+		{"a part is one before by a redirect", func(s *site) { s.redirect("/p3", "/p1") }, false, ruleMissing, ""},
+		{"a part is one behind by a redirect", func(s *site) { s.redirect("/p1", "/p3") }, false, ruleMissing, ""},
+		{"a part has moved", func(s *site) { s.redirect("/p3", "/p4"); s.put("/p4", resources(6, res("c"))) }, true, "", ""},
+		{"the list of a second set is that of the first by a redirect", func(s *site) { s.redirect("/rl2", "/rl") }, false, ruleMissing, ""},
 		{"a part is a Change List", func(s *site) { s.put("/p2", changes(1, 0)) }, false, ruleMissing, "/p2"},
 		{"an index in an index", func(s *site) {
 			s.put("/p2", sitemapindex(attrs("capability", "resourcelist", "at", 6), named("/p5", "at", 6)))
@@ -205,6 +210,23 @@ func TestComplete(t *testing.T) {
 				t.Errorf("accepted: %+v, error %v", again.Result, again.err)
 			}
 		})
+	}
+}
+
+// TestSitemapOfTwoAddresses: many a site names its sitemap by a second address too, which leads
+// to the first.
+func TestSitemapOfTwoAddresses(t *testing.T) {
+	for _, order := range []string{"Sitemap: /sitemap.xml\nSitemap: /index.xml", "Sitemap: /index.xml\nSitemap: /sitemap.xml"} {
+		s := newSite(t)
+		s.put("/robots.txt", order)
+		s.redirect("/sitemap.xml", "/index.xml")
+		s.put("/index.xml", sitemapindex("", named("/1")))
+		s.put("/1", urlset("", res("a")))
+		got := s.run(s.walk("/"))
+		got.expect(t, "/1*")
+		if !got.Complete || got.reported(ruleMissing) {
+			t.Errorf("%+v, %v", got.Result, got.problems)
+		}
 	}
 }
 

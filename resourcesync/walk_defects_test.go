@@ -53,7 +53,7 @@ func TestChangeListIndexes(t *testing.T) {
 			s.put("/3", changes(5, 0, change("c", 6)))
 			s.put("/old", sitemapindex(attrs("capability", "changelist", "from", 1), named("/1", "from", 1, "until", 3), named("/2", "from", 3)))
 			s.put("/new", sitemapindex(attrs("capability", "changelist", "from", 3), named("/2", "from", 3, "until", 5), named("/3", "from", 5)))
-			s.handle("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/2", http.StatusFound) })
+			s.redirect("/moved", "/2")
 			got := s.run(s.walk("/cap"))
 			var visited []string
 			for _, l := range got.lists[:len(got.lists)-1] {
@@ -66,6 +66,34 @@ func TestChangeListIndexes(t *testing.T) {
 				t.Errorf("problems %v, want %q", got.problems, tt.rule)
 			}
 		})
+	}
+}
+
+// TestChangeListRedirected: one that leads to a document which is no Change List of its own is
+// missing, and is asked for again.
+func TestChangeListRedirected(t *testing.T) {
+	for _, to := range []string{"/cl", "/rl", "/latest"} {
+		s := newSite(t)
+		classic(s)
+		w := s.walk("/cap")
+		first := s.run(w)
+		s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 12),
+			named("/cl5", "from", 12, "until", 14), named("/cl6", "from", 14)))
+		s.put("/cl4", changes(10, 12, change("c", 11)))
+		s.put("/latest", changes(14, 0, change("f", 15)))
+		s.redirect("/cl5", to)
+		s.redirect("/cl6", "/latest")
+		got := s.again(w, first)
+		got.expect(t, "/cl6 /cl4 /rl*")
+		if !strings.Contains(got.Lost, "/cl5") || got.Complete {
+			t.Errorf("%s: %+v", to, got.Result)
+		}
+		s.put("/cl5", changes(12, 14, change("d", 13)))
+		got = s.again(w, got)
+		got.expect(t, "/cl6 /cl5 /cl4 /cl3 /rl*")
+		if got.Lost != "" || !got.Complete {
+			t.Errorf("%s: %+v", to, got.Result)
+		}
 	}
 }
 

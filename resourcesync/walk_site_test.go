@@ -74,6 +74,10 @@ func (s *site) status(path string, status int) {
 	s.handle(path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 }
 
+func (s *site) redirect(path, to string) {
+	s.handle(path, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusFound) })
+}
+
 func (s *site) remove(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,6 +59,7 @@ type readAs int
 const (
 	readList readAs = iota + 1
 	readIndex
+	readTarget // as a list that another address was redirected to
 )
 
 func newWalker(ctx context.Context, w *Walk) (*walker, error) {
@@ -202,7 +203,12 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, err
 	case k.read[follow.Key(l.URL)] != 0:
 		l.close()
-		return nil, nil
+		return nil, k.redirected(s, l.URL)
+	case s.Baseline && follow.Key(l.URL) != follow.Key(s.URL) && slices.ContainsFunc(k.cur.Steps, func(o step) bool { return o.Baseline && o.URL == l.URL }):
+		if err := k.redirected(s, l.URL); err != nil {
+			l.close()
+			return nil, err
+		}
 	}
 	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, stream.Lists, stream.Number
 	head, want := l.Head(), s.capability()
@@ -291,7 +297,8 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 	if k.cur.Documents >= k.most() {
 		return true, &TooManyError{URL: l.Requested, Read: k.most()}
 	}
-	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = readList, readList
+	k.read[follow.Key(l.URL)] = readTarget
+	k.read[follow.Key(l.Requested)] = readList
 	l.Index = k.cur.Documents
 	l.live = true
 	if len(k.cur.Steps) > 0 && k.cur.Documents+1 < k.most() {
@@ -710,6 +717,22 @@ func (k *walker) handleMissing(s step, why error) error {
 	if !follow.Missing(why) { // it may be readable later; until then its changes are unknown
 		k.cur.Incomplete, stream.New.Missed = true, true
 		k.cur.Due = due || !stream.Missed // one baseline makes up for it, not one a walk
+	}
+	return nil
+}
+
+// redirected decides what it means that a list is redirected to another document of the walk.
+// Many a server does that with an address that it does not know. Change Lists may have been put
+// together, and plain sitemaps often have two addresses; else its own entries are missing.
+func (k *walker) redirected(s step, to string) error {
+	why := fmt.Errorf("a redirect to %s, which is another document of the Source", to)
+	switch {
+	case !s.Baseline && k.read[follow.Key(to)] != readList:
+		return k.handleMissing(s, why)
+	case s.Baseline && (s.Depth > 0 || k.stream(s.Stream).CapabilityList != ""):
+		k.cur.Incomplete = true
+		k.report(Problem{Rule: ruleMissing, URL: s.URL, Found: why.Error(), Expected: "a list of its own; nothing counts as deleted"}, false)
+		return k.countOther(s.URL)
 	}
 	return nil
 }

@@ -48,25 +48,28 @@ func detect(ctx context.Context, src *Source) (kind string, err error) {
 	default:
 		what = fmt.Sprintf("%s: HTTP status %d", src.URL, follow.Status(err))
 	}
-	identifies, tried := src.identifies(ctx, client)
+	identifies, tried, failed := src.identifies(ctx, client)
 	if identifies {
 		return OAIPMH, nil
 	}
-	_, err = src.lists().Discover(ctx)
+	found, err := src.lists().Discover(ctx)
 	var nothing *resourcesync.NoSourceError
-	if errors.As(err, &nothing) {
+	switch {
+	case errors.As(err, &nothing):
 		return "", &kindError{URL: src.URL, Found: what, Tried: append(tried, nothing.Tried...)}
+	case err == nil && found.Capability == "" && failed != nil:
+		return "", fmt.Errorf("%w; until it answers, it is not known whether this is an OAI-PMH repository or a site with the sitemap %s: wait, or write the kind, %s or %s, into the configuration", failed, found.URL, OAIPMH, ResourceSync)
 	}
 	return ResourceSync, err
 }
 
 // identifies reports whether the Source's URL is that of an OAI-PMH repository: the
 // request for its Identify is answered in that protocol. If not, tried says what the
-// answer was.
-func (src *Source) identifies(ctx context.Context, client *follow.Client) (is bool, tried []resourcesync.Tried) {
+// answer was, and failed is the error where it may be another one later.
+func (src *Source) identifies(ctx context.Context, client *follow.Client) (is bool, tried []resourcesync.Tried, failed error) {
 	base, _, err := oaipmh.ParseURL(src.URL)
 	if err != nil {
-		return false, nil // a local file
+		return false, nil, nil // a local file
 	}
 	at := (&oaipmh.Request{Verb: oaipmh.Identify}).URL(base)
 	t := resourcesync.Tried{Place: "the request of OAI-PMH", URL: at}
@@ -75,19 +78,23 @@ func (src *Source) identifies(ctx context.Context, client *follow.Client) (is bo
 		defer answer.Close()
 		var kind string
 		if kind, t.Answer, err = src.sniff(answer); kind == OAIPMH {
-			return true, nil
+			return true, nil, nil
 		}
 		t.Answer = strings.TrimPrefix(t.Answer, answer.URL+": ")
 		if kind != "" {
 			t.Answer = "a document of kind " + kind
 		}
 	}
-	if status := follow.Status(err); status != 0 {
+	status := follow.Status(err)
+	if status != 0 {
 		t.Answer = fmt.Sprintf("HTTP status %d", status)
 	} else if err != nil {
 		t.Answer = err.Error()
 	}
-	return false, []resourcesync.Tried{t}
+	if fetch.Transient(err) || fetch.TransientStatus(status) {
+		failed = err
+	}
+	return false, []resourcesync.Tried{t}, failed
 }
 
 // SetsOf asks a ResourceSync Source for its sets of resources, and returns the URL that

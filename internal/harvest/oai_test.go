@@ -858,3 +858,54 @@ func TestUnselectedContents(t *testing.T) {
 		t.Errorf("%d contents are kept, want those of 2 records", held.Count)
 	}
 }
+
+// A repository whose base URL answers with a page, and that does not answer Identify for a
+// moment, is not taken for the site around it. A Source with a Capability List is one whatever
+// the answer to Identify.
+func TestKindWhileIdentifyFails(t *testing.T) {
+	a := newArchive(t, event.Reference)
+	a.put("a", "A")
+	var fails, framework atomic.Bool
+	fails.Store(true)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list := "http://" + r.Host + "/list.xml"
+		switch {
+		case r.URL.Path == "/robots.txt":
+			_, _ = io.WriteString(w, "Sitemap: "+list+"\n")
+		case r.URL.Path == "/list.xml" && framework.Load():
+			_, _ = io.WriteString(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-01T00:00:00Z"/><url><loc>`+list+`/1</loc></url></urlset>`)
+		case r.URL.Path == "/list.xml":
+			_, _ = io.WriteString(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>`+list+`/1</loc></url></urlset>`)
+		case r.URL.Path != "/oai":
+			http.NotFound(w, r)
+		case r.URL.RawQuery == "":
+			_, _ = io.WriteString(w, "<!DOCTYPE html><html><title>a repository</title></html>")
+		case fails.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			a.repo.ServeHTTP(w, r)
+		}
+	}))
+	defer server.Close()
+	var err error
+	a.src.URL, a.src.Kind = server.URL+"/oai", ""
+	a.src.ID, err = a.log.EnsureSource(t.Context(), "main", "", a.src.URL, 1)
+	a.must(err)
+	var kinds []string
+	a.src.Found = func(_ context.Context, kind string) error { kinds = append(kinds, kind); return nil }
+
+	_, err = a.try(harvest.Options{})
+	if err == nil || !strings.Contains(err.Error(), "?verb=Identify: HTTP status 503") || !strings.Contains(err.Error(), "write the kind, oaipmh or resourcesync") {
+		t.Errorf("error %v", err)
+	}
+	a.want("kinds found while Identify fails", strings.Join(kinds, " "), "")
+	fails.Store(false)
+	a.run()
+	a.want("kinds found then", strings.Join(kinds, " "), "oaipmh")
+	a.want("events", a.news(), "created a=A")
+
+	fails.Store(true)
+	framework.Store(true)
+	a.run()
+	a.want("kinds found of a Source with a Resource List", strings.Join(kinds, " "), "oaipmh resourcesync")
+}

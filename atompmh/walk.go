@@ -64,7 +64,8 @@ type Walk struct {
 	// Report is called with each broken rule, from the goroutine of the loop over
 	// Documents; nil is allowed.
 	Report func(Problem)
-	// Now is the clock for answers without a Date; nil is time.Now.
+	// Now is the clock for answers without a Date, and for how old the next document is that
+	// was requested meanwhile; nil is time.Now.
 	Now func() time.Time
 
 	result Result

@@ -50,6 +50,10 @@ type Walk struct {
 	// tokens never survive; 0 is one list for all. With a Window datestamps have to be
 	// roughly right.
 	Window time.Duration
+	// InTurn requests a document only when the loop goes on after the one before, and not while
+	// the loop takes that in. If that takes minutes, the server may have given up on an answer that
+	// nobody read, and the token may not be good a second time.
+	InTurn bool
 
 	// MaxDocuments caps the documents of one walk, resumed parts and what was read
 	// again included; 0 is 1,000,000.

@@ -502,7 +502,8 @@ func (k *walker) odd(rule string, doc *Document, rec *Record, found string) {
 	}
 }
 
-// read takes note of a document that was read to its end, and asks for the next one.
+// read takes note of a document that was read to its end, and asks for the next one, unless
+// Walk.InTurn.
 func (k *walker) read(doc *Document) {
 	c := k.cur
 	c.Documents++
@@ -530,7 +531,7 @@ func (k *walker) read(doc *Document) {
 			c.Missing += c.Claimed - c.Listed
 			k.report(Problem{Rule: ruleSize, URL: doc.URL, Found: fmt.Sprintf("completeListSize %d, and %d records", c.Claimed, c.Listed), Expected: "as many records"})
 		}
-	} else if c.Documents < cmp.Or(k.w.MaxDocuments, defaultMaxDocuments) && c.Token != doc.token {
+	} else if !k.w.InTurn && c.Documents < cmp.Or(k.w.MaxDocuments, defaultMaxDocuments) && c.Token != doc.token {
 		q := k.request()
 		q.Token = c.Token
 		k.client.Ahead(k.ctx, q.URL(k.base), follow.Validators{})

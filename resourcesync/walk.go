@@ -128,8 +128,8 @@ type Walk struct {
 	// Report is called with each broken rule; nil is allowed. It is called from the
 	// goroutine of the loop.
 	Report func(Problem)
-	// Now is the clock for answers without a Date; nil is time.Now. It is used for nothing
-	// else.
+	// Now is the clock for answers without a Date, and for how old the next list is that was
+	// requested meanwhile; nil is time.Now. It is used for nothing else.
 	Now func() time.Time
 
 	result Result
@@ -214,7 +214,7 @@ type Result struct {
 // Store nothing of a list that was not read to its end: the next walk reads it again.
 // After each list that was, List.State is where an interrupted walk can continue.
 //
-// The next list is requested while the one before is read.
+// The next list is requested while the one before is read, and once more if that takes long.
 func (w *Walk) Documents(ctx context.Context) iter.Seq2[*List, error] {
 	return func(yield func(*List, error) bool) {
 		w.result = Result{State: w.State}

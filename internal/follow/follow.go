@@ -37,6 +37,9 @@ const (
 	maxURL = 8 << 10
 	// maxHosts is how many hosts Start may lead to by redirects.
 	maxHosts = 10
+	// aheadFor is how long what was asked for ahead is good: a server gives up on a client that
+	// does not read its answer.
+	aheadFor = 10 * time.Second
 )
 
 // ErrRefused: a link or redirect leads where the walk may not go.
@@ -56,7 +59,7 @@ type Options struct {
 	// goroutines at once.
 	AllowHost func(host string) bool
 	// Queries: each request is Start with a query of its own, and counts as the address
-	// that the operator typed.
+	// that the operator typed. It may be answered only once.
 	Queries bool
 	// Documents reports whether the answer of another status than 200 is a document all
 	// the same; nil: none is.
@@ -68,7 +71,8 @@ type Options struct {
 	// Refused is wrapped by the error for an address where the walk may not go; nil
 	// is ErrRefused.
 	Refused error
-	// Now is the clock for answers without a Date; nil is time.Now.
+	// Now is the clock, for answers without a Date and for how old those to Ahead are; nil is
+	// time.Now.
 	Now func() time.Time
 }
 
@@ -186,21 +190,24 @@ func (c *Client) check(u *url.URL) error {
 }
 
 // Get asks for a document. An answer with another status than 200 is a
-// *StatusError. When Ahead has asked for the same, its answer is taken, which
+// *StatusError. When Ahead has asked for the same, and not long ago, its answer is taken, which
 // belongs to Ahead's context; otherwise what was asked for ahead is dropped.
 func (c *Client) Get(ctx context.Context, to string, v Validators) (*Answer, error) {
 	var answer *Answer
 	var err error
 	if a := c.ahead; a != nil && a.url == to && a.v == v {
-		c.ahead = nil
 		wait(ctx, func() { <-a.done })
-		if a.err != nil {
+		switch old := c.now().Sub(a.ended) > aheadFor; {
+		case a.err != nil && !old:
+			c.ahead = nil
 			a.cancel()
 			return nil, a.err
+		case a.err == nil && (!old || c.o.Queries):
+			c.ahead = nil
+			inner := a.answer.cancel
+			a.answer.cancel = func() { inner(); a.cancel() }
+			return a.answer, nil
 		}
-		inner := a.answer.cancel
-		a.answer.cancel = func() { inner(); a.cancel() }
-		return a.answer, nil
 	}
 	c.Close()
 	wait(ctx, func() { answer, err = c.get(ctx, to, v, nil) })
@@ -253,7 +260,10 @@ func (c *Client) Ahead(ctx context.Context, to string, v Validators) {
 	a := &ahead{url: to, v: v, cancel: cancel, done: make(chan struct{})}
 	c.ahead = a
 	go func() {
-		defer close(a.done)
+		defer func() {
+			a.ended = c.now()
+			close(a.done)
+		}()
 		defer defect.Recover(&a.err)
 		a.answer, a.err = c.get(ctx, to, v, nil)
 	}()
@@ -316,15 +326,18 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 	a.Delimited = resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor >= 2 || resp.Uncompressed
 	t, err := http.ParseTime(resp.Header.Get("Date"))
 	a.dated = err == nil
-	switch {
-	case a.dated:
-	case c.o.Now != nil:
-		t = c.o.Now()
-	default:
-		t = time.Now()
+	if !a.dated {
+		t = c.now()
 	}
 	a.Date = t.UTC()
 	return a, nil
+}
+
+func (c *Client) now() time.Time {
+	if c.o.Now != nil {
+		return c.o.Now()
+	}
+	return time.Now()
 }
 
 // ahead is a request that was made ahead.
@@ -335,6 +348,7 @@ type ahead struct {
 	done   chan struct{}
 	answer *Answer
 	err    error
+	ended  time.Time // when answer or err came
 }
 
 // Foreign reports whether a remote document names a local file, which it may not.

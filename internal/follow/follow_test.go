@@ -372,3 +372,46 @@ func TestPanicAhead(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What was asked for ahead is asked for again when it has waited too long, be it an answer or an
+// error; but a query, which may be answered only once, only after an error.
+func TestAheadLongAgo(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		status   int // of the first answer
+		waited   time.Duration
+		queries  bool
+		requests int64
+		want     int // status in the end
+	}{
+		{"an answer", 200, aheadFor, false, 1, 200},
+		{"an answer, long ago", 200, aheadFor + 1, false, 2, 200},
+		{"an answer to a query, long ago", 200, aheadFor + 1, true, 1, 200},
+		{"an error", 503, aheadFor, false, 1, 503},
+		{"an error, long ago", 503, aheadFor + 1, false, 2, 200},
+		{"an error of a query, long ago", 503, aheadFor + 1, true, 2, 200},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var requests, late atomic.Int64
+			s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				if requests.Add(1) == 1 {
+					w.WriteHeader(tt.status)
+				}
+			})
+			began := time.Now()
+			c := newClient(t, Options{Start: s.URL, Queries: tt.queries, Now: func() time.Time { return began.Add(time.Duration(late.Load())) }})
+			c.Ahead(t.Context(), s.URL, Validators{})
+			<-c.ahead.done
+			late.Store(int64(tt.waited))
+			a, err := c.Get(t.Context(), s.URL, Validators{})
+			status := Status(err)
+			if err == nil {
+				status = a.Status
+				a.Close()
+			}
+			if status != tt.want || requests.Load() != tt.requests {
+				t.Errorf("status %d after %d requests, want %d after %d", status, requests.Load(), tt.want, tt.requests)
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package harvest_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testserver"
+)
+
+// resourceList is a Resource List, or an index of some.
+func resourceList(root, entry string, locs ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<%s xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-01T00:00:00Z"/>`, root)
+	for _, loc := range locs {
+		fmt.Fprintf(&b, `<%s><loc>%s</loc><rs:md at="2026-01-01T00:00:00Z"/></%s>`, entry, loc, entry)
+	}
+	fmt.Fprintf(&b, "</%s>", root)
+	return b.String()
+}
+
+// While the contents of one list are fetched, the server gives up on the next one, which was
+// requested meanwhile and which nobody has read. It is requested again.
+func TestListGivenUpMeanwhile(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.harvest.BatchSize = 1
+	a.harvest.Now = func() time.Time { a.pass(time.Minute); return a.clock() } // everything takes long
+	requested, cut := make(chan struct{}), make(chan struct{})
+	var lists, contents atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		base := "http://" + r.Host
+		switch path := r.URL.Path; {
+		case path == "/index":
+			_, _ = io.WriteString(w, resourceList("sitemapindex", "sitemap", base+"/1", base+"/2"))
+		case path == "/1":
+			_, _ = io.WriteString(w, resourceList("urlset", "url", base+"/r/a", base+"/r/b", base+"/r/c"))
+		case path == "/2" && lists.Add(1) == 1:
+			_, _ = io.WriteString(w, "<urlset")
+			w.(http.Flusher).Flush()
+			close(requested)
+			<-cut
+			panic(http.ErrAbortHandler)
+		case path == "/2":
+			_, _ = io.WriteString(w, resourceList("urlset", "url", base+"/r/d"))
+		case strings.HasPrefix(path, "/r/"):
+			if contents.Add(1) == 1 {
+				<-requested
+				close(cut)
+			}
+			_, _ = io.WriteString(w, path)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer server.Close()
+	var err error
+	a.src.URL, a.src.Kind = server.URL+"/index", harvest.ResourceSync
+	a.src.ID, err = a.log.EnsureSource(t.Context(), "main", harvest.ResourceSync, a.src.URL, 1)
+	a.must(err)
+	if r := a.run(); r.Created != 4 || r.Partial() || lists.Load() != 2 {
+		t.Errorf("%d requests for the second list, %+v", lists.Load(), r)
+	}
+}
+
+// The next page of a repository is requested only when the further formats of the page before
+// are there: its token may be good only once.
+func TestTokenMeanwhile(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.harvest.BatchSize = 1
+	a.repo.PageSize = 3
+	a.repo.Formats = append(a.repo.Formats, testserver.ItemFormat{Prefix: "mods", Schema: "http://www.loc.gov/mods/v3/mods.xsd", Namespace: "http://www.loc.gov/mods/v3"})
+	a.src.Repository.Also = []string{"mods"}
+	for i := range 6 {
+		a.put(fmt.Sprint(i), "one")
+	}
+	var formats, atSecond atomic.Int64
+	a.repo.OnPage = func(verb string, page int) {
+		switch {
+		case verb == "GetRecord":
+			formats.Add(1)
+		case page == 2:
+			atSecond.Store(formats.Load())
+		}
+	}
+	if r := a.run(); r.Created != 6 || r.Partial() || atSecond.Load() == 0 {
+		t.Errorf("%d further formats were there when the second page was requested; %+v", atSecond.Load(), r)
+	}
+}

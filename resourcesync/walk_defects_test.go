@@ -361,3 +361,25 @@ func TestHostileIndexes(t *testing.T) {
 		t.Errorf("gap %v, error %v", got.Gap, got.err)
 	}
 }
+
+// TestManyListsOfIndexes: indexes in an index that name more lists than any walk can read end
+// the walk before their lists fill the memory.
+func TestManyListsOfIndexes(t *testing.T) {
+	testenv.Heavy(t)
+	s := newSite(t)
+	var parts, closed []string
+	for i := range MaxEntries {
+		closed = append(closed, fmt.Sprintf(`<sitemap><loc>{}/%d</loc><rs:md from="2020-01-01T00:00:00Z" until="2020-01-02T00:00:00Z"/></sitemap>`, i))
+	}
+	s.put("/part0", sitemapindex(attrs("capability", "changelist", "from", 1), closed...))
+	for i := range 200 {
+		part := fmt.Sprintf("/part%d", i)
+		parts = append(parts, named(part))
+		s.handle(part, s.pages["/part0"])
+	}
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), parts...))
+	got := s.run(s.walk("/cl"))
+	if n := len(strings.Fields(s.requests())); !errors.Is(got.err, ErrTooManyDocuments) || !strings.Contains(got.err.Error(), "name more than 200000 lists") || n > 7 {
+		t.Errorf("%d requests, error %v", n, got.err)
+	}
+}

@@ -18,6 +18,9 @@ const (
 	defaultMaxDocuments = 10_000
 	// maxIndexes is how deep indexes may be nested. The standard defines one level.
 	maxIndexes = 4
+	// maxSteps is how many lists a walk may have to read at a time, unless MaxDocuments is more.
+	// Each step takes some 300 bytes.
+	maxSteps = 4 * MaxEntries
 	// keptValidators is how many lists a State can ask for conditionally.
 	keptValidators = 2_000
 	// keptProblems bounds what is remembered so as to report it once.
@@ -437,6 +440,9 @@ func (k *walker) expand(l *List) error {
 	}
 	if err := k.countOther(l.URL); err != nil {
 		return err
+	}
+	if most := max(maxSteps, k.most()); len(lists)+len(k.cur.Steps) > most {
+		return fmt.Errorf("%s: %w: its indexes name more than %d lists; if the Source is that large, raise the cap", l.URL, ErrTooManyDocuments, most)
 	}
 	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = readIndex, readIndex
 	k.cur.Memory.validate(s.Stream, l)

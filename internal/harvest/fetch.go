@@ -50,6 +50,11 @@ func (r *run) batchSize() int {
 	return min(r.h.batchSize(), mirrorBatch)
 }
 
+// fetchesContents reports whether contents are asked for while the Source's documents are read.
+func (r *run) fetchesContents() bool {
+	return r.src.mirrors() && !r.keepsArrivals() && r.src.Kind != Set
+}
+
 // fetchAndCommit appends a batch to the log, in a mirror with the contents that it
 // needs.
 func (r *run) fetchAndCommit(ctx context.Context, b *event.Batch) error {

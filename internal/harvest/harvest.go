@@ -113,8 +113,8 @@ type Harvester struct {
 	// BatchSize is how many observations commit at once; 0 is 20,000.
 	BatchSize int
 	// BacklogMemory is how many observations of one document are kept in memory until
-	// its end, 0 is 65,536; more are kept in a temporary file in Folder, "" being the
-	// system's folder for such files.
+	// its end, 0 is 65,536, and 4,096 at most where contents are to be fetched; more are kept in
+	// a temporary file in Folder, "" being the system's folder for such files.
 	BacklogMemory int
 	Folder        string
 	capacity      capacity

@@ -392,7 +392,7 @@ const (
 	// 10 million entries.
 	fileParts = 128
 	// fileBacklog is how many observations of a document are kept in memory once there
-	// is a file.
+	// is a file, or where their contents are to be fetched.
 	fileBacklog = 1 << 12
 	// fileChunk is how many bytes of a part are written at once.
 	fileChunk = 8 << 10
@@ -468,10 +468,11 @@ func (b *backlog[T]) afterEntry(ctx context.Context) error {
 // badSize returns how many bytes of memory a bad input takes.
 func badSize(q *event.Quarantined) int { return badCost + len(q.Input) + len(q.Record) + len(q.Reason) }
 
-// limits returns how many entries are kept in memory, and how many bytes of text.
+// limits returns how many entries are kept in memory, and how many bytes of text: few where
+// their contents are to be fetched, since that can take hours.
 func (b *backlog[T]) limits() (values, text int) {
 	values = cmp.Or(b.r.h.BacklogMemory, backlogMemory)
-	if b.file != nil {
+	if b.file != nil || b.r.fetchesContents() {
 		return min(values, fileBacklog), quarantineBatch
 	}
 	return values, textMemory

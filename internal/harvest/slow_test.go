@@ -1,17 +1,21 @@
 package harvest_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
@@ -20,7 +24,7 @@ func resourceList(root, entry string, locs ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<%s xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-01T00:00:00Z"/>`, root)
 	for _, loc := range locs {
-		fmt.Fprintf(&b, `<%s><loc>%s</loc><rs:md at="2026-01-01T00:00:00Z"/></%s>`, entry, loc, entry)
+		fmt.Fprintf(&b, `<%s><loc>%s</loc><rs:md at="2026-01-01T00:00:00Z" type="text/html"/></%s>`, entry, loc, entry)
 	}
 	fmt.Fprintf(&b, "</%s>", root)
 	return b.String()
@@ -92,4 +96,61 @@ func TestTokenMeanwhile(t *testing.T) {
 	if r := a.run(); r.Created != 6 || r.Partial() || atSecond.Load() == 0 {
 		t.Errorf("%d further formats were there when the second page was requested; %+v", atSecond.Load(), r)
 	}
+}
+
+// Mirrors whose contents do not come leave memory for other Sources, however long their lists
+// are.
+func TestHangingMirrors(t *testing.T) {
+	testenv.Heavy(t)
+	a := newArchive(t, event.Mirror)
+	hang := [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := 50_000
+		switch r.URL.Path {
+		case "/quick":
+			n = 1000
+		case "/0", "/1":
+		default:
+			select {
+			case hang[r.URL.Path[1]-'0'] <- struct{}{}:
+			default:
+			}
+			<-r.Context().Done()
+			return
+		}
+		locs := make([]string, n)
+		for i := range locs {
+			locs[i] = fmt.Sprintf("http://%s%s/%d", r.Host, r.URL.Path, i)
+		}
+		_, _ = io.WriteString(w, resourceList("urlset", "url", locs...))
+	}))
+	defer server.Close()
+	source := func(set string, mode event.Content) harvest.Source {
+		a.must(a.log.EnsureSet(t.Context(), eventlog.SetConfig{Name: set, Content: mode}))
+		src := harvest.Source{Set: set, Kind: harvest.ResourceSync, URL: server.URL + "/" + set, Content: mode, Client: server.Client()}
+		var err error
+		src.ID, err = a.log.EnsureSource(t.Context(), set, src.Kind, src.URL, 0)
+		a.must(err)
+		return src
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var slow sync.WaitGroup
+	for i := range hang {
+		src := source(fmt.Sprint(i), event.Mirror)
+		slow.Go(func() {
+			if _, err := a.harvest.Run(ctx, &src, harvest.Options{}); ctx.Err() == nil {
+				t.Errorf("%s has ended: %v", src.Set, err)
+			}
+		})
+		<-hang[i]
+	}
+	src := source("quick", event.Reference)
+	quick, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	r, err := a.harvest.Run(quick, &src, harvest.Options{})
+	if err != nil || r.Created != 1000 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	end()
+	slow.Wait()
 }

@@ -244,6 +244,10 @@ func lossSince(ctx context.Context, q database.Querier, h head, headErr error) (
 	if err != nil || then.Seq == h.Seq && then.Hash == h.Hash {
 		return nil, err
 	}
+	removed, err := readRemoved(ctx, q)
+	if err != nil || then.Seq < h.Seq && beforeGaps(nil, removed, h.Seq+1) < h.Seq {
+		return nil, err // it has gone with its set, which had later ones
+	}
 	return unaccounted(ctx, q, loss, h)
 }
 

@@ -155,6 +155,107 @@ func TestTakenOver(t *testing.T) {
 	check(t, folder, 15, true)
 }
 
+// TestRemovedWhileAway: a set of which a node has seen the last event of all gets more events, and
+// is removed, while the node is away. Nothing is lost, also while the rows of the set are still there.
+func TestRemovedWhileAway(t *testing.T) {
+	url, folder := testenv.SharedPostgres(t).NewSchema(t), t.TempDir()
+	first, main, err := start(onServer(t, url), event.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := another(t, first, "goes")
+	if err := errors.Join(add(first, main, 0, 2), add(first, src, 10, 3)); err != nil {
+		t.Fatal(err)
+	}
+	away := node(t, url, folder)
+	follows(t, away, 2)
+	closed(t, away)
+	if err := errors.Join(add(first, src, 13, 2), first.RemoveSet(t.Context(), "goes")); err != nil {
+		t.Fatal(err)
+	}
+	away = node(t, url, folder)
+	if loss := away.Loss(); loss != nil {
+		t.Errorf("while the set is removed: %v", loss)
+	}
+	closed(t, away)
+	if err := errors.Join(first.FinishRemovals(t.Context()), add(first, main, 2, 1)); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, first)
+	away = node(t, url, folder)
+	follows(t, away, 3)
+	if loss := away.Loss(); loss != nil {
+		t.Errorf("after the set was removed: %v", loss)
+	}
+	taken, err := away.TakeOver(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := taken.Epochs(t.Context()); err != nil || len(all) > 0 || taken.Loss() != nil {
+		t.Errorf("epochs: %v, %v; lost: %v", all, err, taken.Loss())
+	}
+	sound(t, taken)
+	closed(t, taken)
+	closed(t, away)
+}
+
+// TestLossAndRemovedSet: a server has lost an event that a node has seen, and gone on with another
+// one in its place. That it lies between events of a set that was removed since hides nothing.
+func TestLossAndRemovedSet(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	url, older := server.NewSchema(t), server.NewSchema(t)
+	folder, other, away := onServer(t, url), t.TempDir(), t.TempDir()
+	first, main, err := start(folder, event.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := another(t, first, "goes")
+	if err := add(first, src, 10, 2); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(folder, eventlog.URLName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(other, eventlog.URLName), []byte(strings.Replace(string(b), url, older, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.CopyTo(t.Context(), other, older, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(first, main, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, node(t, url, away))
+	closed(t, first)
+	second, err := eventlog.Open(t.Context(), other, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(add(second, main, 1, 1), add(second, src, 12, 2), second.RemoveSet(t.Context(), "goes"), second.FinishRemovals(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, second)
+	l := node(t, older, away)
+	if loss := l.Loss(); loss == nil || loss.Commits > 0 || loss.Lost != 3 {
+		t.Errorf("the loss is %v", loss)
+	}
+	closed(t, l)
+}
+
+// another makes another set with one Source.
+func another(t *testing.T, l *eventlog.Log, set string) event.SourceID {
+	t.Helper()
+	if err := l.EnsureSet(t.Context(), eventlog.SetConfig{Name: set, Content: event.Reference}); err != nil {
+		t.Fatal(err)
+	}
+	src, err := l.EnsureSource(t.Context(), set, "atompmh", "https://repository.example/"+set+".atom", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return src
+}
+
 // TestMovedAway: a log that was copied away is read by the nodes that have it open. No node writes
 // it, in no folder, but the copy that is run again.
 func TestMovedAway(t *testing.T) {

@@ -158,7 +158,7 @@ func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener,
 	b, err := openBridge(ctx, c, o)
 	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, eventlog.ErrOlder)) && n.role == roleWorker { // the first start of all, or of a version
 		n.options.Logger.Info("there is no log yet, or no content store, or an older one: this node makes it", "error", err)
-		return n.first(ctx, c)
+		return n.first(ctx, c, err)
 	}
 	if err != nil {
 		return nil, err
@@ -193,10 +193,11 @@ func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener,
 // errAgain: another node has just begun to work.
 var errAgain = errors.New("another node works")
 
-// first opens the log for writing, and makes it where there is none yet.
-func (n *node) first(ctx context.Context, c *config.Config) (*eventlog.Log, error) {
+// first opens the log for writing, and makes it where there is none yet: why it could not be
+// opened beside another node.
+func (n *node) first(ctx context.Context, c *config.Config, why error) (*eventlog.Log, error) {
 	log, err := eventlog.Open(ctx, c.Data, eventlog.Options{URL: c.Store.Log, AcceptClock: n.options.AcceptClock, Holder: n.options.Command})
-	if errors.Is(err, eventlog.ErrInUse) {
+	if errors.Is(err, eventlog.ErrInUse) || errors.Is(err, eventlog.ErrOthers) && errors.Is(why, fs.ErrNotExist) { // made since by another node
 		err = errAgain
 	}
 	return log, err

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +18,8 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -60,9 +64,13 @@ kind = "sip"
 mode = "library"
 formats = { "{http://places.example/1}place" = "http://places.example/1/place.xsd" }
 ` + nodeConfig(t, postgres, s3)
-	worker, standby, web := newFolder(t, config), newFolder(t, config), newFolder(t, config)
+	before := strings.Replace(config, "search_path=", "default_transaction_read_only=on&search_path=", 1) // while the server is a standby
+	worker, standby, web := newFolder(t, config), newFolder(t, config, "before.toml", before), newFolder(t, config)
 	if c := web.run(exitFailed, "serve", "--role", "web"); !strings.Contains(c.stderr.String(), "there is no log in") {
 		t.Errorf("a web node without a log: %s", c.stderr.String())
+	}
+	if c := standby.run(exitFailed, "serve", "--role", "worker", "--config", "before.toml"); !strings.Contains(c.stderr.String(), "creating the tables") {
+		t.Errorf("a worker that cannot make the log: %s", c.stderr.String())
 	}
 	first, atFirst := worker.serve("--role", "worker")
 	second, atSecond := standby.serve("--role", "worker")
@@ -151,10 +159,30 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 			t.Errorf("where the log goes on is not said: %s", text)
 		}
 	}
-	for _, c := range []*child{first, third} {
+	for _, c := range []*child{first, second, third} {
 		if text := c.stderr.String(); strings.Contains(text, "LOST") {
 			t.Error(text)
 		}
+	}
+}
+
+// TestFirstLate: a worker that finds no log, and then one that another worker has made meanwhile, looks
+// again. One that is older is of other folders.
+func TestFirstLate(t *testing.T) {
+	url := testenv.SharedPostgres(t).NewSchema(t)
+	n := new(node)
+	open := func(why error) error {
+		log, err := n.first(t.Context(), &config.Config{Data: t.TempDir(), Store: config.Store{Log: url}}, why)
+		return errors.Join(err, closeLog(log))
+	}
+	if err := open(fs.ErrNotExist); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(fs.ErrNotExist); !errors.Is(err, errAgain) {
+		t.Errorf("made meanwhile: %v", err)
+	}
+	if err := open(eventlog.ErrOlder); !errors.Is(err, eventlog.ErrOthers) {
+		t.Errorf("made before: %v", err)
 	}
 }
 

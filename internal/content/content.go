@@ -189,7 +189,7 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 
 func (s *Store) openWriter(ctx context.Context, found *database.Found, log string) (err error) {
 	if !found.Exists {
-		if err := found.Create(ctx, log); err != nil {
+		if err := found.Create(ctx, log, nil); err != nil {
 			return err
 		}
 	}

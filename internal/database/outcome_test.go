@@ -220,6 +220,45 @@ func TestServerCommitOutcome(t *testing.T) {
 	}
 }
 
+// A database whose creation has lost its connection is there, or not, and can be created then.
+// Where somebody else has created it nothing is noted.
+func TestServerCreateOutcome(t *testing.T) {
+	p := new(proxy)
+	for _, how := range []fate{arrives, lostBefore, answerLost} {
+		path := testenv.SharedPostgres(t).NewSchema(t)
+		first, err := testKind.Look(t.Context(), p.through(t, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close()
+		second, err := testKind.Look(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		p.next.Store(int64(how))
+		var noted string
+		note := func(identity string) error {
+			if found, err := testKind.Find(t.Context(), path); found || err != nil {
+				t.Errorf("fate %d: it can be seen before it is noted: %v, %v", how, found, err)
+			}
+			noted = identity
+			return nil
+		}
+		if err := first.Create(t.Context(), "", note); (err == nil) != (how == arrives) {
+			t.Errorf("fate %d: %v", how, err)
+		}
+		stored := how != lostBefore
+		if noted == "" || first.Exists != stored || stored && first.Identity != noted {
+			t.Errorf("fate %d: found %t, %q, noted %q", how, first.Exists, first.Identity, noted)
+		}
+		noted = ""
+		if err := second.Create(t.Context(), "", note); (err == nil) == stored || (noted == "") != stored || !second.Exists {
+			t.Errorf("fate %d, by another: %v, noted %q, found %t", how, err, noted, second.Exists)
+		}
+	}
+}
+
 // The law holds whatever becomes of the COMMITs.
 func TestServerCommitLaw(t *testing.T) {
 	seed := rand.Uint64()

@@ -252,29 +252,17 @@ func checkServer(ctx context.Context, db interface {
 	return nil
 }
 
-// createOnServer is Create for a URL. All of it is one transaction.
-func (k *Kind) createOnServer(ctx context.Context, path, identity string) error {
+// createOnServer is Create for a URL. All of it is one transaction, of the only connection that
+// writes: nobody else creates it meanwhile.
+func (k *Kind) createOnServer(ctx context.Context, path, identity string, before func(identity string) error) error {
 	if k.Postgres == nil {
 		return fmt.Errorf("a %s is a file, and %s is none", k.Name, Shown(path))
 	}
-	text, err := k.postgresSteps(0, identity)
+	s, err := k.serverTarget(ctx, path, CopyOptions{Identity: identity})
 	if err != nil {
 		return err
 	}
-	if k.OwnSchema {
-		if err := k.makeSchema(ctx, path); err != nil {
-			return err
-		}
-	}
-	db, err := k.openPostgres(path, nil)
-	if err != nil {
-		return err
-	}
-	_, err = db.ExecContext(ctx, "BEGIN;\n"+text+"COMMIT;")
-	if err := errors.Join(err, db.Close()); err != nil {
-		return fmt.Errorf("creating the tables in %s: %w", Shown(path), Explain(path, err))
-	}
-	return nil
+	return Explain(path, errors.Join(s.finish(ctx, before), s.close()))
 }
 
 // postgresSteps returns what brings a database of a version up to date; 0 is none yet. Such

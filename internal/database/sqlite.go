@@ -140,16 +140,15 @@ func (k *Kind) Find(ctx context.Context, path string) (bool, error) {
 }
 
 // Create makes a new database where there is none. On a server one that belongs to another gets
-// the Identity of that one; "" is one of its own.
-func (f *Found) Create(ctx context.Context, identity string) error {
-	if err := f.kind.create(ctx, f.path, identity); err != nil {
-		return err
-	}
-	f.Exists = true
+// the Identity of that one, "" is one of its own; and before is called as CopyOptions.Before is.
+// After an error Exists says whether there is one all the same, as when somebody was faster.
+func (f *Found) Create(ctx context.Context, identity string, before func(identity string) error) error {
+	err := f.kind.create(ctx, f.path, identity, before)
 	if f.db != nil {
-		return f.again(ctx)
+		return errors.Join(err, f.again(ctx))
 	}
-	return nil
+	f.Exists = err == nil
+	return err
 }
 
 // isFile is Look for a file.
@@ -179,11 +178,11 @@ func (k *Kind) isFile(path string) (bool, error) {
 }
 
 // Create makes a new database. It gets its name only when it is whole and durable.
-func (k *Kind) Create(ctx context.Context, path string) error { return k.create(ctx, path, "") }
+func (k *Kind) Create(ctx context.Context, path string) error { return k.create(ctx, path, "", nil) }
 
-func (k *Kind) create(ctx context.Context, path, identity string) error {
+func (k *Kind) create(ctx context.Context, path, identity string, before func(identity string) error) error {
 	if OnServer(path) {
-		return k.createOnServer(ctx, path, identity)
+		return k.createOnServer(ctx, path, identity, before)
 	}
 	tmp := path + ".new"
 	for _, leftover := range []string{tmp, tmp + "-journal", tmp + "-wal", tmp + "-shm"} {

@@ -60,16 +60,7 @@ func (l *Log) CopyTo(ctx context.Context, folder, url string, progress func(rows
 		return database.Copied{}, err
 	}
 	return kind().Copy(ctx, l.path, path, database.CopyOptions{Progress: progress, Identity: noted.identity, Before: func(identity string) error {
-		if identity != "" {
-			if err := writeURL(folder, place{path, identity}); err != nil {
-				return err
-			}
-		}
-		h, err := openHead(folder, 0, l.headNow())
-		if err != nil {
-			return err
-		}
-		return h.close()
+		return enterFolder(folder, place{path, identity}, l.headNow())
 	}})
 }
 

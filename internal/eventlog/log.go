@@ -248,7 +248,7 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 		return fmt.Errorf("%s holds no log: %w", l.folder, fs.ErrNotExist)
 	}
 	if !found.Exists && !l.opt.DryRun {
-		if err := l.create(ctx, found); err != nil {
+		if err := l.create(ctx, found); err != nil && !found.Exists {
 			return err
 		}
 	}
@@ -278,6 +278,7 @@ func (l *Log) create(ctx context.Context, where *database.Found) error {
 	}
 	for _, name := range []string{HeadName, FileName + "-wal", "content.db"} {
 		switch _, err := os.Stat(filepath.Join(l.folder, name)); {
+		case name == HeadName && begun(l.folder):
 		case err == nil:
 			return fmt.Errorf("%s has lost its log: %s is there, and %s is not: put %[3]s back from a backup; to start empty move the files of the folder away",
 				l.folder, name, lost)
@@ -285,14 +286,10 @@ func (l *Log) create(ctx context.Context, where *database.Found) error {
 			return err
 		}
 	}
-	if database.OnServer(l.path) {
-		// The file comes first: without it, the folder would not know its own log after a
-		// crash.
-		if err := writeURL(l.folder, place{path: l.path}); err != nil {
-			return err
-		}
-	}
-	return where.Create(ctx, "")
+	// The folder comes first: else it would not know its own log after a crash.
+	return where.Create(ctx, "", func(identity string) error {
+		return enterFolder(l.folder, place{l.path, identity}, head{})
+	})
 }
 
 // openEpoch compares the log with its head, and begins a new epoch if events were lost.

@@ -76,6 +76,26 @@ func writeURL(folder string, p place) error {
 	return writeWhole(filepath.Join(folder, URLName), text)
 }
 
+// enterFolder notes in a data folder how far its log has come, and which one that is on a server. The
+// head comes first: with the address alone the folder would be one that has lost it.
+func enterFolder(folder string, p place, now head) error {
+	h, err := openHead(folder, 0, now)
+	if err != nil {
+		return err
+	}
+	if err := h.close(); err != nil || p.identity == "" {
+		return err
+	}
+	return writeURL(folder, p)
+}
+
+// begun reports whether a data folder was to get a new log and has seen no commit of it: maybe it
+// was not made.
+func begun(folder string) bool {
+	h, _, err := readHead(folder)
+	return err == nil && h.Commits == 0
+}
+
 // writeWhole writes a small file, whole or not at all, durably.
 func writeWhole(path, text string) error {
 	tmp := path + ".new"
@@ -124,8 +144,8 @@ func (l *Log) recognize(found *database.Found) error {
 	case err != nil:
 		return err
 	case noted.path == "":
-		return fmt.Errorf("%s has the log of another data folder than %s: give a database or schema of its own; if that folder is lost, write the address into %s to take the log over",
-			database.Shown(l.path), l.folder, filepath.Join(l.folder, URLName))
+		return fmt.Errorf("%s %w %s: give a database or schema of its own; if that folder is lost, write the address into %s to take the log over",
+			database.Shown(l.path), ErrOthers, l.folder, filepath.Join(l.folder, URLName))
 	case noted.identity != "" && noted.identity != has:
 		return fmt.Errorf("%s has another log than the one of %s: give the address of that one; if it was replaced on purpose, remove the second line of %s",
 			database.Shown(l.path), l.folder, filepath.Join(l.folder, URLName))

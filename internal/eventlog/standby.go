@@ -24,6 +24,8 @@ import (
 var (
 	// ErrInUse: another node writes the log, or has written it meanwhile.
 	ErrInUse = database.ErrInUse
+	// ErrOthers: the log on the server is not one of the data folder.
+	ErrOthers = errors.New("has the log of another data folder than")
 	// ErrOlder: the log has the format of an older version, and a node that writes must bring it
 	// up to date first.
 	ErrOlder = database.ErrOlder
@@ -36,12 +38,14 @@ var (
 // joinFolder makes the data folder one of the log that is on the server, unless it has that log
 // already. What the log has then counts as all that it ever had.
 func (l *Log) joinFolder(ctx context.Context, identity string) error {
-	if _, err := os.Stat(filepath.Join(l.folder, URLName)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, name := range []string{HeadName, "content.db"} {
-		if _, err := os.Stat(filepath.Join(l.folder, name)); err == nil {
-			return fmt.Errorf("%s has had a log: %s is there: give the node another data folder", l.folder, name)
+	if !begun(l.folder) {
+		if _, err := os.Stat(filepath.Join(l.folder, URLName)); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, name := range []string{HeadName, "content.db"} {
+			if _, err := os.Stat(filepath.Join(l.folder, name)); err == nil {
+				return fmt.Errorf("%s has had a log: %s is there: give the node another data folder", l.folder, name)
+			}
 		}
 	}
 	var now head
@@ -52,15 +56,7 @@ func (l *Log) joinFolder(ctx context.Context, identity string) error {
 		return err
 	}
 	now.Seen = now.Observed
-	// The head comes first: with the address alone the folder would be one that has lost it.
-	h, err := openHead(l.folder, 0, now)
-	if err != nil {
-		return err
-	}
-	if err := h.close(); err != nil {
-		return err
-	}
-	return writeURL(l.folder, place{l.path, identity})
+	return enterFolder(l.folder, place{l.path, identity}, now)
 }
 
 // openBeside opens the log for reading, beside the node that writes it.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -153,6 +154,91 @@ func TestTakenOver(t *testing.T) {
 	}
 	closed(t, first)
 	check(t, folder, 15, true)
+}
+
+// TestFirstFails: a node that could not make the log, or did not learn whether it has, takes the one
+// that another node has made since for all that there ever was.
+func TestFirstFails(t *testing.T) {
+	server := testenv.SharedPostgres(t)
+	url, refused, pending := server.NewSchema(t), t.TempDir(), onServer(t, server.NewSchema(t))
+	// As a standby does it, for one.
+	if l, err := eventlog.Open(t.Context(), refused, eventlog.Options{URL: url + "&default_transaction_read_only=on"}); err == nil || !strings.Contains(err.Error(), "creating the tables") {
+		t.Fatalf("a log was made on a server that can only be read: %v, %v", l, err)
+	}
+	first, src, err := start(onServer(t, url), event.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(first, src, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eventlog.Open(t.Context(), refused, eventlog.Options{URL: url}); !errors.Is(err, eventlog.ErrOthers) {
+		t.Errorf("it is opened for writing: %v", err)
+	}
+	nodes := []*eventlog.Log{node(t, url, refused), node(t, url, pending)}
+	for i, l := range nodes {
+		if loss := l.Loss(); loss != nil {
+			t.Errorf("node %d: %v", i, loss)
+		}
+		follows(t, l, 5)
+	}
+	if err := add(first, src, 5, 1); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, first)
+	for i, l := range nodes {
+		follows(t, l, 6)
+		taken, err := l.TakeOver(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := taken.Epochs(t.Context()); err != nil || len(all) > 0 {
+			t.Errorf("node %d: epochs %v, %v", i, all, err)
+		}
+		closed(t, taken)
+		closed(t, l)
+	}
+	// Where nobody has made it yet it is made.
+	again := onServer(t, server.NewSchema(t))
+	first, err = eventlog.Open(t.Context(), again, eventlog.Options{URL: server.NewSchema(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed(t, first)
+}
+
+// TestFirstTogether: of nodes that are started together on an empty database one makes the log, and
+// the others find that it has.
+func TestFirstTogether(t *testing.T) {
+	url := testenv.SharedPostgres(t).NewSchema(t)
+	var group sync.WaitGroup
+	folders := []string{t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()}
+	logs, errs := make([]*eventlog.Log, len(folders)), make([]error, len(folders))
+	for i, folder := range folders {
+		group.Go(func() {
+			if logs[i], errs[i] = eventlog.Open(t.Context(), folder, eventlog.Options{URL: url}); errs[i] != nil {
+				return
+			}
+			if errs[i] = logs[i].EnsureSet(t.Context(), eventlog.SetConfig{Name: "main"}); errs[i] == nil {
+				errs[i] = logs[i].Close()
+			}
+		})
+	}
+	group.Wait()
+	made := 0
+	for i, err := range errs {
+		if err == nil {
+			made++
+		} else if !errors.Is(err, eventlog.ErrOthers) && !errors.Is(err, eventlog.ErrInUse) {
+			t.Errorf("node %d: %v", i, err)
+		}
+		if loss := node(t, url, folders[i]).Loss(); loss != nil {
+			t.Errorf("node %d: %v", i, loss)
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d nodes have made the log", made)
+	}
 }
 
 // TestRemovedWhileAway: a set of which a node has seen the last event of all gets more events, and

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/backup"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/database"
@@ -106,5 +108,55 @@ func TestCopyContents(t *testing.T) {
 	defer s.Close()
 	if n, err := s.Stats(t.Context()); err != nil || n.Count != 1 {
 		t.Errorf("the contents of another log: %+v, %v", n, err)
+	}
+}
+
+// TestCopyTakenOver: a copy that has lost its connection does not end when another node has written
+// the log meanwhile, and that one goes on.
+func TestCopyTakenOver(t *testing.T) {
+	postgres := testenv.SharedPostgres(t)
+	from, to := backup.Place{Folder: newFolder(t)}, backup.Place{Folder: t.TempDir()}
+	server := backup.Place{Folder: t.TempDir(), URL: postgres.NewSchema(t)}
+	if _, err := backup.Copy(t.Context(), from, server, nil); err != nil {
+		t.Fatal(err)
+	}
+	beside, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{URL: server.URL, Beside: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer beside.Close()
+	var taken *eventlog.Log
+	_, err = backup.Copy(t.Context(), server, to, func(int64) { // when all is read
+		err := eventlog.ErrInUse
+		for errors.Is(err, eventlog.ErrInUse) { // the copy may be faster, once, with its checkpoint
+			postgres.EndWriter(t, server.URL)
+			taken, err = beside.TakeOver(t.Context())
+		}
+		if err == nil {
+			err = errors.Join(taken.EnsureSet(t.Context(), eventlog.SetConfig{Name: "late", Content: event.Reference}), taken.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if !errors.Is(err, eventlog.ErrInUse) {
+		t.Errorf("it is copied: %v", err)
+	}
+	if taken == nil {
+		t.Fatal("nobody has taken over")
+	}
+	if mark, err := eventlog.ReadMark(server.Folder, eventlog.MovedName); mark != "" || err != nil {
+		t.Errorf("the folder has moved to %q, %v", mark, err)
+	}
+	l, err := eventlog.Open(t.Context(), server.Folder, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Set(t.Context(), "late")
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := backup.Copy(t.Context(), server, to, nil); err == nil || !strings.Contains(err.Error(), "neither is a copy of the other") {
+		t.Errorf("copied again: %v", err)
 	}
 }

@@ -389,10 +389,10 @@ func (e *serverEngine) becomeWriter(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
-// unlimited lets transactions take as long as they take, also on PostgreSQL 17 and later:
-// an older one would not know the parameter.
+// unlimited lets transactions take as long as they take, and a session wait as long, also on
+// PostgreSQL 17 and 14 and later: an older one would not know the parameters.
 func unlimited(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'")
+	_, err := conn.ExecContext(ctx, "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('transaction_timeout', 'idle_session_timeout')")
 	return err
 }
 
@@ -436,7 +436,7 @@ type format struct {
 }
 
 // formatOnServer returns the format of a database of the kind. The column moved is there only
-// where MarkMoved has needed it.
+// where Writer.MarkMoved has needed it.
 func (k *Kind) formatOnServer(ctx context.Context, db Querier) (f format, err error) {
 	var id int64
 	err = db.QueryRowContext(ctx, "SELECT kind, version, last, identity, coalesce(to_jsonb(format) ->> 'moved', '') FROM format").Scan(&id, &f.version, &f.last, &f.identity, &f.moved)
@@ -451,20 +451,18 @@ func (k *Kind) formatOnServer(ctx context.Context, db Querier) (f format, err er
 
 // MarkMoved notes on the server that a database goes on somewhere else: nobody opens it for writing
 // any more, but with WriterOptions.AlthoughMoved. In a file, which has one data folder, that is for the
-// folder to say.
-func (k *Kind) MarkMoved(ctx context.Context, path, to string) error {
-	if !OnServer(path) {
+// folder to say. The connection that has the lock writes it. So it is an ErrInUse when another process
+// has written since the Writer was opened, and none can before it is there.
+func (w *Writer) MarkMoved(ctx context.Context, to string) error {
+	if !OnServer(w.path) {
 		return nil
 	}
-	db, err := k.openPostgres(path, nil)
-	if err != nil {
-		return err
-	}
-	_, err = db.ExecContext(ctx, "ALTER TABLE format ADD COLUMN IF NOT EXISTS moved TEXT")
-	if err == nil {
-		_, err = db.ExecContext(ctx, "UPDATE format SET moved = $1", to)
-	}
-	return Explain(path, errors.Join(err, db.Close()))
+	return w.Use(ctx, func(ctx context.Context, tx *Tx) error {
+		if err := tx.Exec(ctx, "ALTER TABLE format ADD COLUMN IF NOT EXISTS moved TEXT"); err != nil {
+			return err
+		}
+		return tx.Exec(ctx, "UPDATE format SET moved = $1", to)
+	})
 }
 
 // RefuseMoved returns an ErrMoved when a database on a server was marked as moved. q is a connection to it.

@@ -158,9 +158,10 @@ func ClearCopy(folder, url string) error {
 }
 
 // MarkMoved notes that the log was copied to another place, where it goes on: on the server, so that
-// no other node writes it, and in the data folder.
+// no other node writes it, and in the data folder. It is an ErrInUse when another node has written it
+// since it was opened.
 func (l *Log) MarkMoved(ctx context.Context, to string) error {
-	if err := kind().MarkMoved(ctx, l.path, to); err != nil {
+	if err := l.explain(l.writer.MarkMoved(ctx, to)); err != nil {
 		return err
 	}
 	return WriteMark(l.folder, MovedName, to)

@@ -258,13 +258,13 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 		wait, err := b.DueIn(ctx, src)
 		if err != nil && ctx.Err() == nil {
 			log.Error("the time of the Source's next harvest cannot be read", "error", err)
-			wait = src.Every
+			wait = min(src.Every, retryFirst)
 		}
 		due := sleepOrWake(ctx, wait, src.wake)
 		if ctx.Err() != nil {
 			return
 		}
-		if !due {
+		if !due || err != nil {
 			continue
 		}
 		run := b.tagged(ctx, src)

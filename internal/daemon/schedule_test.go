@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -309,6 +310,68 @@ func TestRetryDelayIsCapped(t *testing.T) {
 			t.Errorf("every %s: %s after 200 failures, want %s", every, before, most)
 		}
 	}
+}
+
+// answers is a Source that is asked without a network.
+type answers func() string
+
+func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(f())), Request: r}, nil
+}
+
+// TestLogAwayDoesNotDelay: a Source whose harvest has met a log that cannot be read is asked again
+// within two minutes after it can, however rarely it is asked else, and then again as rarely.
+func TestLogAwayDoesNotDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		folder := t.TempDir()
+		h := openFeeds(t, folder, &httptest.Server{URL: "http://source.example"}, "/")
+		rename := func(from, to string) {
+			db, err := sql.Open("sqlite", "file:"+filepath.Join(folder, "log.db"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, err = db.Exec("ALTER TABLE schedule" + from + " RENAME TO schedule" + to)
+			if err := errors.Join(err, db.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		began, asked := time.Now(), []time.Time(nil)
+		src := h.Sources()[0]
+		src.Every = 24 * time.Hour
+		src.Client = &http.Client{Transport: answers(func() string {
+			if len(asked) == 0 && time.Now().Equal(began) {
+				rename("", "_away")
+			}
+			asked = append(asked, time.Now())
+			return smallFeed
+		})}
+		ctx, stop := context.WithCancelCause(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.schedule(ctx, stop, nil)
+		}()
+		time.Sleep(10 * time.Minute)
+		if len(asked) == 0 || asked[len(asked)-1] != began {
+			t.Errorf("while the log cannot be read, since %v, the Source is asked at %v", began, asked)
+		}
+		asked = nil
+		rename("_away", "")
+		time.Sleep(2 * time.Minute)
+		if len(asked) == 0 {
+			t.Error("within two minutes after the log can be read the Source is not asked")
+		}
+		asked = nil
+		time.Sleep(23 * time.Hour)
+		if len(asked) != 0 {
+			t.Errorf("it is asked at %v", asked)
+		}
+		stop(nil)
+		<-ended
+		closeBridge(t, h)
+	})
 }
 
 // D75: a loop of the daemon that panics is begun anew after a minute, until it ends by

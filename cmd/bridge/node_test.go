@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,12 +11,15 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -83,18 +87,7 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 			}
 		}
 	}()
-	// events waits until a node has so many events of the set, and returns its Change List.
-	events := func(server string, n int) (list string) {
-		t.Helper()
-		for limit := time.Now().Add(patience); strings.Count(list, "<url>") < n; <-time.After(lookEvery) {
-			if time.Now().After(limit) {
-				t.Fatalf("%s has not %d events:\n%s", server, n, list)
-			}
-			list = bodyOf(t, server+"/sets/main/changelist.xml")
-		}
-		return list
-	}
-	if has := events(atFirst, 5); events(atWeb, 5) != has || events(atSecond, 5) != has {
+	if has := eventsAt(t, atFirst, 5); eventsAt(t, atWeb, 5) != has || eventsAt(t, atSecond, 5) != has {
 		t.Error("nodes publish different Change Lists")
 	}
 	request := `<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>1</source-identifier></source><record>` + placeRecord + `</record></ingest-request>`
@@ -126,7 +119,7 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 	}
 	first.kill()
 	create(5)
-	if has := events(atSecond, 6); events(atWeb, 6) != has {
+	if has := eventsAt(t, atSecond, 6); eventsAt(t, atWeb, 6) != has {
 		t.Error("after another node took over, nodes publish different Change Lists")
 	}
 	if status, _ := submit(atSecond); status != http.StatusOK {
@@ -138,8 +131,8 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 	}
 	second.kill()
 	create(6)
-	events(atFirst, 7)
-	events(atWeb, 7)
+	eventsAt(t, atFirst, 7)
+	eventsAt(t, atWeb, 7)
 	worker.end(first, os.Interrupt)
 	worker.run(exitDone, "verify")
 	// Nodes that were forgotten do not go on with a log that was copied away.
@@ -186,6 +179,18 @@ func TestFirstLate(t *testing.T) {
 	}
 }
 
+// eventsAt waits until a node has so many events of the set main, and returns its Change List.
+func eventsAt(t *testing.T, server string, n int) (list string) {
+	t.Helper()
+	for limit := time.Now().Add(patience); strings.Count(list, "<url>") < n; <-time.After(lookEvery) {
+		if time.Now().After(limit) {
+			t.Fatalf("%s has not %d events:\n%s", server, n, list)
+		}
+		list = bodyOf(t, server+"/sets/main/changelist.xml")
+	}
+	return list
+}
+
 // bodyOf returns the body of a response that is 200 OK, "" of another.
 func bodyOf(t *testing.T, url string) string {
 	t.Helper()
@@ -202,6 +207,63 @@ func bodyOf(t *testing.T, url string) string {
 		return ""
 	}
 	return string(body)
+}
+
+// TestContentsLost: when a server has lost the last commit of the contents, as a standby of it may, bridge
+// goes on: a node by itself, one without others when it is started again.
+func TestContentsLost(t *testing.T) {
+	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
+	s3.Setenv(t)
+	serve := func(t *testing.T) (config string, create func(string), lose func()) {
+		provider := fixtures.New(fixtures.Options{Title: "A"})
+		create = func(name string) { provider.Create(fixtures.Record{Name: name}) }
+		create("first")
+		upstream := httptest.NewServer(provider)
+		t.Cleanup(upstream.Close)
+		config = "listen = \"127.0.0.1:0\"\nbase_url = \"http://bridge.example.org\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"" + upstream.URL + fixtures.Subscription + "\"\nevery = \"1s\"\n" + nodeConfig(t, postgres, s3)
+		log := regexp.MustCompile(`log = "(.*)"`).FindStringSubmatch(config)[1]
+		return config, create, func() {
+			t.Helper()
+			db, err := pgx.Connect(t.Context(), log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close(context.Background()) }()
+			_, schema, _ := strings.Cut(log, "search_path=")
+			if _, err := db.Exec(t.Context(), "UPDATE "+schema+"_contents.format SET last = 'an older one'"); err != nil {
+				t.Fatal(err)
+			}
+			postgres.EndWriter(t, log+"_contents")
+		}
+	}
+	t.Run("alone", func(t *testing.T) {
+		config, create, lose := serve(t)
+		f := newFolder(t, config)
+		c, server := f.serve()
+		eventsAt(t, server, 1)
+		lose()
+		create("second")
+		f.wantStatus(c, exitFailed)
+		c, server = f.serve()
+		eventsAt(t, server, 2)
+		f.end(c, os.Interrupt)
+		f.run(exitDone, "verify", "--contents")
+	})
+	t.Run("nodes", func(t *testing.T) {
+		config, create, lose := serve(t)
+		worker, standby := newFolder(t, config), newFolder(t, config)
+		first, atFirst := worker.serve("--role", "worker")
+		second, atSecond := standby.serve("--role", "worker")
+		eventsAt(t, atFirst, 1)
+		eventsAt(t, atSecond, 1)
+		lose()
+		create("second")
+		eventsAt(t, atFirst, 2)
+		eventsAt(t, atSecond, 2)
+		worker.end(first, os.Interrupt)
+		standby.end(second, os.Interrupt)
+		standby.run(exitDone, "verify", "--contents")
+	})
 }
 
 // TestKillNodes is TestKill with three workers and two web nodes that have one log on a

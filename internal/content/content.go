@@ -111,6 +111,8 @@ type Options struct {
 	// Report is called when contents cannot be moved to the bucket, and with nil when they
 	// can again. Nil ignores it.
 	Report func(error)
+	// Failed is called with each error of a transaction; nil ignores it.
+	Failed func(error)
 
 	packBytes   int64 // of a pack; 0 is the constant packBytes
 	largeAtOnce int   // large contents that are looked for at once; 0 is the constant largeAtOnce
@@ -175,7 +177,7 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 		s.spool, s.query = "", s.writer.Uncommitted()
 	default:
 		if !o.ReadOnly {
-			if err := s.openWriter(ctx, found, o.Log); err != nil {
+			if err := s.openWriter(ctx, found, o); err != nil {
 				return err
 			}
 		}
@@ -187,13 +189,13 @@ func (s *Store) open(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-func (s *Store) openWriter(ctx context.Context, found *database.Found, log string) (err error) {
+func (s *Store) openWriter(ctx context.Context, found *database.Found, o Options) (err error) {
 	if !found.Exists {
-		if err := found.Create(ctx, log, nil); err != nil {
+		if err := found.Create(ctx, o.Log, nil); err != nil {
 			return err
 		}
 	}
-	if s.writer, err = kind().OpenWriter(ctx, s.path, database.WriterOptions{Pragmas: pragmas()}); err != nil {
+	if s.writer, err = kind().OpenWriter(ctx, s.path, database.WriterOptions{Pragmas: pragmas(), Failed: o.Failed}); err != nil {
 		return err
 	}
 	return s.sweep()

@@ -13,6 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -37,11 +38,19 @@ func (b *Bridge) openContents(ctx context.Context) error {
 		return err
 	}
 	b.Contents, err = content.Open(ctx, path, content.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, Spool: c.Data, Log: owner.Identity,
-		Bucket: c.Store.Contents, Keep: c.Store.ContentsCache, KeepUnneeded: c.Store.ContentsKeep, Adopt: b.opt.AdoptBucket, Report: b.reportBucket})
+		Bucket: c.Store.Contents, Keep: c.Store.ContentsCache, KeepUnneeded: c.Store.ContentsKeep, Adopt: b.opt.AdoptBucket, Report: b.reportBucket, Failed: b.endIfContentsInUse})
 	if b.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
 		b.Contents, err = nil, nil
 	}
 	return err
+}
+
+// endIfContentsInUse ends Serve when another process writes the contents, or the server has lost
+// some: as long as they are open nothing can be stored any more.
+func (b *Bridge) endIfContentsInUse(err error) {
+	if errors.Is(err, eventlog.ErrInUse) {
+		b.endIfStopped(fmt.Errorf("%w: %w", eventlog.ErrStopped, err))
+	}
 }
 
 // keepRecords stores submitted records. They are durable when it returns nil.

@@ -24,6 +24,7 @@ func firstTitle(record []byte, other bool) string {
 	}
 	var scope namespaces
 	first, depth := "", 0
+	textless := 0 // depth of a title without text: those in it have none either
 	for rest := record; ; {
 		at := bytes.IndexByte(rest, '<')
 		if at < 0 {
@@ -49,7 +50,9 @@ func firstTitle(record []byte, other bool) string {
 			continue
 		}
 		tag, content := cutTag(rest)
-		depth++
+		if depth++; depth <= textless {
+			textless = 0
+		}
 		scope.open(depth, tag)
 		name, _, _ := bytes.Cut(tag, []byte("/")) // of an empty element
 		if end := bytes.IndexAny(name, " \t\r\n"); end >= 0 {
@@ -59,12 +62,13 @@ func firstTitle(record []byte, other bool) string {
 		if !ok {
 			prefix, local = nil, name
 		}
-		if string(local) == "title" {
+		if string(local) == "title" && textless == 0 {
 			space := scope.of(prefix)
 			ofCore := space == "http://purl.org/dc/elements/1.1/" || space == "http://purl.org/dc/terms/"
 			if ofCore || other && first == "" {
 				switch title := elementText(rest); {
 				case title == "":
+					textless = depth
 				case ofCore || !core:
 					return title
 				case first == "":

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 func TestTitles(t *testing.T) {
@@ -28,6 +30,7 @@ func TestTitles(t *testing.T) {
 		{"<r" + ns + "><d:title>cut", "", ""},
 		{"<r" + ns + "><d:title", "", ""},
 		{"<r" + ns + "><d:title>" + strings.Repeat("ä", 600) + "</d:title></r>", strings.Repeat("ä", 500), strings.Repeat("ä", 500)},
+		{"<r" + ns + "><d:title><e><d:title/> <title/></e></d:title><e><e><d:title>yes</d:title></e></e></r>", "yes", "yes"},
 		{"", "", ""},
 	} {
 		if got := RecordTitle([]byte(c.xml)); got != c.core {
@@ -37,6 +40,27 @@ func TestTitles(t *testing.T) {
 			t.Errorf("%s: title of any namespace %q, want %q", c.xml, got, c.any)
 		}
 	}
+}
+
+// Whatever is in a record, its title takes time in proportion to its length.
+func TestTitleCost(t *testing.T) {
+	const deep, ns = 200, ` xmlns:d="http://purl.org/dc/terms/"`
+	nested := func(name, content string) []byte {
+		return []byte("<r" + ns + ">" + strings.Repeat("<"+name+">", deep) + content + strings.Repeat("</"+name+">", deep) + "</r>")
+	}
+	empty := strings.Repeat("<a/>", 64<<10)
+	docs := map[string][]byte{
+		"titles in each other, without text":                 nested("d:title", empty),
+		"titles of any namespace in each other":              nested("title", empty),
+		"titles in one that has text":                        []byte("<r" + ns + "><title>x" + string(nested("d:title", empty)) + "</title></r>"),
+		"titles beside each other, without text, in another": nested("d:title", strings.Repeat("<d:title/>", 32<<10)),
+	}
+	for name, element := range testenv.Hostile(256 << 10) {
+		docs["in a title: "+name] = []byte("<r" + ns + "><d:title>" + element + "</d:title></r>")
+	}
+	testenv.AffordableAll(t, docs, 1, func(record []byte) {
+		_, _ = RecordTitle(record), firstTitle(record, true)
+	})
 }
 
 // A title is what a decoder of XML reads as one.

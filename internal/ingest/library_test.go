@@ -69,6 +69,25 @@ func TestLibraryKeepsBytesAndTitle(t *testing.T) {
 	}
 }
 
+// A record whose titles are in each other, and have no text, costs no more than others,
+// accepted or not.
+func TestLibraryTitleCost(t *testing.T) {
+	const deep = 200
+	h := newHarness(t, Library, nil)
+	r := request("1", strings.Repeat(`<dc:title xmlns:dc="http://purl.org/dc/elements/1.1/">`, deep)+strings.Repeat("<a/>", 64<<10)+strings.Repeat("</dc:title>", deep))
+	testenv.Affordable(t, len(r.Record.XML), func() {
+		if disp := h.ingest(r); disp.Outcome != sip.Accepted {
+			t.Errorf("the answer is %+v", disp)
+		}
+	})
+	r.Record.Root.Local = "other"
+	testenv.Affordable(t, len(r.Record.XML), func() {
+		if disp := h.ingest(r); disp.Outcome != sip.Rejected {
+			t.Errorf("the answer is %+v", disp)
+		}
+	})
+}
+
 // Nothing tells which record it is, so each request is a new one, and only the
 // same whole request within a day is not.
 func TestLibraryWithoutIdentifier(t *testing.T) {

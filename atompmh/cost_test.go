@@ -87,6 +87,23 @@ func TestManyLinks(t *testing.T) {
 	}
 }
 
+// The same of categories.
+func TestManyCategories(t *testing.T) {
+	categories := strings.Repeat(`<category term="a"/>`, maxCategories)
+	entry := func(more string) string {
+		return `<entry><id>urn:x:1</id><title>t</title><updated>2020-01-01T00:00:00Z</updated><link href="http://h.example/r"/>` + more + `</entry>`
+	}
+	got := readAll(strings.NewReader(feedOf(categories+categories+entry(categories)+entry(categories+`<category term="b"/>`)+entry("<source>"+categories+categories+"</source>"))), ReadOptions{URL: docURL})
+	if got.err != nil || len(got.entries) != 2 || len(got.bad) != 1 || !strings.Contains(got.bad[0].Reason, "more than 20000 categories") {
+		t.Fatalf("%d entries, %v, %v", len(got.entries), got.bad, got.err)
+	}
+	for what, n := range map[string]int{"feed": len(got.feed.Categories), "source": len(got.entries[1].Source.Categories)} {
+		if n != maxCategories+1 {
+			t.Errorf("the %s has %d categories", what, n)
+		}
+	}
+}
+
 // What is wrong in front of the first entry is not kept, however much of it there is.
 func TestHeldIsBounded(t *testing.T) {
 	d := &Document{}

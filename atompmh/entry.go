@@ -14,6 +14,10 @@ import (
 // maxLinks is how many links an entry, or the feed itself, may have.
 const maxLinks = 10_000
 
+// maxCategories is how many categories an entry may have. Of the feed and of an
+// atom:source one more is kept.
+const maxCategories = 20_000
+
 // draftEntry is an entry while it is being read, with what it breaks.
 type draftEntry struct {
 	Entry
@@ -233,6 +237,9 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 	}
 	d.author = d.author || s.Local == "author"
 	if ok, err := r.metadata(&d.Metadata); ok {
+		if len(d.Categories) > maxCategories {
+			d.bad(ruleEntry, "more than %d categories", maxCategories)
+		}
 		return err
 	}
 	return s.Skip()

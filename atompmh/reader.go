@@ -388,7 +388,7 @@ func (r *Reader) metadata(m *Metadata) (ok bool, err error) {
 		c.Term, _ = s.Attr("", "term")
 		c.Scheme, _ = s.Attr("", "scheme")
 		c.Label, _ = s.Attr("", "label")
-		if c.Term = strictxml.Trim(c.Term); c.Term != "" {
+		if c.Term = strictxml.Trim(c.Term); c.Term != "" && len(m.Categories) <= maxCategories {
 			c.Scheme = strictxml.Trim(c.Scheme)
 			m.Categories = append(m.Categories, c)
 		}

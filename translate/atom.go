@@ -471,7 +471,7 @@ func categoriesOf(categories []atompmh.Category) (out []event.Category) {
 	for _, c := range categories {
 		out = append(out, event.Category(c))
 	}
-	return distinctCategories(out)
+	return distinct(out)
 }
 
 // detailsOf returns the metadata of an entry that decides nothing, such as its authors

@@ -47,7 +47,7 @@ func readDetails(stated string, deleted bool) (*event.Details, []event.Category)
 	}
 	var c carriedDetails
 	_ = json.Unmarshal([]byte(stated), &c) // it goes on after a value of another type
-	categories := distinctCategories(slices.DeleteFunc(c.Categories, func(c event.Category) bool { return c.Term == "" }))
+	categories := distinct(slices.DeleteFunc(c.Categories, func(c event.Category) bool { return c.Term == "" }))
 	d := c.Details
 	d.Authors, d.Contributors, d.ChangeFreq = named(d.Authors), named(d.Contributors), ""
 	if !deleted {

@@ -195,16 +195,25 @@ func categoriesOfSets(specs []string, relayed bool) (out []event.Category) {
 		}
 		out = append(out, event.Category{Term: spec, Scheme: SetScheme})
 	}
-	return distinctCategories(out)
+	return distinct(out)
 }
 
-// distinctCategories leaves out repeated categories. It takes over the memory of all.
-func distinctCategories(all []event.Category) []event.Category {
+// distinct leaves out what is repeated. It takes over the memory of all.
+func distinct[T comparable](all []T) []T {
+	const few = 8
+	var seen map[T]bool
+	if len(all) > few {
+		seen = make(map[T]bool, len(all))
+	}
 	out := all[:0]
-	for _, c := range all {
-		if !slices.Contains(out, c) {
-			out = append(out, c)
+	for _, v := range all {
+		if seen[v] || seen == nil && slices.Contains(out, v) {
+			continue
 		}
+		if seen != nil {
+			seen[v] = true
+		}
+		out = append(out, v)
 	}
 	return out
 }
@@ -346,16 +355,14 @@ func (o *OAIEncoder) Header(e *event.Event) oaipmh.Header {
 // those that it was in.
 func (o *OAIEncoder) SetSpecs(e *event.Event) (out []string) {
 	for _, c := range e.Categories {
-		if spec := SetSpec(c); spec != "" && !slices.Contains(out, spec) {
+		if spec := SetSpec(c); spec != "" {
 			out = append(out, spec)
 		}
 	}
 	if n := o.sources[e.Origin.Source]; n > 0 {
-		if spec := SourceSetSpec(n); !slices.Contains(out, spec) {
-			out = append(out, spec)
-		}
+		out = append(out, SourceSetSpec(n))
 	}
-	return out
+	return distinct(out)
 }
 
 // Encode returns the record of an event in one format. metadata is a representation of

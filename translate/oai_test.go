@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -14,7 +15,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/oaipmh"
 )
 
@@ -409,6 +412,25 @@ func TestOAISetsOfSources(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Categories cost time in proportion to how many there are, in and out.
+func TestCategoriesCost(t *testing.T) {
+	const n = 50_000
+	entry := &atompmh.Entry{ID: "urn:x:1", Links: []atompmh.Link{{Rel: "alternate", Href: "https://origin.example/1.xml"}}}
+	e := listed(event.Created, event.Mirror)
+	for i := range n {
+		entry.Categories = append(entry.Categories, atompmh.Category{Term: fmt.Sprintf("%07d", i)})
+	}
+	testenv.Affordable(t, n*len(`<category term="0000000"/>`), func() {
+		o, _ := FromEntry(entry, &Selection{}) // more than a record may have
+		if e.Categories = o.Categories; len(o.Categories) != n {
+			t.Errorf("%d categories in", len(o.Categories))
+		}
+		if specs := NewOAIEncoder("https://bridge.example", &event.Set{Name: "main"}, nil).SetSpecs(e); len(specs) != n {
+			t.Errorf("%d sets out", len(specs))
+		}
+	})
 }
 
 // What is made of a record is well-formed, whatever it says of itself.

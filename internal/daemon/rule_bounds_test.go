@@ -41,6 +41,7 @@ func TestBounds_OfRecords(t *testing.T) {
 		entry("urn:long-title", x(2*event.MaxTitle), link) +
 		entry("urn:long-type", "t", `<link type="text/`+x(event.MaxType)+`" href="http://127.0.0.1/r"/>`) +
 		entry("urn:long-href", "t", `<link type="text/xml" href="http://127.0.0.1/`+x(event.MaxHref)+`"/>`) +
+		entry("urn:categories", "t", link+links(100_000, `<category term="%d"/>`)) +
 		entry("urn:equal", "8,000 equal ones", strings.Repeat(link, 8000)) +
 		entry("urn:many", "as many as there may be", links(event.MaxRepresentations, `<link type="text/xml" href="http://127.0.0.1/%d"/>`)) +
 		entry("urn:more", "one more", links(event.MaxRepresentations+1, `<link type="text/xml" href="http://127.0.0.1/%d"/>`)) + "</feed>"
@@ -70,7 +71,7 @@ func TestBounds_OfRecords(t *testing.T) {
 		}
 	}
 	slices.Sort(rules)
-	if r.Quarantined != 4 || fmt.Sprint(rules) != "[4287-link size size size]" {
+	if r.Quarantined != 5 || fmt.Sprint(rules) != "[4287-entry 4287-link size size size]" {
 		t.Errorf("%d quarantined: %v", r.Quarantined, rules)
 	}
 }

@@ -98,6 +98,23 @@ func TestA6_WhatIsHeld(t *testing.T) {
 			t.Errorf("after 2 h: %+v", r)
 		}
 	})
+	t.Run("held while the clock was ahead", func(t *testing.T) {
+		const month = 30 * 24 * time.Hour
+		b, clock := newCompleteHarness(t, 20), &testClock{}
+		b.options.Now = clock.now
+		clock.pass(month)
+		b.reopen()
+		b.feed(many(5)...)
+		b.wantLog("held")
+		clock.pass(-month)
+		b.wantFull("absent once more")
+		clock.pass(23 * time.Hour)
+		b.wantLog("too early")
+		clock.pass(2 * time.Hour)
+		if r := b.harvest(); r.Deleted != 15 {
+			t.Errorf("after 25 h: %+v", r)
+		}
+	})
 	t.Run("not after a failed harvest", func(t *testing.T) {
 		b := held(t)
 		b.later(25 * time.Hour)

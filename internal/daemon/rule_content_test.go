@@ -12,6 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
@@ -79,6 +80,48 @@ func (b *harness) bytes(r *event.Representation) []byte {
 	}
 	defer blob.Close()
 	return readAll(b.t, blob)
+}
+
+// What was asked for while the clock was ahead is asked for again once it is right, with
+// and without a restart, by hand and as it comes due.
+func TestPendingAfterTheClockWasAhead(t *testing.T) {
+	const month = 30 * 24 * time.Hour
+	for _, restart := range []bool{false, true} {
+		for _, byHand := range []bool{false, true} {
+			t.Run(fmt.Sprintf("restart %t, by hand %t", restart, byHand), func(t *testing.T) {
+				clock := &testClock{}
+				clock.pass(month)
+				b := newHarnessWith(t, daemon.Options{Now: clock.now}, fixtures.New(fixtures.Options{}))
+				b.quick()
+				b.provider.Create(record("a", fixtures.Atom()))
+				b.provider.SetHook("/records/a.atom", answer(503))
+				b.wantEvents("a waits")
+				b.bridge.Log.Settled() // no event gets an earlier time until a restart
+				clock.pass(-month)
+				if restart {
+					b.reopen()
+					b.quick()
+				}
+				if due, err := b.bridge.Log.DuePending(t.Context(), event.MicrosOf(clock.now())); err != nil || len(due) != 1 {
+					t.Errorf("due are %v, %v", due, err)
+				}
+				b.wantEvents("it fails again")
+				if due, err := b.bridge.Log.DuePending(t.Context(), event.MicrosOf(clock.now())); err != nil || len(due) != 0 {
+					t.Errorf("at once due are %v, %v", due, err)
+				}
+				b.provider.ClearHook("/records/a.atom")
+				if !byHand {
+					clock.pass(20 * time.Minute)
+				}
+				before := b.last()
+				if _, err := b.try(harvest.Options{AllPending: byHand}); err != nil {
+					t.Fatal(err)
+				}
+				b.want("it is there", b.events(before), "created a [atom]")
+				b.wantPending(0)
+			})
+		}
+	}
 }
 
 func TestA13_AllDeadOrAnErrorIsPending(t *testing.T) {

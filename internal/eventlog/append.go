@@ -21,6 +21,7 @@ type batch struct {
 	tx            *database.Tx
 	in            *event.Batch
 	now           event.Micros
+	wall          event.Micros // that of the clock, for what is due by it
 	set           setRow
 	storedSet     setRow // as it was before the batch
 	changesBefore int64  // rows that the connection had changed before the batch

@@ -104,22 +104,21 @@ type observing struct {
 }
 
 // beginObserving returns the time of a transaction whose events are to be observed: that
-// of now, but not before what is settled. The caller must call observing.end when the
-// events can be read.
-func (l *Log) beginObserving() (event.Micros, error) {
+// of the clock, wall, but not before what is settled. The caller must call observing.end
+// when the events can be read.
+func (l *Log) beginObserving() (now, wall event.Micros, err error) {
 	o := &l.observing
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, err := l.now()
-	if err != nil {
-		return 0, err
+	if wall, err = l.now(); err != nil {
+		return 0, 0, err
 	}
-	now = max(now, o.settled)
+	now = max(wall, o.settled)
 	if o.begun == nil {
 		o.begun = map[event.Micros]int{}
 	}
 	o.begun[now]++
-	return now, nil
+	return now, wall, nil
 }
 
 // end records that the transaction that began at a time is committed or has failed; 0 is

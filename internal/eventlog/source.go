@@ -378,10 +378,11 @@ func noSource(id event.SourceID) error {
 	return fmt.Errorf("no Source %d in this data folder: %w", id, fs.ErrNotExist)
 }
 
-// DuePending returns which Sources have pending observations that are due.
+// DuePending returns which Sources have pending observations that are due: see Due.
 func (l *Log) DuePending(ctx context.Context, due event.Micros) (out []event.SourceID, err error) {
 	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, "SELECT id FROM source src WHERE EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next <= $1)", int64(due))
+		rows, err := q.QueryContext(ctx, `SELECT id FROM source src
+WHERE EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next <= $1) OR EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next > $2)`, int64(due), notDue(due))
 		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id event.SourceID
 			err := rows.Scan(&id)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
@@ -129,8 +130,11 @@ func TestSourceRecords(t *testing.T) {
 	if due, err := l.DuePending(ctx, 1<<60); err != nil || !slices.Equal(due, []event.SourceID{second}) {
 		t.Errorf("due are %v, %v", due, err)
 	}
-	if due, err := l.DuePending(ctx, 1); err != nil || len(due) > 0 {
-		t.Errorf("due in 1970 are %v, %v", due, err)
+	if due, err := l.DuePending(ctx, held[0].Since-event.Micros(time.Hour/time.Microsecond)); err != nil || len(due) > 0 {
+		t.Errorf("due an hour ago are %v, %v", due, err)
+	}
+	if due, err := l.DuePending(ctx, 1); err != nil || !slices.Equal(due, []event.SourceID{second}) {
+		t.Errorf("due for a clock that was set back are %v, %v", due, err)
 	}
 	if logged, err := l.Logged(ctx, "main", []string{all[0].Record, "urn:none"}); err != nil || len(logged) != 1 || !logged[all[0].Record] {
 		t.Errorf("logged are %v, %v", logged, err)

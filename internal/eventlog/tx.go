@@ -18,6 +18,7 @@ type Tx struct {
 	Now event.Micros
 
 	l        *Log
+	wall     event.Micros // that of the clock, which may have been set back
 	late     lateKeys
 	appended bool
 }
@@ -54,12 +55,12 @@ func (l *Log) join(ctx context.Context, write func(context.Context, func(context
 	defer func() { l.observing.end(began) }()
 	err := write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		l.observing.end(began) // work that runs a second time
-		now, err := l.beginObserving()
+		now, wall, err := l.beginObserving()
 		if err != nil {
 			return err
 		}
 		began = now
-		joined = &Tx{Tx: tx, Now: now, l: l}
+		joined = &Tx{Tx: tx, Now: now, l: l, wall: wall}
 		if err := work(ctx, joined); err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 	if err := check(in); err != nil {
 		return event.Appended{}, err
 	}
-	l, b := tx.l, &batch{l: tx.l, tx: tx.Tx, now: tx.Now, in: in, late: &tx.late}
+	l, b := tx.l, &batch{l: tx.l, tx: tx.Tx, now: tx.Now, wall: tx.wall, in: in, late: &tx.late}
 	if err := b.run(ctx); err != nil {
 		return event.Appended{}, err
 	}

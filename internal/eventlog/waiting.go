@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -106,6 +107,10 @@ func (p *pendingRow) is(it *event.Item) bool {
 	return p.v.obs.Claim == it.Claim && p.v.obs.Order == it.Order
 }
 
+// pendingMost is how long after a request for a content the next one is, at most. What is
+// due later was asked for while the clock was ahead.
+const pendingMost = event.Micros(24 * time.Hour / time.Microsecond)
+
 // unasked is why an observation waits whose content nobody has asked for.
 const unasked = "its content has not been asked for yet"
 
@@ -148,11 +153,11 @@ func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) 
 	}
 	p.partial = it.Partial
 	r.pending = p
-	p.reason, p.next = d.reason, b.now
+	p.reason, p.next = d.reason, b.wall
 	if !never {
-		p.asked = b.now
-		delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
-		p.next = max(b.now+event.Micros(delay.Microseconds()), min(it.After, b.now+event.Micros((24*time.Hour).Microseconds())))
+		p.asked = b.wall
+		delay := min(event.Micros((5*time.Minute).Microseconds())<<min(p.tries, 20), pendingMost)
+		p.next = b.wall + max(delay, min(it.After-b.wall, pendingMost))
 	}
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO pending ("+pendingColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		int64(p.source), p.record, boolArg(p.partial), int64(p.since), p.tries, int64(p.asked), int64(p.next), p.reason, p.raw, p.sum())
@@ -179,12 +184,13 @@ func (h *heldRow) scan(rows *sql.Rows) error {
 }
 
 // keepHeld keeps a deletion by absence back (A6). How long counts from the first
-// time, and what only a person may release stays so.
+// time, unless the clock was ahead then, and what only a person may release stays so.
 func (b *batch) keepHeld(ctx context.Context, r *record) error {
 	if r.held == nil {
-		r.held = &heldRow{waitingKey: waitingKey{b.source.id, r.id}, since: b.now}
+		r.held = &heldRow{waitingKey: waitingKey{b.source.id, r.id}, since: b.wall}
 	}
 	h := r.held
+	h.since = min(h.since, b.wall)
 	h.person = h.person || b.in.Person
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO held_deletion ("+heldColumns+") VALUES ($1, $2, $3, $4, $5)",
 		int64(h.source), h.record, int64(h.since), boolArg(h.person), h.sum())
@@ -311,11 +317,18 @@ func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micr
 	return out, err
 }
 
+// selectDue asks the index of next twice: with OR SQLite would read all that is pending.
+const (
+	selectNext = "SELECT record, asked, next FROM pending WHERE source = $1 AND next "
+	selectDue  = "SELECT record, asked FROM (" + selectNext + "<= $2 UNION ALL " + selectNext + "> $3) AS due ORDER BY asked > 0, next, record"
+)
+
 // Due returns which of the Source's pending observations may be asked for, the
-// next first: those that never were, then in the order in which they are due.
+// next first: those that never were, then in the order in which they are due. Those that
+// were asked for while the clock was ahead are due too.
 func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) (out []event.Due, err error) {
 	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, "SELECT record, asked FROM pending WHERE source = $1 AND next <= $2 ORDER BY asked > 0, next, record", int64(source), int64(due))
+		rows, err := q.QueryContext(ctx, selectDue, int64(source), int64(due), notDue(due))
 		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var d event.Due
 			err := rows.Scan(&d.Number, &d.Asked)
@@ -325,6 +338,9 @@ func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) 
 	})
 	return out, err
 }
+
+// notDue returns up to when observations are not due yet, at a time.
+func notDue(at event.Micros) int64 { return int64(at + min(pendingMost, math.MaxInt64-at)) }
 
 // PendingOf returns the pending observations of some records, in their order, as
 // far as they are still pending.

@@ -168,7 +168,8 @@ func (r *run) fetchPending(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(d event.Due) bool { return d.Asked >= event.MicrosOf(r.report.Started) })
+	began, now := event.MicrosOf(r.report.Started), event.MicrosOf(start) // later ones are of a clock that was ahead
+	list = slices.DeleteFunc(list, func(d event.Due) bool { return began <= d.Asked && d.Asked <= now })
 	for part := range slices.Chunk(list, mirrorBatch) {
 		if r.h.now().Sub(start) > pendingTime {
 			return nil

@@ -290,6 +290,11 @@ func testHold(t *testing.T) {
 	b.clock.pass(time.Hour)
 	b.more(event.ModeHold, "-d")
 	b.want("held since the first time", held(false, event.MicrosOf(b.clock.wall.Add(-time.Hour))), "d")
+	const month = 30 * 24 * time.Hour
+	b.clock.pass(-month)
+	b.more(event.ModeHold, "-d")
+	b.want("held since the clock was set back", held(false, event.MicrosOf(b.clock.wall)), "d")
+	b.clock.pass(month)
 	b.want("reappeared", b.walk("d@6=y"), "unchanged")
 	b.want("released", b.more(event.ModeAbsent, "-a"), "logged")
 	b.want("held", held(true, math.MaxInt64), "")

@@ -271,6 +271,9 @@ func copyFile(ctx context.Context, from, to string) (size int64, err error) {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return 0, database.Explain(to, err)
 	}
+	if err := content.RemoveFile(to); err != nil {
+		return 0, err
+	}
 	return s.Size(), errors.Join(os.Rename(to+partial, to), database.SyncDir(filepath.Dir(to)))
 }
 

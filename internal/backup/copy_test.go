@@ -2,10 +2,16 @@ package backup_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -18,7 +24,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithPostgres(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithS3(testenv.WithPostgres(m))) }
 
 // contentsOf returns how many contents the data folder of a place has, each read and checked.
 func contentsOf(t *testing.T, p backup.Place) int64 {
@@ -158,5 +164,88 @@ func TestCopyTakenOver(t *testing.T) {
 	}
 	if _, err := backup.Copy(t.Context(), server, to, nil); err == nil || !strings.Contains(err.Error(), "neither is a copy of the other") {
 		t.Errorf("copied again: %v", err)
+	}
+}
+
+// TestCopyKilledInUnpack: a copy that was killed while it took contents back from a bucket, and is
+// begun again after the original has changed, has all of them.
+func TestCopyKilledInUnpack(t *testing.T) {
+	s3 := testenv.SharedS3(t)
+	s3.Setenv(t)
+	upstream, err := url.Parse(s3.Endpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = upstream.Scheme, upstream.Host // its Host stays, as that is signed
+	}}
+	var before atomic.Pointer[func()] // a request
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f := before.Load(); f != nil {
+			(*f)()
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	from, to := backup.Place{Folder: newFolder(t)}, backup.Place{Folder: t.TempDir()}
+	bucket := "s3://" + s3.NewBucket(t) + "?endpoint=" + server.URL
+	add := func(n int) {
+		t.Helper()
+		s, err := content.Open(t.Context(), filepath.Join(from.Folder, content.FileName), content.Options{Bucket: bucket, Idle: true, Keep: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			body := make([]byte, 300<<10) // each is an object of its own
+			rand.Read(body)
+			if err := s.Put(t.Context(), content.NewDraft(body)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = s.Tidy(t.Context(), content.TidyOptions{})
+		if err := errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(4)
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	killed := map[string][]byte{} // what a kill leaves of the content store
+	var requests atomic.Int32
+	kill := func() {
+		if requests.Add(1) != 4 {
+			return
+		}
+		for _, end := range []string{"", "-wal", "-shm"} {
+			body, err := os.ReadFile(filepath.Join(to.Folder, content.FileName+end))
+			if err != nil {
+				t.Error(err)
+			}
+			killed[end] = body
+		}
+		interrupt()
+	}
+	before.Store(&kill)
+	if _, err := backup.Copy(ctx, from, to, nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("not interrupted: %v", err)
+	}
+	before.Store(nil)
+	if len(killed["-wal"]) == 0 {
+		t.Fatal("nothing was taken back before the interruption")
+	}
+	for end, body := range killed {
+		if err := os.WriteFile(filepath.Join(to.Folder, content.FileName+end), body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(20)
+	if _, err := backup.Copy(t.Context(), from, to, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := contentsOf(t, to); n != 25 {
+		t.Errorf("the copy has %d contents, want 25", n)
 	}
 }

@@ -21,12 +21,21 @@ func TakeSnapshot(ctx context.Context, path string) (*database.Snapshot, error) 
 // has it; in a file it replaces any. It returns the bytes of the rows.
 func Copy(ctx context.Context, from, to, log string) (int64, error) {
 	if !database.OnServer(to) {
-		for _, end := range []string{"-wal", "-shm", ""} {
-			if err := os.Remove(to + end); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return 0, err
-			}
+		if err := RemoveFile(to); err != nil {
+			return 0, err
 		}
 	}
 	c, err := kind().Copy(ctx, from, to, database.CopyOptions{Identity: log, Replace: true})
 	return c.Bytes, err
+}
+
+// RemoveFile removes a store in a file, which another one is to replace. Its write-ahead log goes
+// first: SQLite would take what a killed process has left there for that of the new file.
+func RemoveFile(path string) error {
+	for _, end := range []string{"-wal", "-shm", ""} {
+		if err := os.Remove(path + end); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -189,6 +190,53 @@ func eventsAt(t *testing.T, server string, n int) (list string) {
 		list = bodyOf(t, server+"/sets/main/changelist.xml")
 	}
 	return list
+}
+
+// TestNodesForgetSets: the dumps of a set that is renamed or removed at the node that works go
+// at the others too.
+func TestNodesForgetSets(t *testing.T) {
+	testenv.Heavy(t)
+	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
+	s3.Setenv(t)
+	provider := fixtures.New(fixtures.Options{Title: "A"})
+	provider.Create(fixtures.Record{Name: "r"})
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	config := "data = \"data\"\nlisten = \"127.0.0.1:0\"\nbase_url = \"http://bridge.example.org\"\n"
+	for _, name := range []string{"stays", "renamed", "removed"} {
+		config += fmt.Sprintf("[[set]]\nname = %q\ndumps = true\n[[set.source]]\nurl = %q\n", name, upstream.URL+fixtures.Subscription)
+	}
+	config += nodeConfig(t, postgres, s3)
+	worker, web := newFolder(t, config), newFolder(t, config)
+	first, _ := worker.serve("--role", "worker")
+	second, _ := web.serve("--role", "web")
+	// wantDumps waits until both nodes have dumps of some sets, and a folder of no others.
+	wantDumps := func(sets ...string) {
+		t.Helper()
+		for _, f := range []*folder{worker, web} {
+			var has, whole []string
+			for limit := time.Now().Add(patience); !slices.Equal(has, sets) || !slices.Equal(whole, sets); <-time.After(lookEvery) {
+				if time.Now().After(limit) {
+					t.Fatalf("%s has snapshots of %v and whole dumps of %v, want %v\n%s%s", f.path, has, whole, sets, first.stderr.String(), second.stderr.String())
+				}
+				has, whole = nil, nil
+				entries, _ := os.ReadDir(filepath.Join(f.path, "data", "snapshots"))
+				for _, e := range entries {
+					has = append(has, e.Name())
+					if made, _ := filepath.Glob(filepath.Join(f.path, "data", "snapshots", e.Name(), "resourcedump", "[0-9]*", "1.zip")); len(made) > 0 {
+						whole = append(whole, e.Name())
+					}
+				}
+			}
+		}
+	}
+	wantDumps("removed", "renamed", "stays")
+	worker.run(exitDone, "set", "rename", "renamed", "anew")
+	wantDumps("anew", "removed", "stays")
+	worker.run(exitDone, "set", "rm", "--yes", "--from-config", "removed")
+	wantDumps("anew", "stays")
+	web.end(second, os.Interrupt)
+	worker.end(first, os.Interrupt)
 }
 
 // bodyOf returns the body of a response that is 200 OK, "" of another.

@@ -151,6 +151,7 @@ func (b *Bridge) open(ctx context.Context) error {
 		if err := b.finishRemovals(ctx); err != nil {
 			return err
 		}
+		b.removeSnapshots(ctx)
 	}
 	if err := b.openGuard(ctx, b.Log.RememberHost); err != nil {
 		return err

@@ -145,7 +145,7 @@ func (b *Bridge) takeOver(ctx context.Context) (*eventlog.Log, error) {
 }
 
 // refresh makes another generation when the log has other sets than before, and forgets what
-// is in memory of those that are others now.
+// is in memory, and in the data folder, of those that are others now.
 func (b *Bridge) refresh(ctx context.Context) error {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
@@ -159,7 +159,7 @@ func (b *Bridge) refresh(ctx context.Context) error {
 		now[sets[i].Name] = sets[i].Feed
 	}
 	was := b.beside.sets
-	if maps.Equal(was, now) && slices.Equal(b.beside.former, former) {
+	if was != nil && maps.Equal(was, now) && slices.Equal(b.beside.former, former) {
 		return nil
 	}
 	for name := range was {
@@ -167,6 +167,7 @@ func (b *Bridge) refresh(ctx context.Context) error {
 			(*forget)(name)
 		}
 	}
+	b.removeSnapshots(ctx)
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	last := b.generation.Load()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -155,7 +156,7 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 			return said, errors.Join(fmt.Errorf("set %s is called %s by now, and bridge serve cannot go on with it before it is restarted: %w", name, newName, err), saved)
 		}
 	}
-	b.forget(name, newName)
+	b.forget(ctx, name, newName)
 	return said, saved
 }
 
@@ -220,14 +221,40 @@ func (b *Bridge) saveName(e *config.Edit, file *config.Config, name string) erro
 
 // forget drops what is cached of the documents of sets: in memory, and the snapshots of
 // removed or renamed sets, since their documents have other URLs.
-func (b *Bridge) forget(names ...string) {
+func (b *Bridge) forget(ctx context.Context, names ...string) {
 	for _, name := range names {
 		if forget := b.forgetSet.Load(); forget != nil {
 			(*forget)(name)
 		}
 	}
-	if err := os.RemoveAll(filepath.Join(b.snapshotDir(), names[0])); err != nil {
-		b.opt.Logger.Warn("snapshots of a set that has another name could not be removed", "set", names[0], "error", err)
+	b.removeSnapshots(ctx)
+}
+
+// removeSnapshots removes the snapshots and dumps of sets that the log does not have, or has
+// under another name by now.
+func (b *Bridge) removeSnapshots(ctx context.Context) {
+	const gone = ".gone-" // no set is called so
+	dir := b.snapshotDir()
+	folders, err := os.ReadDir(dir) // before the log: a set is there before its folder
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	sets, setsErr := b.Log.Sets(ctx)
+	if err = errors.Join(err, setsErr); err == nil {
+		for _, f := range folders {
+			name := f.Name()
+			if slices.ContainsFunc(sets, func(s event.Set) bool { return s.Name == name }) {
+				continue
+			}
+			if !strings.HasPrefix(name, gone) { // it takes time, and a new set may get the name
+				err = errors.Join(err, os.Rename(filepath.Join(dir, name), filepath.Join(dir, gone+name)))
+				name = gone + name
+			}
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
+		}
+	}
+	if err != nil {
+		b.opt.Logger.Warn("snapshots of sets that were removed or renamed could not be removed; it is tried again at the next start", "folder", dir, "error", err)
 	}
 }
 
@@ -353,7 +380,7 @@ func (b *Bridge) RemoveSet(ctx context.Context, name string, fromConfig bool) (s
 		return "", err
 	}
 	b.opt.Logger.Info("a set was removed", "set", name, "records", set.Live, "events", set.Events)
-	b.forget(name)
+	b.forget(ctx, name)
 	said := fmt.Sprintf("set %s is removed: %s, %s", name, count(set.Live, "record"), count(set.Events, "event"))
 	if err := b.readFormerNames(ctx); err != nil {
 		return said, err

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // openWritten opens a bridge with a configuration.
@@ -137,5 +140,38 @@ func TestRenameToConfigured(t *testing.T) {
 	}
 	if all, err := b.Log.Sets(t.Context()); err != nil || len(all) != 2 || all[0].Name != "a" {
 		t.Errorf("the sets are %+v, %v", all, err)
+	}
+}
+
+// TestSnapshotsOfFormerSets: the snapshots and dumps of sets that were removed or renamed go
+// when the data folder is next opened for writing, if a kill left them there. Those of sets that
+// are not configured stay.
+func TestSnapshotsOfFormerSets(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	data := filepath.Join(folder, "data")
+	log, err := eventlog.Open(t.Context(), data, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kept", "removed", "renamed"} {
+		if err := log.EnsureSet(t.Context(), eventlog.SetConfig{Name: name, Content: event.Mirror}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"kept", "removed", "renamed", ".gone-removed"} { // the last a kill has left while it was being removed
+		dump := filepath.Join(data, "snapshots", name, "resourcedump", "7")
+		if err := errors.Join(os.MkdirAll(dump, 0o700), os.WriteFile(filepath.Join(dump, "1.zip"), []byte("contents"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What a command does before it drops their files.
+	if err := errors.Join(log.RemoveSet(t.Context(), "removed"), log.RenameSet(t.Context(), "renamed", "other", false), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	openWritten(t, filepath.Join(folder, "bridge.toml"), fmt.Sprintf("data = %q\n[[set]]\nname = \"other\"\n[[set.source]]\nurl = \"http://127.0.0.1:9/a\"\n", data))
+	left, err := os.ReadDir(filepath.Join(data, "snapshots"))
+	if err != nil || len(left) != 1 || left[0].Name() != "kept" {
+		t.Errorf("the folder has snapshots of %v, %v", left, err)
 	}
 }

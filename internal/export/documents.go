@@ -405,14 +405,21 @@ func (x *exporter) prune() error {
 	if err != nil {
 		return err
 	}
-	lists, err := fs.ReadDir(x.root.FS(), own+"/records")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, l := range lists {
-		if err == nil && x.new.Sets[l.Name()] == nil && !stays(l.Name()) {
-			err = errors.Join(x.removeAll(listPath(l.Name())), x.removeAll(sumsPath(l.Name())))
+	const snapshots = own + "/snapshots"
+	for _, folder := range []string{own + "/records", snapshots} {
+		ofSets, err := fs.ReadDir(x.root.FS(), folder)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, of := range ofSets {
+			set := of.Name()
+			if x.new.Sets[set] != nil || stays(set) {
+				continue
+			}
+			if err := errors.Join(x.removeAll(listPath(set)), x.removeAll(sumsPath(set)), x.removeAll(snapshots+"/"+set)); err != nil {
+				return err
+			}
 		}
 	}
-	return err
+	return nil
 }

@@ -454,6 +454,30 @@ func TestExportDumps(t *testing.T) {
 	}
 }
 
+// The dumps of a set that was removed or renamed leave the tree with its documents, also those
+// from which the packages were linked. Those of a set that is left out stay.
+func TestPruneDumpsOfFormerSets(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"main", "removed", "renamed", "other"} {
+		w.set(eventlog.SetConfig{Name: name, Content: event.Mirror, Dumps: true})
+		w.append(name, w.record(name, "one", "text/xml"))
+	}
+	out := t.TempDir()
+	w.export(out)
+	if err := errors.Join(w.log.RemoveSet(t.Context(), "removed"), w.log.RenameSet(t.Context(), "renamed", "anew", false)); err != nil {
+		t.Fatal(err)
+	}
+	w.export(out, prune, func(o *Options) { o.Sets = []string{"main", "anew"} })
+	var left []string
+	entries, err := os.ReadDir(filepath.Join(out, own, "snapshots"))
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{"anew", "main", "other"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("there are snapshots of %v, want %v: %v", left, want, err)
+	}
+}
+
 // Resource Lists of the past come along with their archive.
 func TestExportKeptLists(t *testing.T) {
 	w := newWorld(t)

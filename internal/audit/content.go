@@ -58,7 +58,7 @@ func (s *sourceAudit) open(ctx context.Context, r *event.Representation) (*conte
 	if err != nil {
 		return nil, err
 	}
-	return s.Contents.Open(ctx, sum)
+	return s.Contents.OpenPatiently(ctx, sum)
 }
 
 // checkContents checks the copies and the published entries of those records of a page that are

@@ -5,9 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,25 +169,15 @@ func TestCopyTakenOver(t *testing.T) {
 func TestCopyKilledInUnpack(t *testing.T) {
 	s3 := testenv.SharedS3(t)
 	s3.Setenv(t)
-	upstream, err := url.Parse(s3.Endpoint())
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
-		r.Out.URL.Scheme, r.Out.URL.Host = upstream.Scheme, upstream.Host // its Host stays, as that is signed
-	}}
 	var before atomic.Pointer[func()] // a request
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	endpoint := s3.Proxy(t, func(http.ResponseWriter, *http.Request) bool {
 		if f := before.Load(); f != nil {
 			(*f)()
 		}
-		proxy.ServeHTTP(w, r)
-	}))
-	defer server.Close()
+		return false
+	})
 	from, to := backup.Place{Folder: newFolder(t)}, backup.Place{Folder: t.TempDir()}
-	bucket := "s3://" + s3.NewBucket(t) + "?endpoint=" + server.URL
+	bucket := "s3://" + s3.NewBucket(t) + "?endpoint=" + endpoint
 	add := func(n int) {
 		t.Helper()
 		s, err := content.Open(t.Context(), filepath.Join(from.Folder, content.FileName), content.Options{Bucket: bucket, Idle: true, Keep: -1})

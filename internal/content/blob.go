@@ -28,6 +28,7 @@ type Blob struct {
 	part  []byte // checked bytes, from at on
 	at    int64
 	done  bool
+	waits bool // for a server that is away
 
 	fetched  int64         // the chunk behind the one that was fetched from the bucket last; 0 is none
 	stream   io.ReadCloser // of the object in the bucket that has the content, if it is there
@@ -46,6 +47,20 @@ func (s *Store) Open(ctx context.Context, sum Sum) (b *Blob, err error) {
 		}
 	}
 	return nil, fmt.Errorf("%s: %w", s.name, damage(sum, "its bytes are missing"))
+}
+
+// OpenPatiently is Open for a long job: it, and Read, wait for a bucket that cannot be reached,
+// up to an hour.
+func (s *Store) OpenPatiently(ctx context.Context, sum Sum) (b *Blob, err error) {
+	err = s.patiently(ctx, func() (err error) {
+		b, err = s.Open(ctx, sum)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.waits = true
+	return b, nil
 }
 
 func (s *Store) openOnce(ctx context.Context, sum Sum) (*Blob, error) {
@@ -185,7 +200,11 @@ func (b *Blob) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if b.pos < b.at || b.pos >= b.at+int64(len(b.part)) {
-		if err := b.load(b.pos / chunkSize); err != nil {
+		load := func() error { return b.load(b.pos / chunkSize) }
+		if b.waits {
+			load = func() error { return b.store.patiently(b.ctx, func() error { return b.load(b.pos / chunkSize) }) }
+		}
+		if err := load(); err != nil {
 			return 0, err
 		}
 	}

@@ -42,8 +42,10 @@ type packs struct {
 	largeAtOnce int           // large contents that are looked for before the first is moved
 	unneeded    time.Duration // how long a pack stays that nothing needs
 	report      func(error)
-	failed      atomic.Bool  // contents could not be moved
+	failed      atomic.Bool // contents could not be moved
+	awayFor     time.Duration
 	away        atomic.Int64 // until when the server counts as away, as Unix nanoseconds
+	answered    atomic.Bool  // the server has answered since the store was opened
 	recent      recent
 	wholes      chan struct{} // has a token for each pack that is being read whole
 
@@ -76,7 +78,7 @@ func (s *Store) openBucket(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), largeAtOnce: cmp.Or(o.largeAtOnce, largeAtOnce), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), report: o.Report, kick: make(chan struct{}, 1), wholes: make(chan struct{}, recentWhole)}
+	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), largeAtOnce: cmp.Or(o.largeAtOnce, largeAtOnce), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), awayFor: cmp.Or(o.awayFor, awayFor), report: o.Report, kick: make(chan struct{}, 1), wholes: make(chan struct{}, recentWhole)}
 	s.packs.open, s.packs.stop = context.WithCancel(context.Background())
 	if s.packs.report == nil {
 		s.packs.report = func(error) {}
@@ -255,10 +257,37 @@ func (p *packs) get(ctx context.Context, key string, at, n int64) ([]byte, error
 	switch {
 	case err == nil:
 		p.away.Store(0)
+		p.answered.Store(true)
 	case errors.Is(err, bucket.ErrAway):
-		p.away.Store(time.Now().Add(awayFor).UnixNano())
+		p.away.Store(time.Now().Add(p.awayFor).UnixNano())
 	}
 	return body, p.coded(err)
+}
+
+const (
+	// patience is how long a long job waits for a server that is away, mostAtOnce how long before
+	// it tries again.
+	patience, mostAtOnce = time.Hour, time.Minute
+)
+
+// patiently calls read, a step of a long job, and while the server is away calls it again, with
+// longer and longer pauses: else a moment without it would cost all that was done before. It does
+// not wait for a server that has not answered yet, or that refuses: somebody has to act.
+func (s *Store) patiently(ctx context.Context, read func() error) error {
+	var waited time.Duration
+	for n := 0; ; n++ {
+		err := read()
+		if !errors.Is(err, event.ErrUnavailable) || errors.Is(err, bucket.ErrRefused) || s.packs == nil || !s.packs.answered.Load() || waited >= patience {
+			return err
+		}
+		pause := min(s.packs.awayFor<<min(n, 10), mostAtOnce)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+			waited += pause
+		}
+	}
 }
 
 func (p *packs) damage(row packedContent, key string) error {

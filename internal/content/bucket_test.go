@@ -10,16 +10,19 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -420,6 +423,7 @@ func TestBucketAway(t *testing.T) {
 	}
 	defer b.Close()
 	s3.Stop(t)
+	s.packs.answered.Store(false) // as of a store that was just opened
 	put(t, s, fresh)
 	mustHold(t, s, fresh)
 	for name, err := range map[string]error{
@@ -442,6 +446,93 @@ func TestBucketAway(t *testing.T) {
 	}
 	mustBeTidy(t, s)
 	mustVerify(t, s, Stats{Count: 3, Bytes: int64(len(old) + len(large) + len(fresh))})
+}
+
+// A long job that has begun waits while the server is away, and goes on where it was. It does not
+// wait when somebody has to act.
+func TestJobsWait(t *testing.T) {
+	testenv.Heavy(t)
+	s3, _ := newBucket(t)
+	var reads, status, away atomic.Int64 // requests for objects, and of these so many are answered thus, from the second on
+	endpoint := s3.Proxy(t, func(w http.ResponseWriter, r *http.Request) bool {
+		n := int64(0)
+		if r.Method == http.MethodGet && !r.URL.Query().Has("list-type") {
+			n = reads.Add(1)
+		}
+		spoilt := n > 1 && n <= 1+away.Load()
+		if spoilt {
+			w.WriteHeader(int(status.Load()))
+		}
+		return spoilt
+	})
+	all := append(sameSize(60), noise(99, 60*chunkSize))
+	for name, job := range map[string]func(s *Store) error{
+		"read": func(s *Store) error { // as a dump does
+			for _, c := range all {
+				b, err := s.OpenPatiently(t.Context(), sumOf(c))
+				if err != nil {
+					return err
+				}
+				body, err := io.ReadAll(b)
+				if err := errors.Join(err, b.Close()); err != nil {
+					return err
+				}
+				if !bytes.Equal(body, c) {
+					t.Errorf("%d bytes of a content are others", len(c))
+				}
+			}
+			return nil
+		},
+		"read a large one": func(s *Store) error {
+			b, err := s.OpenPatiently(t.Context(), sumOf(all[60]))
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			body, err := io.ReadAll(b)
+			if err == nil && !bytes.Equal(body, all[60]) {
+				t.Errorf("%d bytes of a content are others", len(body))
+			}
+			return err
+		},
+		"verify": func(s *Store) error {
+			seen, err := s.Verify(t.Context(), true, func(sum Sum, err error) {
+				if err != nil {
+					t.Errorf("%s: %v", sum, err)
+				}
+			})
+			if err == nil && seen.Count != int64(len(all)) {
+				t.Errorf("%d contents were checked", seen.Count)
+			}
+			return err
+		},
+		"unpack": func(s *Store) error { return s.Unpack(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			away.Store(0)
+			o := inBucket("s3://" + s3.NewBucket(t) + "?endpoint=" + endpoint)
+			o.packBytes, o.awayFor = 30_000, time.Millisecond
+			s := openStore(t, newPlace(t), o)
+			put(t, s, all...)
+			tidy(t, s, 0)
+			reads.Store(0)
+			status.Store(http.StatusForbidden)
+			away.Store(1 << 30)
+			if err := job(s); !errors.Is(err, bucket.ErrRefused) {
+				t.Errorf("access is refused: %v", err)
+			}
+			s.packs.recent.packs = nil
+			reads.Store(0)
+			status.Store(http.StatusServiceUnavailable)
+			away.Store(7)
+			if err := job(s); err != nil {
+				t.Error(err)
+			}
+			if n := reads.Load(); n <= 8 {
+				t.Errorf("it has asked %d times: the server was never away", n)
+			}
+		})
+	}
 }
 
 // An object that has gone, is too short, or has other bytes makes the contents damaged that

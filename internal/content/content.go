@@ -114,8 +114,9 @@ type Options struct {
 	// Failed is called with each error of a transaction; nil ignores it.
 	Failed func(error)
 
-	packBytes   int64 // of a pack; 0 is the constant packBytes
-	largeAtOnce int   // large contents that are looked for at once; 0 is the constant largeAtOnce
+	packBytes   int64         // of a pack; 0 is the constant packBytes
+	largeAtOnce int           // large contents that are looked for at once; 0 is the constant largeAtOnce
+	awayFor     time.Duration // that the server is not asked again; 0 is the constant awayFor
 }
 
 // Store is the content store. All methods may be called from any goroutine. Only one

@@ -167,7 +167,7 @@ func (s *Store) draftOf(ctx context.Context, sum Sum) (*Draft, error) {
 }
 
 // Unpack takes all contents back from the bucket, which the store then has no more. Its
-// objects stay where they are.
+// objects stay where they are. It waits for a bucket that cannot be reached, up to an hour.
 func (s *Store) Unpack(ctx context.Context) error {
 	if s.writer == nil {
 		return errReadOnly
@@ -186,7 +186,7 @@ func (p *packs) unpackAll(ctx context.Context) error {
 			break
 		}
 		if err == nil {
-			err = p.unpack(ctx, id)
+			err = p.store.patiently(ctx, func() error { return p.unpack(ctx, id) })
 		}
 		if err == nil {
 			err = p.store.query.QueryRowContext(ctx, "SELECT live FROM pack WHERE id = $1", id).Scan(&live)

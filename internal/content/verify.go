@@ -27,8 +27,9 @@ const verifyPage = 1000
 
 // Verify checks every content and calls report for each: with nil when its bytes have its
 // hash, else with an error that is ErrDamaged. It reads all that the database has. Of a pack
-// in a bucket it looks whether it is there, in its length; with whole it reads it too. It
-// returns how many contents it has checked. Its own error is ErrDamaged when the database
+// in a bucket it looks whether it is there, in its length; with whole it reads it too, and
+// waits up to an hour if the bucket cannot be reached meanwhile. It returns how many contents it
+// has checked. Its own error is ErrDamaged when the database
 // itself is damaged, as far as a file shows that: then some contents may not be found.
 func (s *Store) Verify(ctx context.Context, whole bool, report func(Sum, error)) (Stats, error) {
 	v := verification{store: s, whole: whole, report: report}
@@ -100,6 +101,7 @@ func (v *verification) lookForPacks(ctx context.Context) error {
 		if err != nil {
 			return unavailable(err)
 		}
+		p.answered.Store(true)
 		if length, found := want[o.Key]; found && length != o.Size {
 			v.bad[o.Key] = fmt.Errorf("%w: %s of %s has %d bytes, and had %d: put it back from a backup of the bucket; what the database still has of it bridge gc writes anew", ErrDamaged, o.Key, p.bucket, o.Size, length)
 		}
@@ -137,6 +139,18 @@ FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1 LEFT JOI
 // check checks what is left to check of a content, and reports it. Its own error is that it
 // could not be checked.
 func (v *verification) check(ctx context.Context, c *checked) error {
+	err := v.store.patiently(ctx, func() error { return v.read(ctx, c) })
+	if err != nil && !errors.Is(err, ErrDamaged) {
+		return err
+	}
+	v.seen.Count++
+	v.seen.Bytes += c.size
+	v.report(c.sum, err)
+	return nil
+}
+
+// read reads what is left to check of a content.
+func (v *verification) read(ctx context.Context, c *checked) error {
 	err := c.here
 	if err != nil && c.in.key != "" && v.store.packs != nil {
 		_, err = v.store.packs.small(ctx, c.in, c.packedContent) // as Open does
@@ -147,13 +161,7 @@ func (v *verification) check(ctx context.Context, c *checked) error {
 	if err == nil && c.in.key != "" && v.store.packs != nil {
 		err = v.checkPacked(ctx, c)
 	}
-	if err != nil && !errors.Is(err, ErrDamaged) {
-		return err
-	}
-	v.seen.Count++
-	v.seen.Bytes += c.size
-	v.report(c.sum, err)
-	return nil
+	return err
 }
 
 // checkPacked checks a content in its pack.

@@ -79,6 +79,18 @@ func (b *Bridge) openContent(ctx context.Context, sum [32]byte) (io.ReadSeekClos
 	return contents{b.Contents}.Open(ctx, sum)
 }
 
+// dumpContent is openContent for dumps, which take long: it waits for a bucket that is away.
+func (b *Bridge) dumpContent(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
+	if b.Contents == nil {
+		return b.openContent(ctx, sum)
+	}
+	blob, err := b.Contents.OpenPatiently(ctx, sum)
+	if err != nil {
+		return nil, 0, err
+	}
+	return blob, blob.Size(), nil
+}
+
 // smallContents is content.Store.Small that also works without a store.
 func (b *Bridge) smallContents(ctx context.Context, sums [][32]byte) (map[[32]byte][]byte, error) {
 	if b.Contents == nil {

@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,13 +15,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/audit"
 	"github.com/pmh-bridge/bridge/internal/config"
 	contents "github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -579,6 +583,63 @@ func TestDumpsOfABridge(t *testing.T) {
 			if has, err := dumps.bridge.Contents.Has(t.Context(), sum); err != nil || !has {
 				t.Errorf("%s: its content is missing: %v", r.Href, err)
 			}
+		}
+	}
+}
+
+// A dump and an audit that have begun go on when the server of the contents is away for a
+// moment.
+func TestJobsWaitForBucket(t *testing.T) {
+	testenv.Heavy(t)
+	s3 := testenv.SharedS3(t)
+	s3.Setenv(t)
+	var reads, away atomic.Int64 // requests for objects, and of these so many are not answered, from the second on
+	endpoint := s3.Proxy(t, func(w http.ResponseWriter, r *http.Request) bool {
+		n := int64(0)
+		if r.Method == http.MethodGet && !r.URL.Query().Has("list-type") {
+			n = reads.Add(1)
+		}
+		spoilt := n > 1 && n <= 1+away.Load()
+		if spoilt {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return spoilt
+	})
+	b := newHarness(t, fixtures.Catalogue(nil), func(c *config.Config) {
+		c.Sets[0].Dumps = true
+		c.Store.Contents, c.Store.ContentsCache = "s3://"+s3.NewBucket(t)+"?endpoint="+endpoint, 1
+	})
+	b.harvest()
+	if _, err := b.bridge.Contents.Tidy(t.Context(), contents.TidyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, job := range map[string]func() error{
+		"dump": func() error {
+			p, err := b.bridge.Publisher("http://bridge.example.org")
+			if err != nil {
+				return err
+			}
+			return p.Dump(t.Context(), "main")
+		},
+		"audit": func() error {
+			_, err := b.bridge.Audit(t.Context(), "main", daemon.AuditOptions{
+				Begin: func(string) (func(harvest.Progress), func()) { return func(harvest.Progress) {}, func() {} },
+				Found: func(_ context.Context, p *audit.Page) error {
+					t.Errorf("%+v", p.Differences)
+					return nil
+				},
+			})
+			return err
+		},
+	} {
+		b.reopen() // nothing of the bucket is in memory
+		reads.Store(0)
+		away.Store(4)
+		if err := job(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := reads.Load(); n <= 5 {
+			t.Errorf("%s: it has asked %d times: the server was never away", name, n)
 		}
 	}
 }

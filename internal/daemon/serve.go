@@ -204,7 +204,7 @@ func (b *Bridge) publishOptions(base string) publish.Options {
 	return publish.Options{
 		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low, Room: b.diskSpace.Room,
 		CacheBytes: b.Config().Limits.Cache, Retention: publish.Retention{Age: s.Keep, Count: snapshotsKept, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
-		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, DumpEvery: s.DumpEvery, Content: b.openContent, Now: b.opt.Now, Logger: b.opt.Logger,
+		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, DumpEvery: s.DumpEvery, Content: b.dumpContent, Now: b.opt.Now, Logger: b.opt.Logger,
 	}
 }
 

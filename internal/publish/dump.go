@@ -516,10 +516,10 @@ func (w *packages) content(m *resourcesync.Metadata) (io.ReadCloser, error) {
 		return nil, errors.New("no SHA-256 although its set is a mirror: run bridge verify")
 	}
 	body, _, err := w.p.opts.Content(w.ctx, sum)
-	if err != nil {
-		return nil, fmt.Errorf("%w; run bridge verify", err)
+	if err != nil && !errors.Is(err, event.ErrUnavailable) {
+		err = fmt.Errorf("%w; run bridge verify", err)
 	}
-	return body, nil
+	return body, err
 }
 
 func (w *packages) begin() (err error) {

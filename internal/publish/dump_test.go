@@ -429,6 +429,18 @@ func TestDumpRun(t *testing.T) {
 	})
 }
 
+// Contents that cannot be read at the moment are no damage: nobody is told to look for one.
+func TestDumpUnavailable(t *testing.T) {
+	l, c := dumping(10, 25)
+	p := dumper(t, l, c, t.TempDir())
+	p.opts.Content = func(context.Context, [32]byte) (io.ReadSeekCloser, int64, error) {
+		return nil, 0, fmt.Errorf("the bucket: %w", event.ErrUnavailable)
+	}
+	if err := p.Dump(t.Context(), "main"); !errors.Is(err, event.ErrUnavailable) || strings.Contains(err.Error(), "bridge verify") {
+		t.Errorf("it says %v", err)
+	}
+}
+
 // Without one of its contents there is no dump, the one before stays, and bridge says why;
 // with the content it is made.
 func TestDumpWithoutContent(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +21,7 @@ import (
 
 // S3Server is an S3 server on loopback, a versitygw, with one account that may do everything.
 // Its region is us-east-1. As it keeps objects as files, the key of one cannot be that of
-// another and a slash and more. Its methods but NewBucket, Address, Folder, Env and Setenv
+// another and a slash and more. Its methods but NewBucket, Address, Proxy, Folder, Env and Setenv
 // are for one goroutine at a time.
 type S3Server struct {
 	service
@@ -153,6 +155,28 @@ func (s *S3Server) Endpoint() string { return "http://" + s.address }
 // slashes: s3://bucket/prefix?endpoint=URL.
 func (s *S3Server) Address(bucket string, prefix ...string) string {
 	return "s3://" + strings.Join(append([]string{bucket}, prefix...), "/") + "?endpoint=" + s.Endpoint()
+}
+
+// Proxy returns the endpoint of a proxy of the server, until the test ends. answers gets each
+// request first, and returns true if it has answered it itself.
+func (s *S3Server) Proxy(t testing.TB, answers func(w http.ResponseWriter, r *http.Request) bool) string {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	reverse := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", s.address // its Host stays, as that is signed
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answers(w, r) {
+			reverse.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	return proxy.URL
 }
 
 // Env returns the account as variables of the environment, for another process.

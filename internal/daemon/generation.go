@@ -242,7 +242,8 @@ func (b *Bridge) configuredSets(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// published is the log without the sets that are not published.
+// published is the log without the sets that are not published. The server asks publishes
+// itself before it reads anything else of a set.
 type published struct {
 	*eventlog.Log
 	has func(set string) bool
@@ -260,28 +261,4 @@ func (l published) Set(ctx context.Context, name string) (event.Set, error) {
 		return event.Set{}, fmt.Errorf("set %q is not published: %w", name, fs.ErrNotExist)
 	}
 	return l.Log.Set(ctx, name)
-}
-
-// Record returns the last event of a record, of a set that is published.
-func (l published) Record(ctx context.Context, set, key string) (*event.Event, error) {
-	if !l.has(set) {
-		return nil, fs.ErrNotExist
-	}
-	return l.Log.Record(ctx, set, key)
-}
-
-// Version returns a version of a record and those beside it.
-func (l published) Version(ctx context.Context, set, key string, seq event.Seq, observed event.Micros) (*event.Versions, error) {
-	if !l.has(set) {
-		return nil, fs.ErrNotExist
-	}
-	return l.Log.Version(ctx, set, key, seq, observed)
-}
-
-// VersionPage returns a page of the versions of a record.
-func (l published) VersionPage(ctx context.Context, set, key string, page, size int) (list []event.Version, first, last event.Version, err error) {
-	if !l.has(set) {
-		return nil, first, last, fs.ErrNotExist
-	}
-	return l.Log.VersionPage(ctx, set, key, page, size)
 }

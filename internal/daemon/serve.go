@@ -142,7 +142,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		sipService, callback = b.laterSIP, later
 	}
 	s := server.New(server.Options{
-		Moved:     b.movedTo,
+		Moved: b.movedTo, Published: b.publishes,
 		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
 		Status: b.pageStatus, About: b.about, SIPService: sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public, HasConsole: b.console.handler != nil, Answered: b.metrics.Answered,

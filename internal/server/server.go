@@ -130,6 +130,9 @@ type Options struct {
 	// Moved returns the name that a set has by now, "" when a name is none that a set had
 	// before. A nil func is a server whose sets keep their names.
 	Moved func(name string) string
+	// Published reports whether a set may be served, which can end while the server runs. A nil
+	// func is a server of all sets that Log has.
+	Published func(set string) bool
 	// Status returns the state of all sets for the pages, which redact it; nil when
 	// there is none. They show it, and all texts of a Source, as Redact returns it and
 	// without local folders.
@@ -308,6 +311,9 @@ func (s *Server) routes() *echo.Echo {
 	for path, h := range handlers {
 		e.Match([]string{http.MethodGet, http.MethodHead}, path, func(c echo.Context) error {
 			c.Response().Writer.(*responseWriter).route = path
+			if set := c.Param("set"); set != "" && s.opt.Published != nil && !s.opt.Published(set) {
+				return publish.ErrNotFound // whatever is in memory of it
+			}
 			return h(c)
 		})
 	}

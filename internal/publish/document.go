@@ -28,6 +28,9 @@ type Meta struct {
 	LastModified time.Time
 	// Immutable: the document will never change at this URL.
 	Immutable bool
+	// Permanent: it is immutable, and there while the set is published, whatever settings the
+	// set gets.
+	Permanent bool
 	// Gzip: the bytes are compressed, to be sent with Content-Encoding.
 	Gzip bool
 	// Hubs are the WebSub hubs that are notified when the document changes, and Self is its
@@ -138,18 +141,18 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	case ".well-known/resourcesync":
 		return setDescription(st.fixed), nil
 	}
-	if st.fixed.NoFeeds && (strings.HasPrefix(rest, "feed") || rest == "complete.atom") {
-		return Item{}, ErrNotFound
-	}
 	if list, ok := strings.CutPrefix(rest, "changelist/"); ok {
 		return p.changeList(ctx, st, fileNumber(list, ".xml")) // 0 is no segment
-	}
-	if feed, ok := strings.CutPrefix(rest, "feed/"); ok {
-		return p.archive(ctx, st, fileNumber(feed, ".atom"))
 	}
 	set, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return Item{}, err
+	}
+	if set.NoFeeds && (strings.HasPrefix(rest, "feed") || rest == "complete.atom") {
+		return Item{}, ErrNotFound
+	}
+	if feed, ok := strings.CutPrefix(rest, "feed/"); ok {
+		return p.archive(ctx, st, fileNumber(feed, ".atom"))
 	}
 	switch rest {
 	case notificationName:
@@ -166,7 +169,7 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	case "changelist-index.xml":
 		return changeListIndex(st.fixed, segments, p.limits.Entries), nil
 	}
-	archives := listArchives(st.fixed, segments, p.limits.Entries)
+	archives := listArchives(set, segments, p.limits.Entries)
 	dumps := p.dumps(st, set, segments)
 	if rest == "capabilitylist.xml" {
 		return capabilityList(st.fixed, append(named(archives), capabilitiesOf(dumps)...)...), nil
@@ -243,7 +246,7 @@ func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document 
 }
 
 func (p *Publisher) meta(it *Item, gzip bool) Meta {
-	m := Meta{ContentType: "application/xml", ETag: it.Tag(p.base, gzip), Immutable: it.Closed, Gzip: gzip}
+	m := Meta{ContentType: "application/xml", ETag: it.Tag(p.base, gzip), Immutable: it.Closed, Permanent: it.Closed && it.Kind == ChangeList, Gzip: gzip}
 	if len(it.hubs) > 0 {
 		m.Hubs, m.Self = it.hubs, p.base+it.Path
 	}

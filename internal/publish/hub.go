@@ -58,12 +58,12 @@ type Topic struct {
 
 // Topics returns the documents of a set of whose changes hubs are notified, as they are now.
 func (p *Publisher) Topics(ctx context.Context, set string) (all []Topic, err error) {
-	st, err := p.state(ctx, set)
+	s, err := p.set(ctx, set)
 	if err != nil {
 		return nil, err
 	}
 	names := []string{notificationName, "changelist.xml", "changelist-index.xml", "capabilitylist.xml", "feed.atom"}
-	if st.fixed.NoFeeds {
+	if s.NoFeeds {
 		names = names[:len(names)-1]
 	}
 	for _, name := range names {

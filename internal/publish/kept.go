@@ -81,16 +81,16 @@ func keptListEntries(base string, it *Item) []resourcesync.Entry {
 }
 
 // planKept returns the kept lists, each an index and its parts.
-func (p *Publisher) planKept(st *state, segments []event.Segment) (items []Item, err error) {
-	kept, _ := keptLists(st.fixed, segments)
+func (p *Publisher) planKept(st *state, set event.Set, segments []event.Segment) (items []Item, err error) {
+	kept, _ := keptLists(set, segments)
 	for i := range kept {
 		s := p.storedList(st, &kept[i])
 		if s == nil {
-			return nil, &NotReadyError{indexPath(st.fixed.Name, keptList(&kept[i])), snapshotWait, ""}
+			return nil, &NotReadyError{indexPath(set.Name, keptList(&kept[i])), snapshotWait, ""}
 		}
-		items = append(items, resourceListIndex(st.fixed, s.Snapshot))
+		items = append(items, resourceListIndex(set, s.Snapshot))
 		for n := 1; n <= s.Parts; n++ {
-			items = append(items, resourceListPart(st.fixed, s.Snapshot, n))
+			items = append(items, resourceListPart(set, s.Snapshot, n))
 		}
 	}
 	return items, nil
@@ -298,11 +298,11 @@ func (p *Publisher) VerifyLists(ctx context.Context, name string) (checks []Chec
 	if err != nil {
 		return nil, err
 	}
-	_, segments, err := p.segments(ctx, st)
+	set, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return nil, err
 	}
-	kept, _ := keptLists(st.fixed, segments)
+	kept, _ := keptLists(set, segments)
 	for i := range kept {
 		s := p.storedList(st, &kept[i])
 		if s == nil {

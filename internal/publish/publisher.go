@@ -260,7 +260,7 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 			items[i].more = append(items[i].more, capabilitiesOf(dumps)...)
 		}
 	}
-	kept, err := p.planKept(st, segments)
+	kept, err := p.planKept(st, s, segments)
 	return slices.Concat(items, kept, dumps, planPackages(dumps)), err
 }
 
@@ -276,7 +276,7 @@ func (p *Publisher) set(ctx context.Context, name string) (event.Set, error) {
 // state caches the data of a set. All of it but the snapshots comes
 // from the log.
 type state struct {
-	fixed event.Set // for what is fixed when the set is made
+	fixed event.Set // only the fields that never change
 	// series are the snapshots of its Resource List. Its mu also guards the fields after past.
 	series
 	resourceDumps, changeDumps series
@@ -306,7 +306,7 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	st = &state{fixed: set}
+	st = &state{fixed: event.Set{Name: set.Name, Named: set.Named, Content: set.Content, Created: set.Created, Feed: set.Feed, Complete: set.Complete}}
 	for se, dump := range map[*series]resourcesync.Capability{&st.series: "", &st.resourceDumps: resourcesync.ResourceDump, &st.changeDumps: resourcesync.ChangeDump} {
 		se.set, se.dump, se.dir = name, dump, filepath.Join(p.setDir(name), string(dump))
 		if err := p.loadSnapshots(ctx, se, set); err != nil {

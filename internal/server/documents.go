@@ -41,7 +41,7 @@ func (s *Server) document(c echo.Context) error {
 		return err
 	}
 	defer body.Close()
-	if doc.Immutable && size <= maxCachedDoc {
+	if doc.Permanent && size <= maxCachedDoc {
 		b := make([]byte, size)
 		if _, err := io.ReadFull(body, b); err != nil {
 			return err
@@ -111,7 +111,7 @@ func send(w http.ResponseWriter, r *http.Request, m *publish.Meta, body io.ReadS
 	}
 }
 
-// docCache keeps small closed documents in memory. They never change at their URLs
+// docCache keeps small permanent documents in memory. They never change at their URLs
 // (I1), so nothing in it is ever stale. Without it, to find and open the file of a
 // small document costs more than to send it.
 type docCache struct {

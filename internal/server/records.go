@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"encoding/hex"
 	"fmt"
 	"net/http"
@@ -37,12 +36,11 @@ func splitName(path string) (key, name string, named bool, err error) {
 // states of the record.
 func (s *Server) record(c echo.Context) error {
 	r, w := c.Request(), c.Response().Writer
-	set := c.Param("set")
-	mode, history, err := s.mode(r.Context(), set)
+	set, err := s.opt.Log.Set(r.Context(), c.Param("set"))
 	if err != nil {
 		return notFound(err)
 	}
-	if mode == event.Reference {
+	if set.Content == event.Reference {
 		writeText(w, http.StatusNotFound, "This set serves no records: its lists name the originals themselves.\n")
 		return nil
 	}
@@ -50,13 +48,13 @@ func (s *Server) record(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := s.opt.Log.Record(r.Context(), set, key)
+	e, err := s.opt.Log.Record(r.Context(), set.Name, key)
 	if err != nil {
 		return notFound(err)
 	}
-	w.Header().Set("Link", s.opt.Documents.LinkHeader(set))
-	if history && !e.Withdrawn() {
-		s.recordURL(set, c.Param("name")).link(w.Header())
+	w.Header().Set("Link", s.opt.Documents.LinkHeader(set.Name))
+	if set.History && !e.Withdrawn() {
+		s.recordURL(set.Name, c.Param("name")).link(w.Header())
 	}
 	if !e.Live() {
 		addVia(w.Header(), e.Via.Href)
@@ -69,36 +67,11 @@ func (s *Server) record(c echo.Context) error {
 		return nil
 	}
 	addVia(w.Header(), via)
-	if mode == event.Redirect {
+	if set.Content == event.Redirect {
 		redirect(w, r, rep.Href)
 		return nil
 	}
 	return s.serveCopy(w, r, e, rep, "no-cache")
-}
-
-// setMode is what decides how the records of a set are served.
-type setMode struct {
-	content event.Content
-	history bool
-}
-
-// mode returns the content mode of a set, which never changes, and whether it has a
-// history, which is changed before a server is made.
-func (s *Server) mode(ctx context.Context, set string) (content event.Content, history bool, err error) {
-	s.mu.Lock()
-	mode, ok := s.modes[set]
-	s.mu.Unlock()
-	if ok {
-		return mode.content, mode.history, nil
-	}
-	stored, err := s.opt.Log.Set(ctx, set)
-	if err != nil {
-		return 0, false, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.modes[set] = setMode{stored.Content, stored.History}
-	return stored.Content, stored.History, nil
 }
 
 // representation returns the representation at a URL of a record: {key} is the

@@ -212,9 +212,6 @@ type Server struct {
 	// draining ends, by startDraining, when calls of SIP services must be answered.
 	draining      context.Context
 	startDraining context.CancelFunc
-
-	mu    sync.Mutex
-	modes map[string]setMode // of sets that were asked for
 }
 
 // New returns a server. It reads nothing before the first request.
@@ -231,7 +228,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		opt: o, log: o.Logger, base: strings.TrimRight(o.BaseURL, "/"),
-		limiter: newRequestLimiter(o.Limits.PerAddress), pages: newPages(), docs: newDocCache(), modes: map[string]setMode{},
+		limiter: newRequestLimiter(o.Limits.PerAddress), pages: newPages(), docs: newDocCache(),
 		nosniff: []string{"nosniff"}, policy: []string{"default-src 'none'; frame-ancestors 'none'"},
 	}
 	if u, err := url.Parse(s.base); err == nil {
@@ -322,12 +319,7 @@ func (s *Server) routes() *echo.Echo {
 
 // Forget drops what is kept in memory of a set that has another name from now on, was
 // removed, or has the name of one that was.
-func (s *Server) Forget(set string) {
-	s.docs.forget("/sets/" + set + "/")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.modes, set)
-}
+func (s *Server) Forget(set string) { s.docs.forget("/sets/" + set + "/") }
 
 // Handler returns the server as a handler, without the limits that belong to
 // connections.

@@ -137,12 +137,12 @@ func RepositoryURL(base, set string) string {
 }
 
 // Now is the responseDate of an answer that is no list: the present as far as it is
-// settled, so that a harvester which asks from then on misses nothing.
-func (r *Repository) Now() time.Time {
-	if settled := r.o.Log.Settled(); settled != 0 {
-		return settled.Time()
-	}
-	return time.Now()
+// settled, so that a harvester which asks from then on misses nothing (see moment). While the
+// set cannot be read it is still earlier.
+func (r *Repository) Now(ctx context.Context) time.Time {
+	settled := r.o.Log.Settled()
+	set, _ := r.o.Log.Set(ctx, r.o.Set) // after an error nothing is settled but by the first
+	return moment(settled, &set)
 }
 
 // Identity implements oaipmh.Repository.

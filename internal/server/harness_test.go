@@ -33,6 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithPostgres(m)) }
 // testServer is a real log, content store and Publisher behind a real server.
 type testServer struct {
 	t        testing.TB
+	folder   string // of the log
 	log      *eventlog.Log
 	contents *content.Store
 	pub      *publish.Publisher
@@ -77,12 +78,12 @@ func (h *testServer) clock() (wall time.Time, running time.Duration) {
 func newTestServer(t testing.TB, path string, change func(*server.Options)) *testServer {
 	t.Helper()
 	ctx, dir := context.Background(), t.TempDir()
-	h := &testServer{t: t, journal: &journal{}, sources: map[string]event.SourceID{}, cursors: map[string]int64{}, began: time.Now()}
+	h := &testServer{t: t, folder: filepath.Join(dir, "data"), journal: &journal{}, sources: map[string]event.SourceID{}, cursors: map[string]int64{}, began: time.Now()}
 	var err error
-	if h.log, err = eventlog.Open(ctx, filepath.Join(dir, "data"), eventlog.Options{Clock: h.clock}); err != nil {
+	if h.log, err = eventlog.Open(ctx, h.folder, eventlog.Options{Clock: h.clock}); err != nil {
 		t.Fatal(err)
 	}
-	if h.contents, err = content.Open(ctx, filepath.Join(dir, "data", "content.db"), content.Options{}); err != nil {
+	if h.contents, err = content.Open(ctx, filepath.Join(h.folder, "content.db"), content.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	h.web = httptest.NewUnstartedServer(nil)

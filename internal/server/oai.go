@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/oaipmh"
@@ -38,7 +39,8 @@ func (s *Server) serveRepository(rw *responseWriter, r *http.Request, set string
 		s.writeError(rw, r, err)
 		return
 	}
-	h := &oaipmh.Handler{Repository: repository, BaseURL: publish.RepositoryURL(s.base, set), Log: s.log, Now: repository.Now,
+	h := &oaipmh.Handler{Repository: repository, BaseURL: publish.RepositoryURL(s.base, set), Log: s.log,
+		Now:  func() time.Time { return repository.Now(r.Context()) },
 		Fail: func(_ http.ResponseWriter, r *http.Request, err error) { s.writeError(rw, r, err) }}
 	rw.Header().Set("Vary", "Accept-Encoding")
 	if !acceptsGzip(r.Header) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -335,5 +336,51 @@ func TestHTTPOAIHarvests(t *testing.T) {
 	}
 	if deletions == 0 {
 		t.Error("nothing was deleted: the rounds have shown too little")
+	}
+}
+
+// A node that does not write the log knows nothing of the transactions under way. What one of
+// them commits has no datestamp before the responseDate of an earlier answer, Identify's too:
+// harvesters ask from there.
+func TestResponseDateBesideTheWriter(t *testing.T) {
+	var beside *eventlog.Log
+	h := newRepositoryServer(t, "", func(o *publish.RepositoryOptions) { o.Log = beside })
+	h.ahead.Store(-int64(time.Hour)) // so long ago did the transaction begin
+	h.set("main", "Maps", event.Mirror)
+	h.alive("main", "urn:x:1", rep{kind: "text/plain", body: "1"})
+	beside, err := eventlog.Open(t.Context(), h.folder, eventlog.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer beside.Close()
+	begun, commit, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		done <- h.log.Do(context.Background(), func(ctx context.Context, tx *eventlog.Tx) error {
+			_, err := tx.Append(ctx, &event.Batch{Source: h.sources["main"], Mode: event.ModeSubmission, Documents: []event.Document{{URL: "https://origin.example/"}},
+				Items: []event.Item{{Observation: event.Observation{Record: "urn:x:2", Title: "2", Fetched: true, Order: event.StampFromNanos(1_800_000_000_000_000_000)}}}})
+			close(begun)
+			<-commit
+			return err
+		})
+	}()
+	<-begun
+	answers := map[string]string{}
+	for _, query := range []string{"verb=Identify", "verb=ListMetadataFormats", "verb=GetRecord&metadataPrefix=oai_dc&identifier=no"} {
+		answers[query] = h.get("/sets/main/oai?"+query).want(t, 200).body
+	}
+	close(commit)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	set, err := h.log.Set(t.Context(), "main")
+	if err != nil || set.Last != 2 {
+		t.Fatal(set.Last, err)
+	}
+	for query, answer := range answers {
+		_, date, _ := strings.Cut(answer, "<responseDate>")
+		at, err := time.Parse(time.RFC3339, date[:20])
+		if err != nil || at.After(set.LastObserved.Time()) {
+			t.Errorf("%s: the responseDate is %v, and an event that is committed later has %v, %v", query, at, set.LastObserved.Time(), err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package eventlog_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,59 @@ func TestD128_StateOfEarlier(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is read of one set does not cost more where there are many others.
+func TestManySets(t *testing.T) {
+	const n = 1_000
+	ctx := t.Context()
+	l, src := filled(t, t.TempDir(), event.Redirect)
+	if err := add(l, src, 0, 10); err != nil {
+		t.Fatal(err)
+	}
+	others := make([]eventlog.SetConfig, 0, n)
+	for i := range n {
+		others = append(others, eventlog.SetConfig{Name: fmt.Sprint("other", i)})
+	}
+	if _, err := l.Configure(ctx, others); err != nil {
+		t.Fatal(err)
+	}
+	ev, err := l.Event(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, found := event.Key(ev.Record), 0
+	for what, read := range map[string]func() error{
+		"a record":          func() (err error) { _, err = l.Record(ctx, "main", key); found++; return err },
+		"a record's events": func() error { return l.EventsOf(ctx, "main", key, 0, func(*event.Event) bool { found++; return true }) },
+		"the newest events": func() (err error) {
+			_, err = l.Newest(ctx, "main", event.Range{Upto: 10}, 10, func(*event.Event) bool { found++; return true })
+			return err
+		},
+		"events backwards": func() (err error) {
+			_, err = l.Back(ctx, "main", 0, func(*event.Event) bool { found++; return true })
+			return err
+		},
+		"events":           func() error { return each(l.Events(ctx, "main", event.Range{Upto: 10}), &found) },
+		"the live records": func() error { return each(l.Live(ctx, "main", 10), &found) },
+	} {
+		found = 0
+		costs(t, what+" of a set among many", n, func() {
+			if err := read(); err != nil || found == 0 {
+				t.Errorf("%s: %d found, %v", what, found, err)
+			}
+		})
+	}
+}
+
+func each(events iter.Seq2[*event.Event, error], found *int) error {
+	for _, err := range events {
+		if err != nil {
+			return err
+		}
+		*found++
+	}
+	return nil
 }
 
 // BenchmarkAbsent counts what is absent of a Source of a set of 500,000 records.

@@ -199,7 +199,7 @@ func (l *Log) Version(ctx context.Context, set, key string, seq event.Seq, obser
 			}
 			out.Previous = previous.Version
 		}
-		s, err := newScanner(ctx, q)
+		s, err := newScanner(ctx, q, set)
 		if err != nil {
 			return err
 		}
@@ -268,7 +268,7 @@ func (l *Log) EventsOf(ctx context.Context, set, key string, before event.Seq, d
 				return err
 			}
 		}
-		s, err := newScanner(ctx, q)
+		s, err := newScanner(ctx, q, set)
 		for err == nil {
 			on := true
 			rows, failed := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", eventID(c.set, at.Seq))

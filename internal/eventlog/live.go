@@ -86,7 +86,7 @@ func (l *Log) liveEvents(ctx context.Context, set string, at event.Seq, listed b
 					return err
 				}
 			}
-			return st.list(ctx, q, at, listed, yield)
+			return st.list(ctx, q, set, at, listed, yield)
 		})
 		if err != nil && !errors.Is(err, errStop) {
 			yield(nil, err)
@@ -162,8 +162,8 @@ func (st *state) rewind(ctx context.Context, q database.Querier, since event.Ran
 
 // list yields the events of the state in the order of the log; with listed, only those of
 // records that lists name. Events never change, so no transaction is needed any more.
-func (st *state) list(ctx context.Context, q database.Querier, at event.Seq, listed bool, yield func(*event.Event, error) bool) error {
-	s, err := newScanner(ctx, q)
+func (st *state) list(ctx context.Context, q database.Querier, set string, at event.Seq, listed bool, yield func(*event.Event, error) bool) error {
+	s, err := newScanner(ctx, q, set)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ const firstPage = 128
 func (l *Log) Newest(ctx context.Context, set string, r event.Range, most int, do func(*event.Event) bool) (looked event.Seq, err error) {
 	r.After, r.Upto = max(r.After, 0), min(r.Upto, maxSeq)
 	err = l.read(ctx, func(q database.Querier) error {
-		s, err := newScanner(ctx, q)
+		s, err := newScanner(ctx, q, set)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (l *Log) Back(ctx context.Context, set string, before event.Seq, do func(*e
 		last = maxSeq
 	}
 	err = l.read(ctx, func(q database.Querier) error {
-		s, err := newScanner(ctx, q)
+		s, err := newScanner(ctx, q, set)
 		if err != nil {
 			return err
 		}

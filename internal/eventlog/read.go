@@ -34,15 +34,21 @@ type scanner struct {
 	ctx  context.Context
 	sets map[int64]event.Set
 	docs map[int64]event.Origin // what events of a document have in common
-	lost epochs
-	// removed are the sets whose events are not there any more.
+	v    body
+	ev   event.Event
+	// Of a scan of all sets: where events were lost, and the sets whose events are not there
+	// any more.
+	lost    epochs
 	removed []RemovedSet
-	v       body
-	ev      event.Event
 }
 
-func newScanner(ctx context.Context, q database.Querier) (*scanner, error) {
+// newScanner returns a scanner of the events of a set, or of all when set is "". There may be
+// thousands of sets, and few events to read of one.
+func newScanner(ctx context.Context, q database.Querier, set string) (*scanner, error) {
 	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]event.Origin{}}
+	if set != "" {
+		return s, s.readSets(" WHERE name = $1", set)
+	}
 	var err error
 	if s.lost, err = readEpochs(ctx, q); err != nil {
 		return nil, err
@@ -50,11 +56,11 @@ func newScanner(ctx context.Context, q database.Querier) (*scanner, error) {
 	if s.removed, err = readRemoved(ctx, q); err != nil {
 		return nil, err
 	}
-	return s, s.readSets()
+	return s, s.readSets("")
 }
 
-func (s *scanner) readSets() error {
-	rows, err := s.q.QueryContext(s.ctx, selectSets)
+func (s *scanner) readSets(where string, args ...any) error {
+	rows, err := s.q.QueryContext(s.ctx, selectSets+where, args...)
 	return database.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var set setRow
 		err := set.scan(rows)
@@ -213,7 +219,7 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 		return err
 	}
 	if _, ok := s.sets[c.set]; !ok { // it was made since
-		if err := s.readSets(); err != nil {
+		if err := s.readSets(" WHERE id = $1", c.set); err != nil {
 			return err
 		}
 	}
@@ -266,7 +272,7 @@ var errStop = errors.New("stop")
 func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
 		err := l.read(ctx, func(q database.Querier) error {
-			s, err := newScanner(ctx, q)
+			s, err := newScanner(ctx, q, set)
 			if err != nil {
 				return err
 			}
@@ -377,7 +383,7 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 		return nil, fmt.Errorf("%q is no key of a record: %w", key, fs.ErrNotExist)
 	}
 	err = l.read(ctx, func(q database.Querier) error {
-		s, err := newScanner(ctx, q)
+		s, err := newScanner(ctx, q, set)
 		if err != nil {
 			return err
 		}

@@ -214,7 +214,7 @@ func number(s string) int64 {
 	return n
 }
 
-// inlineEntries is how many segments a document may name that is made on each request;
+// inlineEntries is how many entries a document may have that is made on each request;
 // longer ones go into the cache.
 const inlineEntries = 1_000
 
@@ -226,7 +226,7 @@ func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document 
 		it = last
 	}
 	doc := &Document{Meta: p.meta(&it, gzip)}
-	kept := len(it.segments)+len(it.packages) > inlineEntries
+	kept := len(it.sets)+len(it.segments)+len(it.packages) > inlineEntries
 	switch it.Kind {
 	case ChangeList, ChangeListWindow, ResourceList, Subscription, Archive, Complete, Notification:
 		kept = true

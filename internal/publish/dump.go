@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
 	"os"
@@ -641,12 +642,16 @@ func (p *Publisher) removeDumps(st *state) error {
 	var errs []error
 	for _, se := range []*series{&st.resourceDumps, &st.changeDumps} {
 		se.making.Lock()
-		se.mu.Lock()
-		se.kept, se.settled = nil, true
-		se.mu.Unlock()
-		if _, err := os.Stat(se.dir); err == nil {
-			errs = append(errs, p.disk.remove(se.dir))
-			p.forgetFiles(se.set + "/" + se.name() + "/")
+		if !se.empty {
+			se.mu.Lock()
+			se.kept, se.settled = nil, true
+			se.mu.Unlock()
+			_, err := os.Stat(se.dir)
+			if err == nil {
+				errs = append(errs, p.disk.remove(se.dir))
+				p.forgetFiles(se.set + "/" + se.name() + "/")
+			}
+			se.empty = errors.Is(err, fs.ErrNotExist)
 		}
 		se.making.Unlock()
 	}

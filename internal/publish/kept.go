@@ -33,7 +33,7 @@ const pastFolder = "past"
 // keptLists returns the segments at whose ends a set keeps its Resource List, oldest
 // first, and the newest of those before them, nil if there is none.
 func keptLists(set event.Set, segments []event.Segment) (kept []event.Segment, dropped *event.Segment) {
-	if set.KeepLists == 0 && set.KeepListsFor == 0 {
+	if !keepsLists(&set) {
 		return nil, nil
 	}
 	closed := ChangeListSegments(set, segments)
@@ -53,6 +53,8 @@ func keptLists(set event.Set, segments []event.Segment) (kept []event.Segment, d
 	slices.Reverse(kept)
 	return kept[max(len(kept)-resourcesync.MaxEntries, 0):], dropped
 }
+
+func keepsLists(set *event.Set) bool { return set.KeepLists != 0 || set.KeepListsFor != 0 }
 
 // day counts the days of UTC.
 func day(m event.Micros) int64 { return int64(m) / (24 * int64(time.Hour/time.Microsecond)) }
@@ -205,12 +207,12 @@ func (p *Publisher) checkLists(ctx context.Context, again map[string]time.Time, 
 		}
 	}()
 	defer defect.Recover(&err)
-	if p.full() != nil {
-		_, err := p.keepLists(ctx, set.Name, 0)
+	st, err := p.state(ctx, set.Name)
+	if err != nil || !keepsLists(&set) && st.past.isEmpty() && (p.files == nil || st.past.isSettled()) {
 		return false, err
 	}
-	st, err := p.state(ctx, set.Name)
-	if err != nil {
+	if p.full() != nil {
+		_, err := p.keepLists(ctx, set.Name, 0)
 		return false, err
 	}
 	if p.settle(ctx, st, set, &st.past, 1) {
@@ -263,12 +265,10 @@ func isWhole(s *storedSnapshot) bool {
 // and what a crash has left.
 func (p *Publisher) removeLists(past *series, kept []event.Segment, dropped *event.Segment) error {
 	entries, err := os.ReadDir(past.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	past.empty = len(entries) == 0
 	stay := map[string]bool{}
 	for i := range kept {
 		stay[filepath.Base(past.folder(int64(kept[i].Last)))] = true

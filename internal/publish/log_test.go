@@ -22,8 +22,9 @@ type sliceLog struct {
 	seq  event.Seq
 	sets map[string]*sliceSet
 	fail error // what every sequence ends with
-	// reads counts calls that a cache should save, rows the segments that were read.
-	reads, rows int
+	// reads counts calls that a cache should save, rows the segments that were read, asked the
+	// reads of one set.
+	reads, rows, asked int
 }
 
 type sliceSet struct {
@@ -156,6 +157,7 @@ func (l *sliceLog) Sets(context.Context) ([]event.Set, error) {
 func (l *sliceLog) Set(_ context.Context, name string) (event.Set, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.asked++
 	s, ok := l.sets[name]
 	if !ok {
 		return event.Set{}, fmt.Errorf("set %s: %w", name, fs.ErrNotExist)

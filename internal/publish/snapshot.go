@@ -99,6 +99,7 @@ func (st *state) noteSize(made *storedSnapshot) {
 // Other nodes get it from the bucket (files.go), so it is put there before clients learn of
 // it here. If that fails it is published all the same, and put there later.
 func (p *Publisher) makeSnapshot(ctx context.Context, se *series, set event.Set, id snapshotID, write func(dir string) (manifest, error)) (*storedSnapshot, error) {
+	se.empty = false
 	final := se.folder(id.number())
 	made := p.loadSnapshot(se, set, id.number())
 	if made == nil || made.At != id.At {
@@ -296,6 +297,7 @@ type series struct {
 	dump   resourcesync.Capability // what kind of dump they are, "" for Resource Lists
 	past   bool                    // they are Resource Lists that are kept (kept.go)
 	making sync.Mutex              // held while one is made
+	empty  bool                    // nothing was in its folder, and nothing has been made since; guarded by making
 
 	mu      sync.Mutex
 	kept    []*storedSnapshot // newest first; the slice is never changed
@@ -312,6 +314,12 @@ func (se *series) name() string {
 		return string(se.dump)
 	}
 	return string(resourcesync.ResourceList)
+}
+
+func (se *series) isEmpty() bool {
+	se.making.Lock()
+	defer se.making.Unlock()
+	return se.empty
 }
 
 func (se *series) folder(number int64) string {

@@ -1,0 +1,59 @@
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// manySets is how many sets there are where each costs little.
+const manySets = inlineEntries + 1
+
+func withManySets() *sliceLog {
+	l := newLog()
+	for i := range manySets {
+		l.make(fmt.Sprint("s", i), event.Mirror, 10)
+	}
+	return l
+}
+
+// While nothing happens, a set of which nothing is kept costs neither a read of the log nor a
+// look at the disk, for which something is allocated each time.
+func TestIdleSets(t *testing.T) {
+	l := withManySets()
+	p := newPublisher(t, l)
+	plans, again, dumps := map[string]*schedule{}, map[string]time.Time{}, map[string]*dumpPlan{}
+	check := func() {
+		if err := errors.Join(p.checkSets(t.Context(), plans, again), p.checkDumps(t.Context(), dumps)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check()
+	check()
+	l.asked = 0
+	allocated := testing.AllocsPerRun(1, check)
+	if l.asked > 0 || allocated > 3*manySets {
+		t.Errorf("%d sets are read, %.0f allocations made", l.asked, allocated)
+	}
+}
+
+// The documents of all sets are made once where there are many.
+func TestDocumentsOfManySets(t *testing.T) {
+	l := withManySets()
+	for _, path := range []string{"/.well-known/resourcesync", "/robots.txt"} {
+		p := newPublisher(t, l)
+		want, _ := get(t, p, path, false)
+		again, meta := get(t, p, path, false)
+		if string(want) != string(again) || len(cacheFiles(t, p)) != 2 {
+			t.Errorf("%s is made each time: the cache has %v", path, cacheFiles(t, p))
+		}
+		l.make("new", event.Mirror, 10)
+		if _, now := get(t, p, path, false); now.ETag == meta.ETag {
+			t.Errorf("%s does not change with the sets", path)
+		}
+		delete(l.sets, "new")
+	}
+}

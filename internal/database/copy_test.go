@@ -29,12 +29,11 @@ CREATE TABLE note (id INTEGER PRIMARY KEY, name TEXT NOT NULL, bytes BLOB, n INT
 CREATE TABLE pair (a INTEGER NOT NULL, b TEXT NOT NULL, PRIMARY KEY (b, a)) STRICT, WITHOUT ROWID;
 CREATE INDEX note_name ON note (name);
 CREATE VIEW every AS SELECT id FROM note;`)}},
-	Postgres: fstest.MapFS{"1.sql": {Data: []byte(`CREATE TABLE one (n BIGINT NOT NULL, id BIGINT PRIMARY KEY);
-INSERT INTO one (id, n) VALUES (1, 0);
-CREATE TABLE note (id BIGINT PRIMARY KEY, n BIGINT, name TEXT COLLATE "C" NOT NULL, bytes BYTEA);
-CREATE TABLE pair (a BIGINT NOT NULL, b TEXT COLLATE "C" NOT NULL, PRIMARY KEY (b, a));
-CREATE INDEX note_name ON note (name);
-CREATE VIEW every AS SELECT id FROM note;`)}},
+	Postgres: map[int]string{1: `ALTER TABLE one DROP n;
+ALTER TABLE one ADD n BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE note DROP name, DROP bytes;
+ALTER TABLE note ADD name TEXT COLLATE "C" NOT NULL, ADD bytes BYTEA;
+CREATE INDEX note_name ON note (name);`},
 }
 
 // writeNotes writes rows to a database of copiedKind.

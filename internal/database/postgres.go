@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -255,9 +256,6 @@ func checkServer(ctx context.Context, db interface {
 // createOnServer is Create for a URL. All of it is one transaction, of the only connection that
 // writes: nobody else creates it meanwhile.
 func (k *Kind) createOnServer(ctx context.Context, path, identity string, before func(identity string) error) error {
-	if k.Postgres == nil {
-		return fmt.Errorf("a %s is a file, and %s is none", k.Name, Shown(path))
-	}
 	s, err := k.serverTarget(ctx, path, CopyOptions{Identity: identity})
 	if err != nil {
 		return err
@@ -265,20 +263,20 @@ func (k *Kind) createOnServer(ctx context.Context, path, identity string, before
 	return Explain(path, errors.Join(s.finish(ctx, before), s.close()))
 }
 
-// postgresSteps returns what brings a database of a version up to date; 0 is none yet. Such
-// a new one gets an identity; "" is one of its own.
+// references matches what no file checks, since foreign_keys is off, and a server would.
+var references = regexp.MustCompile(` REFERENCES \w+ \(id\)`)
+
+// postgresSteps translates the migrations that bring a database of a version up to date; 0 is
+// none yet. Such a new one gets an identity; "" is one of its own. The collation "C" compares
+// bytes, as SQLite does.
 func (k *Kind) postgresSteps(version int, identity string) (text string, err error) {
-	found := false
+	types := strings.NewReplacer("INTEGER", "BIGINT", "TEXT", `TEXT COLLATE "C"`, "BLOB", "BYTEA", ") STRICT, WITHOUT ROWID;", ");", ") STRICT;", ");")
 	for n := version + 1; n <= k.Version(); n++ {
-		step, err := fs.ReadFile(k.Postgres, fmt.Sprintf("%d.sql", n))
-		if errors.Is(err, fs.ErrNotExist) && version == 0 && !found {
-			continue // the first step makes what the steps before have made in a file
-		}
+		step, err := fs.ReadFile(k.Migrations, fmt.Sprintf("%d.sql", n))
 		if err != nil {
 			return "", err
 		}
-		found = true
-		text += string(step) + "\n"
+		text += types.Replace(references.ReplaceAllString(string(step), "")) + "\n" + k.Postgres[n] + "\n"
 	}
 	if version == 0 {
 		is := "gen_random_uuid()::text"

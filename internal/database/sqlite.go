@@ -34,10 +34,9 @@ type Kind struct {
 	// Migrations holds 1.sql, 2.sql and so on. The number of the last is the version
 	// of the format.
 	Migrations fs.FS
-	// Postgres holds the same for a PostgreSQL server. Its first file has all that the
-	// migrations up to that number make, since there are no older databases. Nil is a kind
-	// that is always a file.
-	Postgres fs.FS
+	// Postgres has, by the number of a migration, what a PostgreSQL server needs after it. The
+	// migration itself is translated.
+	Postgres map[int]string
 	// OwnSchema means that Create makes the schema that a URL names, if it is missing.
 	OwnSchema bool
 	// Rewrite has pairs: parts of statements that SQLite alone understands, and what a

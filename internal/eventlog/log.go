@@ -126,17 +126,17 @@ type Log struct {
 	changed chan struct{}                       // closed and replaced by every commit that appended
 }
 
-//go:embed migrations/*.sql migrations/postgres/*.sql
+//go:embed migrations/*.sql
 var migrations embed.FS
 
 // kind returns the kind of database that a log is ("brLg").
 func kind() *database.Kind {
 	steps, err := fs.Sub(migrations, "migrations")
-	postgres, err2 := fs.Sub(migrations, "migrations/postgres")
-	if err := errors.Join(err, err2); err != nil {
-		panic(err) // the paths are constant
+	if err != nil {
+		panic(err) // the path is constant
 	}
-	return &database.Kind{Name: "log", ID: 0x62724c67, Migrations: steps, Postgres: postgres, Rewrite: []string{
+	return &database.Kind{Name: "log", ID: 0x62724c67, Migrations: steps, Rewrite: []string{
+		"WHERE import_pending;", "WHERE import_pending <> 0;",
 		"(t.import_pending)", "t.import_pending <> 0",
 	}}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
@@ -119,13 +120,7 @@ func argument(q url.Values, name string) string {
 }
 
 // number writes 1234567 as 1,234,567.
-func number(n any) string {
-	s := strconv.FormatInt(whole(n), 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func number(n any) string { return server.Number(whole(n)) }
 
 // whole returns a number of any type that pages show.
 func whole(n any) int64 {
@@ -141,12 +136,7 @@ func whole(n any) int64 {
 }
 
 // counted returns a number with its unit.
-func counted(n any, one, many string) string {
-	if whole(n) == 1 {
-		many = one
-	}
-	return number(n) + " " + many
-}
+func counted(n any, one, many string) string { return server.Counted(whole(n), one, many) }
 
 // byteCount writes a number of bytes.
 func byteCount(n int64) string {

@@ -44,7 +44,7 @@ func newPages() pages {
 	}
 	sum := sha256.Sum256(style)
 	return pages{
-		all:   template.Must(template.New("pages").Funcs(template.FuncMap{"number": number, "counted": counted, "when": when}).ParseFS(files, "pages.html")),
+		all:   template.Must(template.New("pages").Funcs(template.FuncMap{"number": Number, "counted": Counted, "when": when}).ParseFS(files, "pages.html")),
 		style: template.CSS(style),
 		policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 			"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -350,8 +350,8 @@ func (s *Server) write(c echo.Context, name string, p *page) error {
 	return nil
 }
 
-// number writes 1234567 as 1,234,567.
-func number(n int64) string {
+// Number writes 1234567 as 1,234,567.
+func Number(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -359,12 +359,12 @@ func number(n int64) string {
 	return s
 }
 
-// counted is a number with what it counts.
-func counted(n int64, one, many string) string {
+// Counted is a number with what it counts.
+func Counted(n int64, one, many string) string {
 	if n == 1 {
 		many = one
 	}
-	return number(n) + " " + many
+	return Number(n) + " " + many
 }
 
 // when writes a time in UTC, to the second.
@@ -430,10 +430,10 @@ func operatorSourceView(s *status.Source) sourceView {
 			". If it will not come back, use bridge source accept-gap.")
 	}
 	if s.Held > 0 {
-		v.Attention = append(v.Attention, "Held deletions: "+number(int64(s.Held))+". Look at the Source, then apply them with bridge source release.")
+		v.Attention = append(v.Attention, "Held deletions: "+Number(int64(s.Held))+". Look at the Source, then apply them with bridge source release.")
 	}
 	if s.Quarantined > 0 {
-		v.Attention = append(v.Attention, "Bad input in quarantine: "+number(int64(s.Quarantined))+". See it with bridge quarantine ls.")
+		v.Attention = append(v.Attention, "Bad input in quarantine: "+Number(int64(s.Quarantined))+". See it with bridge quarantine ls.")
 	}
 	return v
 }
@@ -471,7 +471,7 @@ func times(n int64) string {
 	if n == 1 {
 		return "once"
 	}
-	return number(n) + " times"
+	return Number(n) + " times"
 }
 
 // Host returns the host of the Source, or its whole URL if it has none.

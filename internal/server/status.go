@@ -88,7 +88,7 @@ func warnings(peers []status.Peer, sent map[submission.DeliveryState]int64, rece
 	}
 	say := func(n int64, what, advice string) {
 		if n > 0 {
-			sentences = append(sentences, what+": "+number(n)+". "+advice)
+			sentences = append(sentences, what+": "+Number(n)+". "+advice)
 		}
 	}
 	say(unresolved, "Submissions without a disposition at their deadline", "Ask the ingest server; a late disposition still counts.")
@@ -135,7 +135,7 @@ func listCounts[K interface {
 	var parts []string
 	for _, k := range order {
 		if n := counts[k]; n != 0 {
-			parts = append(parts, number(n)+" "+k.String())
+			parts = append(parts, Number(n)+" "+k.String())
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -428,18 +428,18 @@ func (a *API) actOnSource(r *http.Request) (any, error) {
 	case do == "accept-gap" && in.Gap != src.Gap:
 		return nil, &refusedError{http.StatusConflict, "gap is not the gap that the Source has: look at it, and write it as it is there"}
 	}
-	url, err := a.rawURL(r.Context(), &src)
+	url, err := SourceURL(r.Context(), a.Bridge, src.Set, src.ID)
 	if err != nil {
 		return nil, err
 	}
 	return a.do(r, daemon.Decision{Action: &daemon.SourceAction{Do: do, Set: src.Set, Source: url, Reason: in.Reason, Until: in.Until, Since: in.Since, Keep: in.Keep, Delete: in.Delete}})
 }
 
-// rawURL returns the URL of a Source from the log: the status has it without secrets.
-func (a *API) rawURL(ctx context.Context, src *Source) (string, error) {
-	all, err := a.Bridge.Log.Sources(ctx, src.Set)
+// SourceURL returns the URL of a Source from the log: the status has it without secrets.
+func SourceURL(ctx context.Context, b *daemon.Bridge, set string, id event.SourceID) (string, error) {
+	all, err := b.Log.Sources(ctx, set)
 	for i := range all {
-		if all[i].ID == src.ID {
+		if all[i].ID == id {
 			return all[i].URL, err
 		}
 	}

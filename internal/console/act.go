@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
@@ -49,7 +49,7 @@ func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	a := daemon.SourceAction{Do: r.PathValue("action"), Set: row.Set, Reason: strings.TrimSpace(r.PostFormValue("reason"))}
-	if a.Source, err = c.rawURL(r.Context(), row); err != nil {
+	if a.Source, err = api.SourceURL(r.Context(), c.bridge, row.Set, row.ID); err != nil {
 		return err
 	}
 	if end := r.PostFormValue("for"); a.Do == "pause" && end != "" {
@@ -82,17 +82,6 @@ func (c *Console) actOnSource(w http.ResponseWriter, r *http.Request) error {
 	}
 	c.back(w, r, done.Result, false)
 	return nil
-}
-
-// rawURL returns the URL of a Source from the log: pages have it without secrets.
-func (c *Console) rawURL(ctx context.Context, row sourceRow) (string, error) {
-	all, err := c.bridge.Log.Sources(ctx, row.Set)
-	for i := range all {
-		if all[i].ID == row.ID {
-			return all[i].URL, err
-		}
-	}
-	return "", errors.Join(err, errNotFound)
 }
 
 // mostChosen bounds the number of items that one form decides on.

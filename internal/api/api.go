@@ -525,7 +525,7 @@ func (a *API) events(r *http.Request) (any, error) {
 			return nil, &refusedError{http.StatusGone, fmt.Sprintf("cursor: %d is no place of this log, which has lost events that you may have seen, or was made anew: read it from the beginning, without a cursor", cursor)}
 		}
 	}
-	until, looked := time.Now().Add(searchTime), 0
+	until, looked := time.Now().Add(SearchTime), 0
 	for ev, err := range a.Bridge.Log.Events(ctx, set, event.Range{After: event.Seq(cursor), Upto: math.MaxInt64}) {
 		if err != nil {
 			return nil, err
@@ -572,10 +572,12 @@ func (a *API) records(r *http.Request) (any, error) {
 		return nil, err
 	}
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
-	found, last, err := search(r.Context(), a.Bridge, set.Name, text[:min(len(text), event.MaxIdentifier)], event.Seq(cursor), limit)
-	out := list{Items: found}
-	if last > 0 {
-		out.Next = strconv.FormatInt(int64(last), 10)
+	found, err := Search(r.Context(), a.Bridge, set.Name, text[:min(len(text), event.MaxIdentifier)], event.Seq(cursor), limit, func(e *event.Event) RecordLine {
+		return RecordLine{e.Record, event.Key(e.Record), e.Title, e.Kind.String(), e.Seq, e.Observed.String()}
+	})
+	out := list{Items: found.Rows}
+	if found.Next > 0 {
+		out.Next = strconv.FormatInt(int64(found.Next), 10)
 	}
 	return out, err
 }

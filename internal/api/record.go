@@ -96,54 +96,58 @@ type RecordLine struct {
 	Observed   string    `json:"observed"`
 }
 
-// searchTime bounds how long a request searches the log. The next request continues further
+// SearchTime bounds how long a request searches the log. The next request continues further
 // back.
-const searchTime = 80 * time.Millisecond
+const SearchTime = 80 * time.Millisecond
 
-// search returns the records of a set whose identifier or title contains a text, the last
-// changed first, and the Seq at which to continue, 0 at the end. An identifier, or a URL
-// here, is found at once; other texts as far back as searchTime allows.
-func search(ctx context.Context, b *daemon.Bridge, set, text string, before event.Seq, limit int) (found []RecordLine, next event.Seq, err error) {
-	found = []RecordLine{}
-	line := func(e *event.Event) RecordLine {
-		return RecordLine{e.Record, event.Key(e.Record), e.Title, e.Kind.String(), e.Seq, e.Observed.String()}
-	}
+// Found is what Search has found.
+type Found[T any] struct {
+	Rows   []T          // the records, the last changed first
+	Exact  bool         // it is the one record that has the text as its identifier or URL
+	Looked int          // number of searched events
+	Back   event.Micros // when the earliest of them was observed
+	Next   event.Seq    // before which to continue, 0 at the end
+}
+
+// Search finds records of a set whose identifier or title contains a text, and returns a row
+// of each, made of its last event. An identifier, or a URL here, is found at once, since the
+// log has an index of these; other texts as far back as SearchTime allows.
+func Search[T any](ctx context.Context, b *daemon.Bridge, set, text string, before event.Seq, limit int, row func(*event.Event) T) (Found[T], error) {
+	out := Found[T]{Rows: []T{}}
 	if text != "" && before == 0 {
 		ev, err := FindRecord(ctx, b, set, text)
 		if err == nil {
-			return append(found, line(ev)), 0, nil
+			out.Rows, out.Exact = append(out.Rows, row(ev)), true
+			return out, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, 0, err
+			return out, err
 		}
 	}
-	until, lower, seen := time.Now().Add(searchTime), strings.ToLower(text), map[string]bool{}
+	until, lower, seen := time.Now().Add(SearchTime), strings.ToLower(text), map[string]bool{}
 	has := func(s string) bool { return strings.Contains(strings.ToLower(s), lower) }
-	var all []RecordLine
-	looked := 0
+	var all []T
+	var seqs []event.Seq
 	last, err := b.Log.Back(ctx, set, before, func(e *event.Event) bool {
-		looked++
+		out.Looked++
+		out.Back = e.Observed
 		if e.Kind != event.Rejected && !seen[e.Record] && (lower == "" || has(e.Record) || has(e.Title)) {
 			seen[e.Record] = true
-			all = append(all, line(e))
+			all, seqs = append(all, row(e)), append(seqs, e.Seq)
 		}
-		return len(all) < limit && (looked%64 != 0 || time.Now().Before(until))
+		return len(all) < limit && (out.Looked%64 != 0 || time.Now().Before(until))
 	})
 	if err != nil {
-		return nil, 0, err
+		return out, err
 	}
-	seqs := make([]event.Seq, len(all))
-	for i := range all {
-		seqs[i] = all[i].Seq
+	if last > 1 {
+		out.Next = last
 	}
 	latest, err := b.Log.Latest(ctx, set, seqs)
-	for _, one := range all { // the others are on an earlier page
-		if latest[one.Seq] {
-			found = append(found, one)
+	for i := range all { // the others are on an earlier page
+		if latest[seqs[i]] {
+			out.Rows = append(out.Rows, all[i])
 		}
 	}
-	if last <= 1 {
-		last = 0
-	}
-	return found, last, err
+	return out, err
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
-	"io/fs"
 	"math"
 	"net/http"
 	"strconv"
@@ -126,7 +125,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	before := before(r)
 	p := eventsPage{Set: set, Kind: argument(r.URL.Query(), "kind"), Kinds: []string{"created", "updated", "deleted", "rejected"}, Newest: before == 0}
-	until := time.Now().Add(searchTime)
+	until := time.Now().Add(api.SearchTime)
 	last, err := c.bridge.Log.Back(r.Context(), set.Name, before, func(e *event.Event) bool {
 		if p.Kind == "" || e.Kind.String() == p.Kind {
 			p.Events = append(p.Events, eventRowOf(e))
@@ -143,98 +142,31 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// searchTime bounds how long a page searches the log. The next page continues further back.
-const searchTime = 80 * time.Millisecond
-
 // recordsPage is a page of the records of a set, or of those that a search finds.
 type recordsPage struct {
 	event.Set
+	api.Found[eventRow]
 	Text   string
-	Exact  *eventRow // the record that has the text as its identifier or URL
-	Found  []eventRow
-	Looked int          // number of searched events
-	Back   event.Micros // when the earliest of them was observed
-	Older  string       // link to earlier events
+	Older  string // link to earlier events
 	Newest bool
-	Whole  bool // all events were searched
 }
 
 // records shows the records of a set with the newest events, or those that contain a text.
-// An identifier, or the URL of a record, is found at once, since the log has an index of
-// these; other texts are searched for in the newest changes, as far back as searchTime
-// allows.
 func (c *Console) records(w http.ResponseWriter, r *http.Request) error {
-	ctx := r.Context()
-	set, err := c.bridge.Log.Set(ctx, r.PathValue("set"))
+	set, err := c.bridge.Log.Set(r.Context(), r.PathValue("set"))
 	if err != nil {
 		return err
 	}
 	before := before(r)
 	p := recordsPage{Set: set, Text: argument(r.URL.Query(), "q"), Newest: before == 0}
-	if p.Text != "" && p.Newest {
-		if p.Exact, err = c.exact(r, set.Name, p.Text); err != nil {
-			return err
-		}
-	}
-	if p.Exact != nil {
-		p.Whole = true
-		c.write(w, r, http.StatusOK, "records", &page{Title: "Records of " + cmp.Or(set.Title, set.Name), Section: "sets", Body: p})
-		return nil
-	}
-	until, text, seen := time.Now().Add(searchTime), strings.ToLower(p.Text), map[string]bool{}
-	last, err := c.bridge.Log.Back(ctx, set.Name, before, func(e *event.Event) bool {
-		p.Looked++
-		p.Back = e.Observed
-		if e.Kind != event.Rejected && !seen[e.Record] &&
-			(text == "" || contains(e.Record, text) || contains(e.Title, text)) {
-			seen[e.Record] = true
-			p.Found = append(p.Found, eventRowOf(e))
-		}
-		return len(p.Found) < perPage && (p.Looked%64 != 0 || time.Now().Before(until))
-	})
-	if err != nil {
+	if p.Found, err = api.Search(r.Context(), c.bridge, set.Name, p.Text, before, perPage, eventRowOf); err != nil {
 		return err
 	}
-	if p.Found, err = c.latest(r, set.Name, p.Found); err != nil {
-		return err
-	}
-	if p.Whole = last <= 1; !p.Whole {
-		p.Older = query(r, "before", strconv.FormatInt(int64(last), 10))
+	if p.Next > 0 {
+		p.Older = query(r, "before", strconv.FormatInt(int64(p.Next), 10))
 	}
 	c.write(w, r, http.StatusOK, "records", &page{Title: "Records of " + cmp.Or(set.Title, set.Name), Section: "sets", Body: p})
 	return nil
-}
-
-// contains reports whether a text contains another in any case. The other is in lower case.
-func contains(text, lower string) bool { return strings.Contains(strings.ToLower(text), lower) }
-
-// latest keeps the rows whose event is the last one of its record: the others are on an
-// earlier page.
-func (c *Console) latest(r *http.Request, set string, rows []eventRow) (kept []eventRow, err error) {
-	var all []event.Seq
-	for _, row := range rows {
-		all = append(all, row.Seq)
-	}
-	is, err := c.bridge.Log.Latest(r.Context(), set, all)
-	for _, row := range rows {
-		if is[row.Seq] {
-			kept = append(kept, row)
-		}
-	}
-	return kept, err
-}
-
-// exact finds a record by its identifier, or by its URL here.
-func (c *Console) exact(r *http.Request, set, text string) (*eventRow, error) {
-	ev, err := api.FindRecord(r.Context(), c.bridge, set, text)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	row := eventRowOf(ev)
-	return &row, nil
 }
 
 // recordPage is the data of the page of a record.

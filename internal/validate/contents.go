@@ -228,7 +228,7 @@ func (r *run) zip(in io.ReaderAt, size int64, at string) []byte {
 	d.Kind = "package with a " + listKind(p.Manifest())
 	sum := sha256.New()
 	for e, err := range p.Entries() {
-		if stop := r.listError(d, at, err); stop {
+		if stop := r.entryError(d, at, err); stop {
 			return nil
 		}
 		if e == nil {
@@ -265,7 +265,7 @@ func (r *run) zipError(d *document, at string, err error) {
 	var bad *resourcesync.DumpError
 	switch {
 	case !errors.As(err, &bad):
-		r.listError(d, at, err)
+		r.entryError(d, at, err)
 	case bad.Cap != "":
 		r.unread(at, err)
 	case bad.Path != "" && bad.Path != "/"+resourcesync.ManifestName:

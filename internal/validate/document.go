@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -37,7 +38,7 @@ func (r *run) feed(in input) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if stop := r.atomError(d, in.url, err); stop {
+		if stop := r.entryError(d, in.url, err); stop {
 			return
 		}
 		if e != nil {
@@ -62,27 +63,44 @@ func (r *run) atomProblem(p atompmh.Problem) {
 	r.found(Finding{Rule: p.Rule, URL: p.URL, Line: p.Line, Column: p.Column, Record: p.Record, Found: p.Found, Expected: p.Expected})
 }
 
-// atomError counts an entry and adds findings for its error, or for the error that ends the
+// entryError counts an entry and adds findings for its error, or for the error that ends the
 // document.
-func (r *run) atomError(d *document, at string, err error) (stop bool) {
-	var bad *atompmh.EntryError
-	var fault *atompmh.DocumentError
+func (r *run) entryError(d *document, at string, err error) (stop bool) {
+	var atom *atompmh.EntryError
+	var list *resourcesync.EntryError
+	var oai *oaipmh.RecordError
+	var atomEnd *atompmh.DocumentError
+	var listEnd *resourcesync.DocumentError
+	var oaiEnd *oaipmh.DocumentError
+	bad := func(rule string, line, column int, record, reason string) {
+		d.Entries++
+		found, expected := split(reason)
+		r.found(Finding{Rule: rule, URL: at, Line: line, Column: column, Record: record, Found: found, Expected: expected})
+	}
 	switch {
 	case err == nil:
 		d.Entries++
-	case errors.As(err, &bad):
-		d.Entries++
-		found, expected := split(bad.Reason)
-		r.found(Finding{Rule: bad.Rule, URL: at, Line: bad.Line, Column: bad.Column, Record: bad.ID, Found: found, Expected: expected})
-	case errors.As(err, &fault):
-		r.broken(atomDocument, at, fault.Cap, fault.Line, fault.Column, fault.Reason)
-		return true
+		return false
+	case errors.As(err, &atom):
+		bad(atom.Rule, atom.Line, atom.Column, atom.ID, atom.Reason)
+		return false
+	case errors.As(err, &list):
+		bad(list.Rule, list.Line, list.Column, list.Loc, list.Reason)
+		return false
+	case errors.As(err, &oai):
+		bad(oai.Rule, oai.Line, oai.Column, oai.Header.Identifier, oai.Reason)
+		return false
+	case errors.As(err, &atomEnd):
+		r.broken(atomDocument, at, atomEnd.Cap, atomEnd.Line, atomEnd.Column, atomEnd.Reason)
+	case errors.As(err, &listEnd):
+		r.broken(listDocument, at, listEnd.Cap, listEnd.Line, listEnd.Column, listEnd.Reason)
+	case errors.As(err, &oaiEnd):
+		r.broken(oaiDocument, at, oaiEnd.Cap, oaiEnd.Line, oaiEnd.Column, oaiEnd.Reason)
 	default:
 		d.Kind = ""
 		r.unread(at, err)
-		return true
 	}
-	return false
+	return true
 }
 
 // split splits a reason into what was found and what is expected.
@@ -105,7 +123,7 @@ func (r *run) list(in input) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if stop := r.listError(d, in.url, err); stop {
+		if stop := r.entryError(d, in.url, err); stop {
 			return
 		}
 		if e != nil {
@@ -143,28 +161,6 @@ func listKind(d *resourcesync.Document) string {
 
 func (r *run) listProblem(p resourcesync.Problem) {
 	r.found(Finding{Rule: p.Rule, URL: p.URL, Line: p.Line, Column: p.Column, Found: p.Found, Expected: p.Expected})
-}
-
-// listError is atomError for a ResourceSync document.
-func (r *run) listError(d *document, at string, err error) (stop bool) {
-	var bad *resourcesync.EntryError
-	var fault *resourcesync.DocumentError
-	switch {
-	case err == nil:
-		d.Entries++
-	case errors.As(err, &bad):
-		d.Entries++
-		found, expected := split(bad.Reason)
-		r.found(Finding{Rule: bad.Rule, URL: at, Line: bad.Line, Column: bad.Column, Record: bad.Loc, Found: found, Expected: expected})
-	case errors.As(err, &fault):
-		r.broken(listDocument, at, fault.Cap, fault.Line, fault.Column, fault.Reason)
-		return true
-	default:
-		d.Kind = ""
-		r.unread(at, err)
-		return true
-	}
-	return false
 }
 
 // message checks a SIP message, in an envelope or without one.

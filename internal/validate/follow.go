@@ -33,7 +33,7 @@ func (r *run) chain(ctx context.Context) error {
 		d := r.begin(doc.URL)
 		for e, bad := range doc.Entries() {
 			if e == nil {
-				r.atomError(d, doc.URL, bad)
+				r.entryError(d, doc.URL, bad)
 			} else {
 				d.Entries++
 				r.noteAlternates(doc.URL, e)
@@ -202,7 +202,7 @@ func (c *crawl) document(ctx context.Context, n named) {
 	rd := resourcesync.NewReader(resourcesync.Unpack(a.URL, a.Body), resourcesync.ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Strict: true, Report: c.listProblem})
 	head, err := rd.Head()
 	if err != nil {
-		c.listError(d, a.URL, err)
+		c.entryError(d, a.URL, err)
 		return
 	}
 	// A document with a link up to the Source Description belongs to one set: the other
@@ -213,7 +213,7 @@ func (c *crawl) document(ctx context.Context, n named) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if stop := c.listError(d, a.URL, err); stop {
+		if stop := c.entryError(d, a.URL, err); stop {
 			return
 		}
 		if e == nil {

@@ -52,12 +52,9 @@ func oaiClause(r oaipmh.Rule) string {
 	return "OAI-PMH 2.0, " + r.Clause
 }
 
-// answer checks an OAI-PMH response.
-func (r *run) answer(in input) { r.readAnswer(in) }
-
-// readAnswer checks an OAI-PMH response. It returns the parsed response, nil when it cannot
+// answer checks an OAI-PMH response. It returns the parsed response, nil when it cannot
 // be parsed, and the codes of its errors.
-func (r *run) readAnswer(in input) (a *oaipmh.Answer, codes []oaipmh.Code) {
+func (r *run) answer(in input) (a *oaipmh.Answer, codes []oaipmh.Code) {
 	d := r.begin(in.url)
 	d.Kind = "OAI-PMH answer"
 	rd := oaipmh.NewReader(in.body, oaipmh.ReadOptions{URL: in.url, ContentType: in.contentType, Strict: true, Lenient: true, Report: r.oaiProblem})
@@ -66,7 +63,7 @@ func (r *run) readAnswer(in input) (a *oaipmh.Answer, codes []oaipmh.Code) {
 		if codes = errorCodes(err); errors.Is(err, io.EOF) || codes != nil {
 			break
 		}
-		if stop := r.recordError(d, in.url, err); stop {
+		if stop := r.entryError(d, in.url, err); stop {
 			return nil, nil
 		}
 	}
@@ -101,28 +98,6 @@ func errorCodes(err error) []oaipmh.Code {
 
 func (r *run) oaiProblem(p oaipmh.Problem) {
 	r.found(Finding{Rule: p.Rule, URL: p.URL, Line: p.Line, Column: p.Column, Record: p.Record, Found: p.Found, Expected: p.Expected})
-}
-
-// recordError is atomError for an OAI-PMH response.
-func (r *run) recordError(d *document, at string, err error) (stop bool) {
-	var bad *oaipmh.RecordError
-	var fault *oaipmh.DocumentError
-	switch {
-	case err == nil:
-		d.Entries++
-	case errors.As(err, &bad):
-		d.Entries++
-		found, expected := split(bad.Reason)
-		r.found(Finding{Rule: bad.Rule, URL: at, Line: bad.Line, Column: bad.Column, Record: bad.Header.Identifier, Found: found, Expected: expected})
-	case errors.As(err, &fault):
-		r.broken(oaiDocument, at, fault.Cap, fault.Line, fault.Column, fault.Reason)
-		return true
-	default:
-		d.Kind = ""
-		r.unread(at, err)
-		return true
-	}
-	return false
 }
 
 // isRepository reports whether the target is the base URL of a repository. A repository may
@@ -213,7 +188,7 @@ func sameAddress(a, b string) bool {
 	return plain(a) == plain(b)
 }
 
-// ask sends a request and checks the response. It returns the results of readAnswer.
+// ask sends a request and checks the response. It returns the results of answer.
 func (p *repository) ask(ctx context.Context, q oaipmh.Request) (*oaipmh.Answer, []oaipmh.Code) {
 	return p.get(ctx, q.URL(p.base))
 }
@@ -225,7 +200,7 @@ func (p *repository) get(ctx context.Context, at string) (*oaipmh.Answer, []oaip
 		return nil, nil
 	}
 	defer a.Close()
-	answer, codes := p.readAnswer(input{url: at, contentType: a.Header.Get("Content-Type"), body: a.Body})
+	answer, codes := p.answer(input{url: at, contentType: a.Header.Get("Content-Type"), body: a.Body})
 	if answer != nil && a.Status != http.StatusOK {
 		p.found(Finding{Rule: oaiStatus, URL: at, Found: fmt.Sprintf("an answer with HTTP status %d", a.Status), Expected: "status 200"})
 	}
@@ -280,7 +255,7 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 		for rec, bad := range doc.Entries() {
 			identifier := ""
 			if rec == nil {
-				p.recordError(d, doc.URL, bad)
+				p.entryError(d, doc.URL, bad)
 				identifier = bad.Header.Identifier
 			} else {
 				d.Entries++

@@ -77,9 +77,9 @@ type Reader struct {
 	recovered bool
 	// from and to are the last record's place in the document.
 	from, to int64
-	prologue []byte // start tags of the root and the list, for Frame
+	prologue []byte // start tags of the root and the list, for Input
 	epilogue string
-	framed   int64 // how many bytes of prologue Frame has given
+	framed   int64 // how many bytes of prologue Input has given
 	seen     counts
 
 	// Scratch, and what was the same in the record before.
@@ -141,40 +141,18 @@ func (r *Reader) Next() (*Record, error) {
 
 // Input returns the record that Next returned last, whole: a document of its own in
 // UTF-8, which a Reader with the same URL reads in the same way. It is nil before the
-// first record. See Frame for its limit.
+// first record. The start tags of the root and the list stand around it, and may be far
+// longer. Once a Reader has added far more bytes in this way than it has read, Input
+// returns the record alone, without the namespaces of these tags.
 func (r *Reader) Input() []byte {
 	if r.to == 0 {
 		return nil
 	}
-	return r.Frame(r.scan.Slice(r.from, r.to))
-}
-
-// AppendRecord appends the bytes of the record that Next returned last to b, for Frame.
-func (r *Reader) AppendRecord(b []byte) []byte {
-	if r.to == 0 {
-		return b
-	}
-	return append(b, r.scan.Slice(r.from, r.to)...)
-}
-
-// Frame makes a document of records of this one: it puts the start tags of the root and
-// the list around them. These may be far longer than the records. Once a Reader has
-// added far more bytes in this way than it has read, Frame returns the records alone,
-// without the namespaces of these tags.
-func (r *Reader) Frame(records ...[]byte) []byte {
 	before, after := r.prologue, r.epilogue
 	if r.framed += int64(len(before)); r.framed > strictxml.FrameBudget(r.scan.Offset()) {
 		before, after = nil, ""
 	}
-	size := len(before) + len(after)
-	for _, e := range records {
-		size += len(e)
-	}
-	b := append(make([]byte, 0, size), before...)
-	for _, e := range records {
-		b = append(b, e...)
-	}
-	return append(b, after...)
+	return slices.Concat(before, r.scan.Slice(r.from, r.to), []byte(after))
 }
 
 // head reads up to the first record, or to the end of an answer that has none.

@@ -356,12 +356,6 @@ func (d *Document) Err() error {
 // Input returns the last record whole, see Reader.Input.
 func (d *Document) Input() []byte { return d.reader.Input() }
 
-// AppendRecord appends the bytes of the last record to b, see Reader.AppendRecord.
-func (d *Document) AppendRecord(b []byte) []byte { return d.reader.AppendRecord(b) }
-
-// Frame makes a document of records of this one, see Reader.Frame.
-func (d *Document) Frame(records ...[]byte) []byte { return d.reader.Frame(records...) }
-
 // State returns that of a walk which goes on after this document. Store it in one
 // transaction with the records of the document; ok is false until the document was read
 // to its end.

@@ -1,6 +1,7 @@
 package resourcesync
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -135,8 +136,9 @@ type stream struct {
 	// is of no use.
 	ListOnly bool `json:"list_only,omitempty"`
 
-	// before are the Validators of the last walk.
+	// before are the Validators of the last walk, and opened the lists that were open in it.
 	before map[string]follow.Validators
+	opened []string
 }
 
 // closing is a closed Change List: its until, and how many entries it had.
@@ -168,7 +170,14 @@ type times struct {
 	Missed bool `json:"missed,omitempty"`
 	// Skipped: changes were left out because the dump that is read after them has them.
 	Skipped bool `json:"skipped,omitempty"`
+	// Stale is the earliest until of a Change List that was read as it was before it was closed.
+	// All that reach to it are read again.
+	Stale time.Time `json:"stale,omitzero"`
 }
+
+// staleFor is how long after its until a Change List that has none may be a copy from before it.
+// Later it is one of a Source that does not state it there.
+const staleFor = time.Hour
 
 // cursor is an unfinished walk.
 type cursor struct {
@@ -232,6 +241,10 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 	t.Covered = l.later(l.later(t.Covered, head.From), head.Until)
 	if l.pack != nil {
 		return // its dump states whether another package follows
+	}
+	if until := l.step.Until; l.step.Depth > 0 && head.Until.Time().Before(until) && l.Date.Before(until.Add(staleFor)) {
+		l.broken(ruleIndexUntil, "until "+cmp.Or(head.Until.String(), "is missing"), "until "+stamp(until)+", as its index says: this is an earlier copy, and the next walk reads the list again")
+		t.Stale = earliest(t.Stale, until)
 	}
 	if l.step.Until.IsZero() && l.open() {
 		// A list that was written at a moment has all changes that were published up to then.
@@ -333,7 +346,8 @@ func (m *memory) complete(baseline, moved bool) {
 			}
 		}
 		s.Covered = latest(s.Covered, s.Mark)
-		if s.Missed = s.New.Missed; s.Missed {
+		s.Missed, s.Stale = s.New.Missed, s.New.Stale
+		if s.Missed || !s.Stale.IsZero() {
 			s.Validators = nil // an index that has not changed would hide the list
 		}
 		s.New = times{}

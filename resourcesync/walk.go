@@ -62,7 +62,8 @@ import (
 // another list (clause 12.1): it is asked first, conditionally. A Change List
 // that comes or goes, or another Resource List, makes a baseline due. The newest
 // Change List is asked for although it is closed: some Sources go on writing to
-// it, which is reported.
+// it, which is reported. A list that the index has closed, and of which a cache still
+// had an open copy, is read again in the next walk.
 //
 // # Dumps
 //

@@ -97,6 +97,46 @@ func TestChangeListRedirected(t *testing.T) {
 	}
 }
 
+// TestStaleChangeList: a Change List that its index calls closed, and of which a cache has an
+// earlier copy, is read again by the next walk, although the index has not changed and a newer
+// list was read.
+func TestStaleChangeList(t *testing.T) {
+	for _, grown := range []bool{true, false} { // the copy has changes that the last walk has not read
+		s := newSite(t)
+		s.tags = true
+		classic(s)
+		w := s.walk("/cap")
+		first := s.run(w)
+		visited := "/cl5"
+		if grown {
+			visited = "/cl5 /cl4"
+			old := strings.ReplaceAll(changes(10, 0, change("c", 11), change("d", 12)), "{}", s.URL)
+			s.handle("/cl4", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Date", day(12.5).Format(http.TimeFormat))
+				_, _ = io.WriteString(w, old)
+			})
+		}
+		s.put("/cl5", changes(13, 0, change("f", 14)))
+		s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 13), named("/cl5", "from", 13)))
+		got := s.again(w, first)
+		got.expect(t, visited)
+		if got.reported(ruleIndexUntil) != grown || got.Lost != "" || !got.Mark.Equal(day(14)) {
+			t.Errorf("%+v, %v", got.Result, got.problems)
+		}
+		s.put("/cl4", changes(10, 13, change("c", 11), change("d", 12), change("e", 12.9)))
+		got = s.again(w, got)
+		got.expect(t, "/cl5 /cl4")
+		if entries := strings.Join(got.entries, " "); entries != "f | c d e |" || got.reported(ruleIndexUntil) || got.Baseline {
+			t.Errorf("entries %s, %+v", entries, got.Result)
+		}
+		s.requests()
+		if end := s.again(w, got); !end.NotModified {
+			t.Errorf("%+v", end.Result)
+		}
+		expectRequests(t, s, "/cl! /cl5!")
+	}
+}
+
 // TestReportedOnce: what is wrong with a document is said once, however
 // often it is opened.
 func TestReportedOnce(t *testing.T) {

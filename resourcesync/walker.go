@@ -85,6 +85,9 @@ func newWalker(ctx context.Context, w *Walk) (*walker, error) {
 			if !w.Full {
 				s.before = s.Validators
 			}
+			if !s.Closed {
+				s.opened = s.Open
+			}
 			s.Validators = nil
 		}
 	}
@@ -553,7 +556,7 @@ func (k *walker) since(s *stream) time.Time {
 	case s.Mark.IsZero():
 		return time.Time{}
 	}
-	return s.Mark.Add(-k.w.Overlap)
+	return earliest(s.Mark.Add(-k.w.Overlap), s.Stale)
 }
 
 // checkReach compares where the Change List of a stream, or the index of some lists, begins
@@ -680,6 +683,9 @@ func (k *walker) unchanged(s step) {
 	}
 	stream.Validators[s.URL] = s.Validators
 	if s.Depth > 0 {
+		if !s.Until.IsZero() && slices.Contains(stream.opened, s.URL) { // it has no until yet
+			stream.New.Stale = earliest(stream.New.Stale, s.Until)
+		}
 		return
 	}
 	for url, v := range stream.before {

@@ -97,6 +97,24 @@ func TestChangeListRedirected(t *testing.T) {
 	}
 }
 
+// TestMovedIndex: a Change List Index that has moved, and begins later than the mark, is read at
+// its new address, to which the old one leads.
+func TestMovedIndex(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	w := s.walk("/cap")
+	first := s.run(w)
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/new", "changelist")))
+	s.redirect("/cl", "/new")
+	s.put("/new", sitemapindex(attrs("capability", "changelist", "from", 12), named("/cl5", "from", 12)))
+	s.put("/cl5", changes(12, 0, change("d", 13)))
+	got := s.again(w, first)
+	got.expect(t, "/cl5 /rl*")
+	if got.Lost == "" || !got.Mark.Equal(day(13)) {
+		t.Errorf("%+v", got.Result)
+	}
+}
+
 // TestStaleChangeList: a Change List that its index calls closed, and of which a cache has an
 // earlier copy, is read again by the next walk, although the index has not changed and a newer
 // list was read.

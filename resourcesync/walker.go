@@ -612,10 +612,10 @@ func (k *walker) again(l *List, late bool) error {
 	if next.URL == "" { // this one is read all the same
 		next.URL, next.Dump = s.URL, s.Dump
 	}
+	delete(k.read, follow.Key(l.Requested)) // of an index no list was read
+	delete(k.read, follow.Key(l.URL))
 	if next.URL == s.URL {
 		next.Again, next.Behind = true, s.Behind
-		delete(k.read, follow.Key(l.Requested))
-		delete(k.read, follow.Key(l.URL))
 		if late {
 			l.close()
 		} else {

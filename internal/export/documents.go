@@ -189,12 +189,13 @@ func (x *exporter) stagePackage(doc *publish.Document) (draft, error) {
 		to := x.newName()
 		from, err := filepath.Rel(x.path, f.Name())
 		if err == nil && x.folder(to) == nil && x.root.Link(from, to) == nil {
-			h := newHashWriter(io.Discard)
+			h := publish.NewHashWriter(io.Discard)
 			_, err := io.CopyBuffer(h, readOnly{f}, x.copied[:])
-			if err == nil && h.n != size {
-				err = fmt.Errorf("%s has %d bytes, expected %d", f.Name(), h.n, size)
+			is := sumOf(h)
+			if err == nil && is.Length != size {
+				err = fmt.Errorf("%s has %d bytes, expected %d", f.Name(), is.Length, size)
 			}
-			return draft{h.sum(), to}, err
+			return draft{is, to}, err
 		}
 	}
 	return x.stage(func(w io.Writer) error {

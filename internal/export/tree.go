@@ -3,11 +3,8 @@ package export
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -17,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
 // own is the folder in the tree with what is bridge's own: what was exported, the
@@ -146,23 +145,10 @@ type sum struct {
 	Length int64  `json:"length"`
 }
 
-// hashWriter hashes and counts what it passes on.
-type hashWriter struct {
-	w io.Writer
-	h hash.Hash
-	n int64
+func sumOf(h *publish.HashWriter) (is sum) {
+	is.Length, is.SHA256 = h.Sum()
+	return is
 }
-
-func newHashWriter(w io.Writer) *hashWriter { return &hashWriter{w: w, h: sha256.New()} }
-
-func (h *hashWriter) Write(p []byte) (int, error) {
-	n, err := h.w.Write(p)
-	_, _ = h.h.Write(p[:n]) // it never fails
-	h.n += int64(n)
-	return n, err
-}
-
-func (h *hashWriter) sum() sum { return sum{hex.EncodeToString(h.h.Sum(nil)), h.n} }
 
 // draft is a new file that has its place in the tree only when it is published.
 type draft struct {
@@ -178,7 +164,7 @@ func (t *tree) newName() string {
 
 // stageFile is a draft that is being written.
 type stageFile struct {
-	*hashWriter
+	*publish.HashWriter
 	t      *tree
 	folder *os.Root
 	name   string // in the folder
@@ -208,7 +194,7 @@ func (t *tree) createIn(folder *os.Root, name string) (*stageFile, error) {
 	} else {
 		s.buf = bufio.NewWriterSize(s.f, 256<<10)
 	}
-	s.hashWriter = newHashWriter(s.buf)
+	s.HashWriter = publish.NewHashWriter(s.buf)
 	return s, nil
 }
 
@@ -225,7 +211,7 @@ func (s *stageFile) end(err error) (draft, error) {
 		_ = s.folder.Remove(s.name) // else the next export removes it
 		return draft{}, err
 	}
-	return draft{s.sum(), s.name}, nil
+	return draft{sumOf(s.HashWriter), s.name}, nil
 }
 
 // stage writes a draft.
@@ -279,11 +265,11 @@ func (t *tree) holdsIn(folder *os.Root, name string, want sum) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	h := newHashWriter(io.Discard)
+	h := publish.NewHashWriter(io.Discard)
 	if _, err := io.CopyBuffer(h, readOnly{f}, t.copied[:]); err != nil {
 		return false, err
 	}
-	return h.sum() == want, nil
+	return sumOf(h) == want, nil
 }
 
 // readOnly hides that a reader can write itself, so that io.CopyBuffer uses the buffer.

@@ -233,7 +233,7 @@ func (c *cache) store(ctx context.Context, name string, render renderFunc) error
 		return &storeError{err}
 	}
 	defer f.abandon()
-	sw := newHashWriter(f)
+	sw := NewHashWriter(f)
 	if err := render(ctx, sw); err != nil {
 		if sw.err != nil {
 			return &storeError{sw.err}
@@ -365,18 +365,19 @@ func (c *cache) forget(name string) {
 	_ = c.disk.remove(path)
 }
 
-// hashWriter passes bytes on and hashes them. It keeps the error of its writer apart
+// HashWriter passes bytes on and hashes them. It keeps the error of its writer apart
 // from those of its caller.
-type hashWriter struct {
+type HashWriter struct {
 	w      io.Writer
 	hash   hash.Hash
 	length int64
 	err    error
 }
 
-func newHashWriter(w io.Writer) *hashWriter { return &hashWriter{w: w, hash: sha256.New()} }
+// NewHashWriter returns a HashWriter that passes bytes on to w.
+func NewHashWriter(w io.Writer) *HashWriter { return &HashWriter{w: w, hash: sha256.New()} }
 
-func (s *hashWriter) Write(p []byte) (int, error) {
+func (s *HashWriter) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	s.hash.Write(p[:n])
 	s.length += int64(n)
@@ -384,7 +385,15 @@ func (s *hashWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *hashWriter) sum() sum { return sum{s.length, hex.EncodeToString(s.hash.Sum(nil))} }
+// Sum returns the length and the SHA-256, in hex, of what was written.
+func (s *HashWriter) Sum() (length int64, sha256 string) {
+	return s.length, hex.EncodeToString(s.hash.Sum(nil))
+}
+
+func (s *HashWriter) sum() (is sum) {
+	is.length, is.sha256 = s.Sum()
+	return is
+}
 
 // call is the rendering of one document, shared by all that wait for it.
 type call struct {

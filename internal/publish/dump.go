@@ -466,7 +466,7 @@ type packages struct {
 	zip      *file
 	contents *file
 	out      *bufio.Writer
-	sums     [2]*hashWriter // of zip and contents
+	sums     [2]*HashWriter // of zip and contents
 	dump     *resourcesync.DumpWriter
 }
 
@@ -534,7 +534,7 @@ func (w *packages) begin() (err error) {
 	if w.contents, err = w.p.disk.create(filepath.Join(w.dir, fmt.Sprintf(contentsPattern, n))); err != nil {
 		return err
 	}
-	w.sums = [2]*hashWriter{newHashWriter(w.zip), newHashWriter(w.contents)}
+	w.sums = [2]*HashWriter{NewHashWriter(w.zip), NewHashWriter(w.contents)}
 	w.out = bufio.NewWriterSize(w.sums[0], 256<<10)
 	w.dump = resourcesync.NewDumpWriter(w.out, contentsFile{w.contents, w.sums[1]}, w.head)
 	w.dump.MaxEntries, w.dump.MaxBytes = w.limits.Entries, w.limits.Bytes
@@ -547,7 +547,7 @@ func (w *packages) begin() (err error) {
 // contentsFile is the copy of a manifest, which is read again for the package.
 type contentsFile struct {
 	file *file
-	sum  *hashWriter
+	sum  *HashWriter
 }
 
 func (c contentsFile) Write(b []byte) (int, error) { return c.sum.Write(b) }

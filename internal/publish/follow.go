@@ -480,7 +480,7 @@ func (p *Publisher) fetchFile(ctx context.Context, key, path string, want sum) e
 		return err
 	}
 	defer file.abandon()
-	out := newHashWriter(unlessFull{p, file})
+	out := NewHashWriter(unlessFull{p, file})
 	for progress := int64(-1); out.length < want.length; {
 		err := p.files.attempt(ctx, reading, func() error {
 			body, err := p.files.bucket.Stream(ctx, key, out.length)

@@ -199,7 +199,7 @@ func (p *Publisher) writeParts(ctx context.Context, set event.Set, at Snapshot, 
 		if err != nil {
 			return nil, err
 		}
-		pf := &partFile{Compressor: NewCompressor(), file: f, sum: newHashWriter(f),
+		pf := &partFile{Compressor: NewCompressor(), file: f, sum: NewHashWriter(f),
 			closed: func(s sum) { files = append(files, storedFile{Gzip: s.length, SHA256: s.sha256}) }}
 		pf.Begin(pf.sum)
 		return pf, nil
@@ -223,7 +223,7 @@ func (p *Publisher) writeParts(ctx context.Context, set event.Set, at Snapshot, 
 type partFile struct {
 	*Compressor
 	file   *file
-	sum    *hashWriter
+	sum    *HashWriter
 	closed func(sum)
 }
 

@@ -88,7 +88,7 @@ func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check
 // verify renders a document again and compares it with the cached copies.
 func (p *Publisher) verify(ctx context.Context, it Item) (Check, error) {
 	c := Check{Path: it.Path}
-	sw := newHashWriter(io.Discard)
+	sw := NewHashWriter(io.Discard)
 	if err := p.render(it, false)(ctx, sw); err != nil {
 		return c, err
 	}
@@ -120,10 +120,10 @@ func (p *Publisher) verifySnapshot(ctx context.Context, st *state, current *stor
 	set := st.fixed.Name
 	it := Item{Kind: ResourceList, Set: st.fixed, Events: event.Range{Upto: current.Seq}}
 	var checks []Check
-	var sums []*hashWriter
+	var sums []*HashWriter
 	create := func(n int) (io.WriteCloser, error) {
 		checks = append(checks, Check{Path: partPath(set, current.Snapshot, n)})
-		sums = append(sums, newHashWriter(io.Discard))
+		sums = append(sums, NewHashWriter(io.Discard))
 		return writeNopCloser{sums[n-1]}, nil
 	}
 	if _, err := RenderParts(p.base, st.fixed, current.Snapshot, p.limits, p.events(ctx, &it), create); err != nil {
@@ -175,7 +175,7 @@ func sumOf(r io.Reader, compressed bool) (sum, error) {
 		}
 		r = zr
 	}
-	h := newHashWriter(io.Discard)
+	h := NewHashWriter(io.Discard)
 	_, err := io.Copy(h, r)
 	return h.sum(), err
 }

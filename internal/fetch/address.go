@@ -61,8 +61,6 @@ type Reach struct {
 type reach struct {
 	origin          string      // scheme, host and port
 	header          http.Header // for origin
-	roots           *x509.CertPool
-	headerTimeout   time.Duration
 	typed, allowed  []hostPort
 	only, safePorts bool
 }
@@ -71,7 +69,7 @@ type reach struct {
 type hostPort struct{ host, port string }
 
 func (r Reach) compile() reach {
-	c := reach{only: r.Only, safePorts: r.SafePorts, header: http.Header{}, roots: r.Roots, headerTimeout: r.HeaderTimeout, typed: parseHosts(r.Typed), allowed: parseHosts(r.Allowed)}
+	c := reach{only: r.Only, safePorts: r.SafePorts, header: http.Header{}, typed: parseHosts(r.Typed), allowed: parseHosts(r.Allowed)}
 	if u, err := url.Parse(r.Origin); err == nil && u.Host != "" {
 		c.origin, c.typed = origin(u), append(c.typed, parseHosts([]string{r.Origin})...)
 		maps.Copy(c.header, r.Header)

@@ -376,8 +376,13 @@ func nameUUID(space [16]byte, name string) string {
 	h := sha1.New()
 	h.Write(space[:])
 	h.Write([]byte(name))
-	u := h.Sum(nil)[:16]
-	u[6] = u[6]&0x0f | 0x50
+	return hashUUID(h.Sum(nil), 5)
+}
+
+// hashUUID returns the urn:uuid of a version whose other bits are the first of a hash.
+func hashUUID(hash []byte, version byte) string {
+	u := hash[:16]
+	u[6] = u[6]&0x0f | version<<4
 	u[8] = u[8]&0x3f | 0x80
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }

@@ -31,10 +31,7 @@ func AssignedIdentifier(feed string, s *sip.Source) string {
 	}
 	name = appendField(appendField(name, s.Sequence), s.Identifier)
 	sum := sha256.Sum256(name)
-	u := sum[:16]
-	u[6] = u[6]&0x0f | 0x80
-	u[8] = u[8]&0x3f | 0x80
-	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	return hashUUID(sum[:], 8)
 }
 
 // appendField appends a field so that no two lists of fields have the same bytes.

@@ -69,7 +69,7 @@ var rules = map[string]rule{
 	},
 	"internal/fetch": {
 		ours:  []string{"internal/defect"},
-		third: []string{"golang.org/x/net", "golang.org/x/sync", "github.com/klauspost/compress"},
+		third: []string{"golang.org/x/net", "github.com/klauspost/compress"},
 		why:   "the guarded HTTP client knows HTTP only",
 	},
 	"internal/database": {
@@ -181,9 +181,8 @@ var rules = map[string]rule{
 		why:  "a list of feeds is XML, and knows nothing of Sources",
 	},
 	"internal/daemon": {
-		ours:  []string{"event", "atompmh", "resourcesync", "oaipmh", "sip/...", "translate", "fixtures", "internal/..."},
-		third: []string{"golang.org/x/sync"},
-		why:   "the daemon ties together what is internal; it needs no library of its own",
+		ours: []string{"event", "atompmh", "resourcesync", "oaipmh", "sip/...", "translate", "fixtures", "internal/..."},
+		why:  "the daemon ties together what is internal; it needs no library of its own",
 	},
 	"internal/testserver": {
 		ours: []string{"fixtures", "sip"},

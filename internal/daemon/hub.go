@@ -119,7 +119,7 @@ func (b *Bridge) notifyHubs(ctx context.Context, p *publish.Publisher, base stri
 		select {
 		case <-ctx.Done():
 		case <-changed:
-			sleep(ctx, hubGather)
+			sleepOrWake(ctx, hubGather, nil)
 		case <-t.wake:
 		case <-timer.C:
 		}

@@ -39,7 +39,7 @@ func (b *Bridge) watchMembers(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if !sleep(ctx, watchPace) {
+		if !sleepOrWake(ctx, watchPace, nil) {
 			return
 		}
 	}

@@ -74,13 +74,7 @@ func (b *Bridge) subscribe(ctx context.Context) {
 		if b.loadPushes(ctx) {
 			wait = min(b.subscribeRound(ctx), wait)
 		}
-		timer := time.NewTimer(max(wait, 10*time.Millisecond))
-		select {
-		case <-ctx.Done():
-		case <-b.push.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
+		sleepOrWake(ctx, max(wait, 10*time.Millisecond), b.push.wake)
 	}
 }
 

@@ -223,7 +223,7 @@ func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, don
 	group.Go(func() { b.restartOnPanic(ctx, "watching the sets that others are made of", b.watchMembers) })
 	group.Go(func() {
 		b.restartOnPanic(ctx, "writing when Sources were asked", func(ctx context.Context) {
-			for sleep(ctx, flushEvery) {
+			for sleepOrWake(ctx, flushEvery, nil) {
 				if err := b.Log.FlushSchedules(ctx); err != nil && ctx.Err() == nil {
 					b.opt.Logger.Error("the times of harvests cannot be written", "error", err)
 				}
@@ -246,7 +246,7 @@ func (b *Bridge) restartOnPanic(ctx context.Context, what string, do func(contex
 		}
 		b.opt.Logger.Error(what+" has failed, and restarts in a minute", "error", err)
 		defect.Log(b.opt.Logger, err)
-		if !sleep(ctx, restartAfter) {
+		if !sleepOrWake(ctx, restartAfter, nil) {
 			return
 		}
 	}
@@ -327,7 +327,7 @@ func (b *Bridge) retryPending(ctx context.Context) {
 	slots := make(chan struct{}, pendingAtOnce)
 	var group sync.WaitGroup
 	defer group.Wait()
-	for sleep(ctx, pendingEvery) {
+	for sleepOrWake(ctx, pendingEvery, nil) {
 		due, err := b.Log.DuePending(ctx, event.MicrosOf(b.now()))
 		pauses, perr := b.pauseStatus(ctx)
 		if err = errors.Join(err, perr); err != nil && ctx.Err() == nil {
@@ -379,7 +379,7 @@ func (b *Bridge) awaitSpace(ctx context.Context, src *Source) bool {
 		if err != nil || wait <= 0 {
 			return ctx.Err() == nil
 		}
-		if !sleep(ctx, min(wait, probeEvery)) {
+		if !sleepOrWake(ctx, min(wait, probeEvery), nil) {
 			return false
 		}
 		if b.probeSpace() == nil {
@@ -388,18 +388,6 @@ func (b *Bridge) awaitSpace(ctx context.Context, src *Source) bool {
 			s.Next = 0
 			return err == nil && b.Log.SaveSchedule(ctx, src.ID, s, true) == nil
 		}
-	}
-}
-
-// sleep returns true after wait, and false when ctx ends first.
-func sleep(ctx context.Context, wait time.Duration) bool {
-	due := time.NewTimer(wait)
-	defer due.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-due.C:
-		return ctx.Err() == nil
 	}
 }
 

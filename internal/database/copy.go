@@ -489,7 +489,7 @@ func (f *copiedFile) fill(ctx context.Context, t *copiedTable, in *rowSource) er
 }
 
 func (f *copiedFile) each(ctx context.Context, query string, scan func(*sql.Rows) error) error {
-	return f.writer.Use(ctx, func(ctx context.Context, tx *Tx) error { return tx.Each(ctx, query, nil, scan) })
+	return f.writer.Use(ctx, func(_ context.Context, tx *Tx) error { return tx.Each(ctx, query, nil, scan) }) // ends with the caller: it takes long
 }
 
 // finish first copies the write-ahead log to the file. To close the file would do that too,

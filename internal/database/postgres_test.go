@@ -355,6 +355,51 @@ func TestServerLock(t *testing.T) {
 	m.want(t, "1/0", "3/0", "4/0")
 }
 
+// Who gives up while the connection is in use for it does not end the connection: another process
+// could write then.
+func TestServerUseGivenUp(t *testing.T) {
+	const key = "hashtext(current_schema())"
+	m := newServerWriter(t, WriterOptions{})
+	before, err := rowsOf(t.Context(), m.Uncommitted(), "SELECT pg_backend_pid()")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pgx.Connect(t.Context(), m.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(context.Background()) }()
+	if _, err := other.Exec(t.Context(), "SELECT pg_advisory_lock("+key+")"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- m.Use(ctx, func(ctx context.Context, tx *Tx) error {
+			_, err := rowsOf(ctx, tx, "SELECT pg_advisory_lock("+key+")")
+			return err
+		})
+	}()
+	for waits := false; !waits; {
+		if err := other.QueryRow(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND '['||pid||']' = $1)", before).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if _, err := other.Exec(t.Context(), "SELECT pg_sleep(0.1), pg_advisory_unlock("+key+")"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("what had begun has not ended: %v", err)
+	}
+	if after, err := rowsOf(t.Context(), m.Uncommitted(), "SELECT pg_backend_pid()"); err != nil || after != before {
+		t.Errorf("the session was %s, and is %s, %v", before, after, err)
+	}
+	if err := m.Use(ctx, func(context.Context, *Tx) error { return errWork }); !errors.Is(err, context.Canceled) {
+		t.Errorf("what had not begun: %v", err)
+	}
+}
+
 // with changes a URL.
 func with(t *testing.T, base string, change func(u *url.URL, q url.Values)) string {
 	t.Helper()

@@ -181,14 +181,16 @@ func (w *Writer) do(ctx context.Context, first bool, work func(ctx context.Conte
 }
 
 // Use runs do with the connection outside of any transaction, and after all that was
-// written before is committed. do must not write.
+// written before is committed. do must not write. Its context does not end: on a server that
+// would end the connection, and with it the lock.
 func (w *Writer) Use(ctx context.Context, do func(ctx context.Context, tx *Tx) error) error {
 	if err := w.acquire(ctx); err != nil {
 		return err
 	}
 	defer w.release()
+	ctx = context.WithoutCancel(ctx)
 	if w.group != nil {
-		w.commit(context.WithoutCancel(ctx))
+		w.commit(ctx)
 	}
 	if err := errors.Join(w.engine.alive(ctx, w), w.reconnect(ctx)); err != nil {
 		return w.fail(err)

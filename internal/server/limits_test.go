@@ -30,6 +30,41 @@ func runLimited(d server.SIPService, change func(*server.Options)) *running {
 	return r
 }
 
+// A check that does not end is answered all the same, and not begun again.
+func TestReadyCheckHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		checks, free := 0, make(chan struct{})
+		r := runLimited(nil, func(o *server.Options) {
+			o.Ready = func(context.Context) error {
+				checks++
+				<-free
+				return nil
+			}
+		})
+		ask := func(want int, after time.Duration) {
+			t.Helper()
+			c, began := r.dial(), time.Now()
+			defer c.Close()
+			go io.WriteString(c, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); res.StatusCode != want || took != after {
+				t.Errorf("answered %d after %v; want %d after %v", res.StatusCode, took, want, after)
+			}
+		}
+		ask(503, 5*time.Second)
+		ask(503, 5*time.Second)
+		close(free)
+		synctest.Wait()
+		if ask(200, 0); checks != 2 {
+			t.Errorf("%d checks", checks)
+		}
+		r.end(t)
+	})
+}
+
 // D66: with all connections busy, and with all requests of the address under way,
 // health is answered at once, and everybody else is told to come again.
 func TestHealthIsAnsweredWhenAllIsBusy(t *testing.T) {

@@ -403,7 +403,8 @@ func (s *Server) readyz(c echo.Context) error {
 }
 
 // readyCheck runs one check for all requests at the same time: no limit bounds how
-// many these are, so together they must cost no more than one.
+// many these are, so together they must cost no more than one. One that takes longer than
+// readyTime goes on without them.
 type readyCheck struct {
 	mu      sync.Mutex
 	running *readyResult // nil while no check runs
@@ -415,6 +416,8 @@ type readyResult struct {
 }
 
 func (r *readyCheck) run(ctx context.Context, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
 	r.mu.Lock()
 	a := r.running
 	if a == nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +35,11 @@ func nodeConfig(t *testing.T, postgres *testenv.PostgresServer, s3 *testenv.S3Se
 	t.Helper()
 	bucket := s3.NewBucket(t)
 	return bucketConfig(s3.Address(bucket, "contents")) + fmt.Sprintf("files = %q\nlog = %q\n", s3.Address(bucket, "files"), postgres.NewSchema(t))
+}
+
+// sourceConfig is what such a file begins with, with a Source that the set main mirrors.
+func sourceConfig(url string) string {
+	return fmt.Sprintf("listen = \"127.0.0.1:0\"\nbase_url = \"http://bridge.example.org\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = %q\nevery = \"1s\"\n", url)
 }
 
 // TestNodes: web nodes publish what the worker has, and take nothing; when the worker has gone,
@@ -268,7 +275,7 @@ func TestContentsLost(t *testing.T) {
 		create("first")
 		upstream := httptest.NewServer(provider)
 		t.Cleanup(upstream.Close)
-		config = "listen = \"127.0.0.1:0\"\nbase_url = \"http://bridge.example.org\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"" + upstream.URL + fixtures.Subscription + "\"\nevery = \"1s\"\n" + nodeConfig(t, postgres, s3)
+		config = sourceConfig(upstream.URL+fixtures.Subscription) + nodeConfig(t, postgres, s3)
 		log := regexp.MustCompile(`log = "(.*)"`).FindStringSubmatch(config)[1]
 		return config, create, func() {
 			t.Helper()
@@ -312,6 +319,68 @@ func TestContentsLost(t *testing.T) {
 		standby.end(second, os.Interrupt)
 		standby.run(exitDone, "verify", "--contents")
 	})
+}
+
+// TestTakeOverTLS: a worker takes over although it has encrypted connections that a restart of the server
+// has ended.
+func TestTakeOverTLS(t *testing.T) {
+	postgres, s3 := testenv.Postgres(t), testenv.SharedS3(t)
+	s3.Setenv(t)
+	encrypt(t, postgres)
+	provider := fixtures.New(fixtures.Options{Title: "A"})
+	provider.Create(fixtures.Record{Name: "first"})
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	config := sourceConfig(upstream.URL+fixtures.Subscription) + strings.ReplaceAll(nodeConfig(t, postgres, s3), "sslmode=disable", "sslmode=require")
+	worker, standby := newFolder(t, config), newFolder(t, config)
+	first, atFirst := worker.serve("--role", "worker")
+	second, atSecond := standby.serve("--role", "worker")
+	defer func() {
+		if t.Failed() {
+			<-time.After(3 * time.Second)
+			t.Log(second.stderr.String())
+		}
+	}()
+	eventsAt(t, atFirst, 1)
+	postgres.Stop(t, testenv.FastShutdown)
+	postgres.Start(t)
+	provider.Create(fixtures.Record{Name: "second"})
+	eventsAt(t, atFirst, 2)
+	eventsAt(t, atSecond, 2)
+	first.kill()
+	provider.Create(fixtures.Record{Name: "third"})
+	eventsAt(t, atSecond, 3)
+	standby.end(second, os.Interrupt)
+}
+
+// encrypt makes a server of the test's own take encrypted connections too.
+func encrypt(t *testing.T, postgres *testenv.PostgresServer) {
+	t.Helper()
+	web := httptest.NewTLSServer(nil)
+	defer web.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(web.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgx.Connect(t.Context(), postgres.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(context.Background()) }() // the server ends it
+	statements := []string{"ALTER SYSTEM SET ssl = on"}
+	for name, block := range map[string]*pem.Block{
+		"server.key": {Type: "PRIVATE KEY", Bytes: key},
+		"server.crt": {Type: "CERTIFICATE", Bytes: web.Certificate().Raw},
+	} {
+		statements = append(statements, fmt.Sprintf("COPY (SELECT unnest(string_to_array('%s', E'\\n'))) TO PROGRAM 'umask 077; cat > %s'", pem.EncodeToMemory(block), name))
+	}
+	for _, s := range statements {
+		if _, err := db.Exec(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	postgres.Stop(t, testenv.FastShutdown)
+	postgres.Start(t)
 }
 
 // TestKillNodes is TestKill with three workers and two web nodes that have one log on a

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"context"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -30,7 +32,7 @@ func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 		return nil
 	}
 	walked, configured, err := b.progress(ctx, set.Name)
-	if err != nil || configured == 0 { // this run configures no Source of it
+	if err != nil || configured == 0 && !b.hasNoSource(set.Name) { // this run configures no Source of it
 		return err
 	}
 	if len(harvest.AwaitedSets(set.Feed, walked, b.now()).Sets) > 0 {
@@ -42,6 +44,12 @@ func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 	}
 	b.wakeUsersOf(set.Name)
 	return nil
+}
+
+// hasNoSource reports whether the configuration has a set and no Source of it: what the
+// log has of its former ones is all there will be.
+func (b *Bridge) hasNoSource(set string) bool {
+	return slices.ContainsFunc(b.generation.Load().file.Sets, func(s config.Set) bool { return s.Name == set && len(s.Sources) == 0 })
 }
 
 // completeSetOf marks a set as complete if it is, after a harvest of one of its

@@ -124,6 +124,54 @@ func TestConfigureRanks(t *testing.T) {
 	}
 }
 
+// A Source that moves is found by its name: the one that is configured, else the newest,
+// whatever others had the name before.
+func TestConfigureMoved(t *testing.T) {
+	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const sets = 50
+	// configure gives all sets the same Sources, and returns the numbers of those at one URL.
+	configure := func(url string, sources ...eventlog.SourceConfig) (ids []event.SourceID) {
+		t.Helper()
+		var all []eventlog.SetConfig
+		for i := range sets {
+			all = append(all, eventlog.SetConfig{Name: fmt.Sprintf("s%d", i), Content: event.Reference, Whole: true, Sources: slices.Clone(sources)})
+		}
+		if _, err := l.Configure(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			for _, src := range s.Sources {
+				if src.URL == url {
+					ids = append(ids, src.ID)
+				}
+			}
+		}
+		return ids
+	}
+	source := func(name, url string) eventlog.SourceConfig {
+		return eventlog.SourceConfig{Kind: "feed", Name: name, URL: url}
+	}
+	const a, b, c, d, e = "http://h.example/a", "http://h.example/b", "http://h.example/c", "http://h.example/d", "http://h.example/e"
+	other := configure(b, source("other", b))
+	first := configure(a, source("other", b), source("campus", a))
+	configure(b, source("other", b))
+	configure(b, source("campus", b))
+	if moved := configure(c, source("campus", c)); !slices.Equal(moved, other) {
+		t.Errorf("at c are %v, want those that were at b: %v", moved, other)
+	}
+	configure(c)
+	if moved := configure(d, source("campus", d)); !slices.Equal(moved, first) {
+		t.Errorf("at d are %v, want the newest, those that were at a: %v", moved, first)
+	}
+	if moved := configure(e, source("campus", e), source("campus2", d)); !slices.Equal(moved, other) {
+		t.Errorf("at e are %v, want those that were at c: %v", moved, other)
+	}
+}
+
 // TestSetsAreBounded: a set whose number is too large for the ids of its events is not
 // made; the last one that is made can be read.
 func TestSetsAreBounded(t *testing.T) {

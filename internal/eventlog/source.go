@@ -60,12 +60,12 @@ func (l *Log) ensureSources(ctx context.Context, tx *database.Tx, set int64, con
 		c := &sources[rank]
 		was, ok := stored[c.URL]
 		if !ok && c.Name != "" && c.Kind != Member { // by its name it is the same Source at another URL
-			for url, h := range left {
-				if h.name == c.Name && h.kind != Member && h.status != forgotten {
+			for _, h := range left { // of several the one that is configured, else the newest
+				if h.name == c.Name && h.kind != Member && h.status != forgotten && (was.id == 0 || cmp.Or(cmp.Compare(was.status, h.status), cmp.Compare(h.id, was.id)) > 0) {
 					was = h
-					delete(left, url)
 				}
 			}
+			delete(left, was.url)
 		}
 		h := sourceConfig{id: was.id, set: set, name: c.Name, kind: cmp.Or(c.Kind, was.kind), url: c.URL, rank: rank}
 		switch {

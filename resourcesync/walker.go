@@ -511,7 +511,10 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) (err error) {
 		k.noteLost("some Change Lists may be unknown, because an entry of " + l.URL + " cannot be read")
 	}
 	for i := range sorted {
-		sorted[i].Validators = stream.before[sorted[i].URL]
+		// A list that is closed now has changed: a 304 would be that of a cache.
+		if sorted[i].Until.IsZero() || !slices.Contains(stream.opened, sorted[i].URL) {
+			sorted[i].Validators = stream.before[sorted[i].URL]
+		}
 		if sorted[i].Until.IsZero() && sorted[i].Package == nil {
 			stream.Open, stream.Closed = append(stream.Open, sorted[i].URL), false
 		}
@@ -683,9 +686,6 @@ func (k *walker) unchanged(s step) {
 	}
 	stream.Validators[s.URL] = s.Validators
 	if s.Depth > 0 {
-		if !s.Until.IsZero() && slices.Contains(stream.opened, s.URL) { // it has no until yet
-			stream.New.Stale = earliest(stream.New.Stale, s.Until)
-		}
 		return
 	}
 	for url, v := range stream.before {

@@ -32,6 +32,7 @@ func (p *Publisher) Follow(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
+	defer context.AfterFunc(ctx, p.end)()
 	if err := p.cleanupCache(); err != nil {
 		p.logger.Warn("leftovers could not be removed from the cache", "folder", p.opts.CacheDir, "error", err)
 	}

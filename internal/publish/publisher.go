@@ -134,6 +134,9 @@ type Publisher struct {
 	dumpWakeups   chan struct{} // or a dump
 	files         *files        // nil without a bucket
 
+	lasting context.Context //nolint:containedctx // of what goes on after a request: it ends with Run or Follow
+	end     context.CancelFunc
+
 	mu       sync.Mutex
 	states   map[string]*state
 	latest   map[string]string        // cached name of the last rendering of an open document
@@ -205,6 +208,7 @@ func New(o Options) (*Publisher, error) {
 		wakeups:       make(chan struct{}, 1), dumpWakeups: make(chan struct{}, 1),
 		states: map[string]*state{}, latest: map[string]string{}, openDocs: map[string]openRendering{},
 	}
+	p.lasting, p.end = context.WithCancel(context.Background())
 	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, o.CacheBytes)
 	p.cache.full = o.Full
 	if o.Files != nil && o.ReportFiles == nil {

@@ -370,10 +370,11 @@ type storedSnapshot struct {
 	bytes    int64
 	indexed  indexedSnapshot // but for the folder: what the bucket's index says of it
 
-	mu      sync.Mutex
-	checked map[string]cachedFile // files whose hash has been compared since they last changed
-	// checking has the files whose hash is being computed; the channel is closed after that.
-	checking map[string]chan struct{}
+	lasting context.Context //nolint:containedctx // that of the Publisher
+
+	mu       sync.Mutex
+	checked  map[string]cachedFile // files whose hash has been compared since they last changed
+	checking map[string]*call      // files whose hash is being computed
 }
 
 // number is the name of its folder.
@@ -511,7 +512,7 @@ func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *store
 	}
 	s := &storedSnapshot{Snapshot: Snapshot{Seq: l.Seq, At: l.At, Parts: len(l.Parts) + len(l.Packages), past: se.past}, id: l.snapshotID, Dir: dir, Files: l.Parts, packages: l.Packages,
 		segment: l.Segment, made: at.ModTime(), indexed: indexedSnapshot{Manifest: hashOf(data), Files: 1, Bytes: int64(len(data))},
-		checked: map[string]cachedFile{}, checking: map[string]chan struct{}{}}
+		lasting: p.lasting, checked: map[string]cachedFile{}, checking: map[string]*call{}}
 	for name, f := range s.files() {
 		s.bytes += f.length
 		s.indexed.Files++
@@ -581,74 +582,69 @@ func (s *storedSnapshot) openPart(ctx context.Context, n int) (*os.File, error) 
 // is errDamaged only if the file has gone or has other bytes: whatever else fails, for
 // instance because too many files are open, says nothing about it.
 func (s *storedSnapshot) openFile(ctx context.Context, name, sha256 string) (*os.File, error) {
-	f, err := os.Open(filepath.Join(s.Dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := s.check(ctx, name, sha256, f); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// check compares the hash of a file unless that has been done since it last changed. A package
-// may have gigabytes: no caller waits for the hash of another file, and one of several callers
-// computes it.
-func (s *storedSnapshot) check(ctx context.Context, name, sha256 string, f *os.File) error {
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	done := make(chan struct{})
 	for {
-		s.mu.Lock()
-		k, ok := s.checked[name]
-		if ok && k.size == st.Size() && k.time.Equal(st.ModTime()) {
-			s.mu.Unlock()
-			return nil
+		f, err := os.Open(filepath.Join(s.Dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %w", errDamaged, err)
 		}
-		other := s.checking[name]
-		if other == nil {
-			s.checking[name] = done
-			s.mu.Unlock()
-			break
+		if err != nil {
+			return nil, err
 		}
-		s.mu.Unlock()
+		st, err := f.Stat()
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		h := s.check(name, sha256, f, st)
+		if h == nil {
+			return f, nil
+		}
 		select {
-		case <-other: // it may have been cancelled
+		case <-h.done:
+			if h.err != nil {
+				return nil, h.err
+			}
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	defer func() {
-		s.mu.Lock()
-		delete(s.checking, name)
-		s.mu.Unlock()
-		close(done)
-	}()
-	got, err := sumOf(untilDone{ctx, f}, false)
-	if err != nil {
-		return err
-	}
-	if got.sha256 != sha256 {
-		return fmt.Errorf("%w: %s has another hash than when it was written", errDamaged, f.Name())
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	s.note(name, st)
-	return nil
 }
 
-// note marks a file as checked.
-func (s *storedSnapshot) note(name string, st fs.FileInfo) {
+// check returns nil if the hash of a file has been compared since it last changed, else the one
+// that is being computed; then f is closed. A package may have gigabytes: no caller waits for the
+// hash of another file, and it is computed to its end when all callers have given up, so that
+// the next one need not wait.
+func (s *storedSnapshot) check(name, sha256 string, f *os.File, st fs.FileInfo) *call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.checked[name] = cachedFile{size: st.Size(), time: st.ModTime()}
+	if k, ok := s.checked[name]; ok && k.size == st.Size() && k.time.Equal(st.ModTime()) {
+		return nil
+	}
+	h := s.checking[name]
+	if h != nil {
+		f.Close()
+		return h
+	}
+	h = &call{done: make(chan struct{})}
+	s.checking[name] = h
+	go func() {
+		defer f.Close()
+		h.err = defect.Guard(func() error {
+			got, err := sumOf(untilDone{s.lasting, f}, false)
+			if err == nil && got.sha256 != sha256 {
+				err = fmt.Errorf("%w: %s has another hash than when it was written", errDamaged, f.Name())
+			}
+			return err
+		})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if h.err == nil {
+			s.checked[name] = cachedFile{size: st.Size(), time: st.ModTime()}
+		}
+		delete(s.checking, name)
+		close(h.done)
+	}()
+	return h
 }
 
 // noteAll marks all files as checked: their hashes are those of what has just been written.
@@ -658,7 +654,9 @@ func (s *storedSnapshot) noteAll() error {
 		if err != nil {
 			return err
 		}
-		s.note(name, st)
+		s.mu.Lock()
+		s.checked[name] = cachedFile{size: st.Size(), time: st.ModTime()}
+		s.mu.Unlock()
 	}
 	return nil
 }
@@ -839,6 +837,7 @@ func (p *Publisher) Run(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
+	defer context.AfterFunc(ctx, p.end)()
 	if err := p.cleanupCache(); err != nil {
 		p.logger.Warn("leftovers could not be removed from the cache", "folder", p.opts.CacheDir, "error", err)
 	}

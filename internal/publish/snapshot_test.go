@@ -309,8 +309,21 @@ func TestUnreadableIsNotDamaged(t *testing.T) {
 	}
 }
 
-// What has just been written is not read again; else one computes the hash of a file, who
-// waits for it may give up, and nobody waits for another file's.
+// slow is a context under which each file is read only when the test lets it.
+type slow struct {
+	context.Context
+	let   chan struct{}
+	reads atomic.Int64
+}
+
+func (s *slow) Err() error {
+	s.reads.Add(1)
+	<-s.let
+	return s.Context.Err()
+}
+
+// What has just been written is not read again; else the hash of a file is computed once, also
+// if all who wait for it give up, so that the next one finds it. Nobody waits for another file's.
 func TestHashesOfOneFileEach(t *testing.T) {
 	l, dir := history(100, event.Mirror).many("main", 10), t.TempDir()
 	p := small(t, l, dir)
@@ -325,39 +338,62 @@ func TestHashesOfOneFileEach(t *testing.T) {
 		t.Errorf("%d files of %d are known to be whole", len(s.checked), len(s.Files))
 	}
 
-	if st, err = small(t, l, dir).state(t.Context(), "main"); err != nil {
+	p = small(t, l, dir) // as after a restart
+	lasting := &slow{Context: p.lasting, let: make(chan struct{})}
+	p.lasting = lasting
+	impatient, leave := context.WithCancel(t.Context())
+	leave()
+	get := func(ctx context.Context, n int) error {
+		doc, err := p.Document(ctx, partPath("main", Snapshot{Seq: 10}, n), true)
+		if err != nil {
+			return err
+		}
+		body, _, err := doc.Open()
+		if err != nil {
+			return err
+		}
+		return body.Close()
+	}
+	for range 3 {
+		if err := get(impatient, 1); !errors.Is(err, context.Canceled) {
+			t.Errorf("before its hash is known: %v", err)
+		}
+	}
+	var waiting sync.WaitGroup
+	for range 3 {
+		waiting.Go(func() {
+			if err := get(t.Context(), 2); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if st, err = p.state(t.Context(), "main"); err != nil {
 		t.Fatal(err)
 	}
 	s := st.current()
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	open := func(ctx context.Context, n int, want error) {
-		t.Helper()
-		f, err := s.openPart(ctx, n)
-		if !errors.Is(err, want) {
-			t.Errorf("part %d: %v, want %v", n, err, want)
-		}
-		if err == nil {
-			f.Close()
-		}
-	}
-	open(cancelled, 1, context.Canceled)
-	busy := make(chan struct{})
-	s.checking["1.xml.gz"] = busy
-	open(cancelled, 1, context.Canceled)
-	open(t.Context(), 2, nil)
-	var waiting sync.WaitGroup
-	for range 3 {
-		waiting.Go(func() { open(t.Context(), 1, nil) })
-	}
 	s.mu.Lock()
-	delete(s.checking, "1.xml.gz")
+	first := s.checking["1.xml.gz"]
 	s.mu.Unlock()
-	close(busy)
+	close(lasting.let)
+	<-first.done
 	waiting.Wait()
-	open(cancelled, 1, nil) // known to be whole
+	for n := 1; n <= 2; n++ {
+		if err := get(impatient, n); err != nil {
+			t.Errorf("part %d, whose hash is known: %v", n, err)
+		}
+	}
+	if n := lasting.reads.Load(); n != 4 { // each to its end
+		t.Errorf("the two files were read %d times, want 4", n)
+	}
 	if len(s.checking) > 0 {
 		t.Errorf("still being read: %v", s.checking)
+	}
+
+	// With the Publisher all ends.
+	p = small(t, l, dir)
+	p.end()
+	if err := get(t.Context(), 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end: %v", err)
 	}
 }
 

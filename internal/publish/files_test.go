@@ -924,3 +924,32 @@ func TestFollowFull(t *testing.T) {
 		t.Errorf("it waits %v", longest)
 	}
 }
+
+// A node that follows does not go on reporting that a dump of its own has failed, when it still
+// made them.
+func TestFollowerForgetsFaults(t *testing.T) {
+	_, address := sharedBucket(t)
+	l, c := withAll()
+	dir := t.TempDir()
+	a := newNode(t, l, &contentStore{}, address, dir)
+	if err := a.checkDumps(t.Context(), a.dumps); err == nil {
+		t.Fatal("there is a dump without its contents")
+	}
+	faults := func() []string { // as bridge status, which is another process, reports them
+		t.Helper()
+		d, err := newNode(t, l, c, address, dir).DumpState(t.Context(), "main")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Faults
+	}
+	if len(faults()) == 0 {
+		t.Fatal("that is not reported")
+	}
+	newNode(t, l, c, address, t.TempDir()).writes()
+	a = newFollower(t, l, c, address, dir)
+	a.reads()
+	if all := faults(); len(all) > 0 {
+		t.Errorf("still reported: %q", all)
+	}
+}

@@ -792,10 +792,16 @@ func (p *Publisher) removeSnapshot(se *series, number int64) {
 }
 
 // cleanup removes what crashes and older formats have left behind: unfinished
-// snapshots, those that are not kept, and old renderings.
+// snapshots, those that are not kept, and old renderings; and at a node that follows the error
+// of a dump from when it made them.
 func (p *Publisher) cleanup(se *series) error {
 	se.making.Lock()
 	defer se.making.Unlock()
+	if p.opts.Follow {
+		if err := p.noteFault(se, nil); err != nil {
+			return err
+		}
+	}
 	entries, err := os.ReadDir(se.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +17,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/audit"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
@@ -601,5 +605,43 @@ func TestRepositoriesWithoutContents(t *testing.T) {
 				t.Errorf("it disseminates what it does not have:\n%s", answer.body)
 			}
 		})
+	}
+}
+
+// TestSourceOfAnotherKind: a repository that is harvested in another way from now on leaves what
+// is published as it was (I1), although the links to its records are made otherwise.
+func TestSourceOfAnotherKind(t *testing.T) {
+	museum := httptest.NewServer(fixtures.Museum(nil))
+	t.Cleanup(museum.Close)
+	o := &harness{t: t}
+	o.openFor(harvest.OAIPMH+":"+museum.URL+fixtures.MuseumOAI, segments(2), func(c *config.Config) { c.Sets[0].Sources[0].Name = "museum" })
+	newPublisher(o)
+	o.harvest()
+	was := map[string]webReply{}
+	for _, name := range []string{"changelist/1.xml", "feed/1.atom"} {
+		was[name] = o.get(o.setURL(name))
+	}
+	if n := strings.Count(string(was["changelist/1.xml"].body), `rel="via"`); n != 2 {
+		t.Fatalf("the Change List has %d links to the originals:\n%s", n, was["changelist/1.xml"].body)
+	}
+	o.restart(func() {
+		src := &o.config.Sets[0].Sources[0]
+		src.Kind, src.URL = config.ResourceSync, museum.URL+"/resourcesync"
+	})
+	if src := o.source(); src.Kind != config.ResourceSync || src.Name != "museum" {
+		t.Fatalf("the Source is %+v", src.Source)
+	}
+	for _, cached := range []bool{true, false} {
+		for name, want := range was {
+			if now := o.get(o.setURL(name)); string(now.body) != string(want.body) || now.header.Get("Etag") != want.header.Get("Etag") {
+				t.Errorf("%s, cached: %v: its bytes or its entity tag are others:\n%s\n%s", name, cached, want.body, now.body)
+			}
+		}
+		if _, err := o.bridge.Verify(t.Context(), true, func(f daemon.Finding) { t.Errorf("verify: %+v", f) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(o.config.Data, "cache")); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

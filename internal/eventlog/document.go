@@ -55,18 +55,23 @@ type documentRow struct {
 	id     int64
 	source event.SourceID
 	feed   []byte // Document.Feed as it is stored
+	kind   string // of the Source when it got another one, "" for the one that it has
 }
 
-const selectDocuments = "SELECT id, source, url, feed_id, title, updated, feed, sum FROM document"
+const selectDocuments = "SELECT id, source, url, feed_id, title, updated, feed, kind, sum FROM document"
 
 func (d *documentRow) sum() int64 {
-	return sumOf(d.source, d.URL, d.FeedID, d.FeedTitle, d.FeedUpdated, d.feed)
+	all := []any{d.source, d.URL, d.FeedID, d.FeedTitle, d.FeedUpdated, d.feed}
+	if d.kind != "" { // few documents have one
+		all = append(all, d.kind)
+	}
+	return sumOf(all...)
 }
 
 func (d *documentRow) scan(rows *sql.Rows) (err error) {
 	var updated sql.NullInt64
 	var sum int64
-	if err := rows.Scan(&d.id, &d.source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &d.feed, &sum); err != nil {
+	if err := rows.Scan(&d.id, &d.source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &d.feed, &d.kind, &sum); err != nil {
 		return err
 	}
 	if d.FeedUpdated = stampOf(updated); sum != d.sum() {
@@ -91,7 +96,35 @@ func readDocument(ctx context.Context, q database.Querier, id int64) (d document
 	if err != nil {
 		err = fmt.Errorf("document %d: %w: run bridge verify", id, err)
 	}
+	if d.kind != "" {
+		src.kind = d.kind
+	}
 	return d, src, err
+}
+
+// keepKind notes in the documents of a Source that is to have another kind the one that it
+// had: what was logged, and is published, says so for ever (I1).
+func (l *Log) keepKind(ctx context.Context, tx *database.Tx, was *sourceConfig) error {
+	sums := map[int64]int64{}
+	if err := tx.Each(ctx, selectDocuments+" WHERE source = $1 AND kind = ''", []any{int64(was.id)}, func(rows *sql.Rows) error {
+		var d documentRow
+		err := d.scan(rows)
+		if err != nil {
+			err = fmt.Errorf("document %d: %w: run bridge verify", d.id, err)
+		}
+		d.kind = was.kind
+		sums[d.id] = d.sum()
+		return err
+	}); err != nil {
+		return err
+	}
+	for id, sum := range sums {
+		if err := tx.Exec(ctx, "UPDATE document SET kind = $2, sum = $3 WHERE id = $1", id, was.kind, sum); err != nil {
+			return err
+		}
+	}
+	clear(l.services)
+	return nil
 }
 
 // service finds the row of a document that the Source's events came from before.
@@ -105,7 +138,7 @@ func (b *batch) service(ctx context.Context, d event.Document) (id int64, err er
 	if d != (event.Document{URL: d.URL}) {
 		return 0, nil
 	}
-	err = b.tx.Each(ctx, "SELECT max(id) FROM document WHERE source = $1 AND url = $2 AND feed_id = '' AND title = '' AND updated IS NULL",
+	err = b.tx.Each(ctx, "SELECT max(id) FROM document WHERE source = $1 AND url = $2 AND feed_id = '' AND title = '' AND updated IS NULL AND kind = ''",
 		[]any{int64(b.source.id), d.URL}, func(rows *sql.Rows) error {
 			var n sql.NullInt64
 			err := rows.Scan(&n)

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func TestConformOnServer(t *testing.T) {
 	eventlogtest.On(func() string { return server.NewSchema(t) })
 	defer eventlogtest.On(nil)
 	// A server takes some tenths of a second for each log: the whole suite is for make soak.
-	parts := []string{"Events", "Cursor", "Progress", "State", "Complete", "Hold", "Pending", "Replay", "Repair", "Quarantine", "Loopback", "Links", "Sources", "Locs", "SeveralSets",
+	parts := []string{"Events", "Cursor", "Progress", "State", "Complete", "Hold", "Pending", "Replay", "Repair", "Quarantine", "Loopback", "Links", "Sources", "SourceKinds", "Locs", "SeveralSets",
 		"Submitted", "Rejected", "Withdrawn", "Live", "Record", "Readers", "DryRun", "Closed"}
 	if testenv.Soaking() {
 		parts = nil
@@ -333,5 +334,41 @@ func TestServerOvertaken(t *testing.T) {
 	}
 	if events, err := all(l); err != nil || len(events) != 20 {
 		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
+// TestEarlierFormat: a log of an earlier version, in which documents have no kind,
+// is brought up to date, in a file and on a server.
+func TestEarlierFormat(t *testing.T) {
+	testenv.Heavy(t)
+	for name, earlier := range map[string]string{"file": "PRAGMA user_version = 8", "server": "UPDATE format SET version = 8"} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			if name == "server" {
+				folder = onServer(t, testenv.SharedPostgres(t).NewSchema(t))
+			}
+			l, src := filled(t, folder, event.Redirect)
+			if err := add(l, src, 0, 10); err != nil {
+				t.Fatal(err)
+			}
+			was, err := all(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range []string{"ALTER TABLE document DROP COLUMN kind", earlier} {
+				if err := l.Exec(t.Context(), text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			l, _ = filled(t, folder, event.Redirect)
+			defer l.Close()
+			if now, err := all(l); err != nil || !slices.Equal(now, was) || len(was) != 10 {
+				t.Errorf("%d events, and before %d, or others; %v", len(now), len(was), err)
+			}
+			sound(t, l)
+		})
 	}
 }

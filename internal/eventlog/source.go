@@ -174,6 +174,9 @@ func (l *Log) saveSource(ctx context.Context, tx *database.Tx, h *sourceConfig, 
 		return nil
 	case h.id != 0:
 		if was.kind != "" && h.kind != was.kind {
+			if err := l.keepKind(ctx, tx, &was); err != nil {
+				return err
+			}
 			if err := l.forgetHarvest(ctx, tx, h.id); err != nil {
 				return err
 			}

@@ -53,6 +53,33 @@ func testSources(t *testing.T) {
 	b.want("live", b.now(), "a b")
 }
 
+// When a Source gets another kind, what was logged of it keeps the protocol by which it came,
+// and the link to the original that goes with it.
+func testSourceKinds(t *testing.T) {
+	b := begin(t, set{content: event.Redirect, kind: "oaipmh"})
+	ctx := context.Background()
+	var want []string
+	for n, kind := range []struct{ kind, protocol string }{{"oaipmh", "oai-pmh false"}, {"resourcesync", "resourcesync true"}, {"oaipmh", "oai-pmh false"}, {"atompmh", "atom-pmh true"}} {
+		b.set.kind = kind.kind
+		b.reopen()
+		p, err := b.log.Progress(ctx, b.sources[0])
+		b.must(err)
+		it := items(fmt.Sprintf("%c@%d=x", 'a'+n, n+1))
+		it[0].Representations = []event.Representation{{Href: "https://source.example/1", Type: "text/xml", Length: 7, Hash: "x:y"}}
+		_, err = b.log.Append(ctx, &event.Batch{Source: b.sources[0], Cursor: p.Cursor.Version, Start: true, Documents: []event.Document{{URL: "https://source.example/"}}, Items: it})
+		b.must(err)
+		want = append(want, kind.protocol)
+		var got []string
+		for ev, err := range b.log.Events(ctx, "main", event.Range{Upto: math.MaxInt64}) {
+			b.must(err)
+			got = append(got, fmt.Sprint(ev.Origin.Protocol, " ", ev.Via.Hash == "x:y" && ev.Via.Length == 7))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("as %s the events are %q, want %q", kind.kind, got, want)
+		}
+	}
+}
+
 // A15: when the order of the configuration changes, the Source that is now the first
 // becomes the authority when the record is next seen at it, even without a change. A
 // Source that is no longer configured ranks last.

@@ -82,7 +82,8 @@ func (l *Log) RenameSet(ctx context.Context, name, newName string, take bool) er
 }
 
 // renameAddresses changes the URLs of Sources that are made of the name of a set: of its
-// SIP service, and of the set as a Source of others.
+// SIP service, and of the set as a Source of others. A Source that has the new URL there
+// was a set that was removed: it gets the URL of a set that there is not.
 func (l *Log) renameAddresses(ctx context.Context, tx *database.Tx, urls map[string]string) error {
 	for _, url := range slices.Sorted(maps.Keys(urls)) {
 		var found []sourceConfig
@@ -95,8 +96,19 @@ func (l *Log) renameAddresses(ctx context.Context, tx *database.Tx, urls map[str
 			return err
 		}
 		for _, was := range found {
+			stored, err := l.sourceConfigs(ctx, tx, was.set)
+			if err != nil {
+				return err
+			}
 			h := was
 			h.url = urls[url]
+			if removed, ok := stored[h.url]; ok {
+				left := removed
+				left.url = fmt.Sprintf("%.50s-removed-%d", h.url, left.id) // no longer than a name may be
+				if err := l.saveSource(ctx, tx, &left, removed); err != nil {
+					return err
+				}
+			}
 			if err := l.saveSource(ctx, tx, &h, was); err != nil {
 				return err
 			}

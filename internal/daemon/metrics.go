@@ -10,7 +10,6 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/metrics"
 )
 
@@ -60,7 +59,5 @@ func (b *Bridge) fileSizes() (map[string]int64, error) {
 	return out, err
 }
 
-// countHarvest counts a harvest that has ended.
-func (b *Bridge) countHarvest(src *Source, r *harvest.Report) {
-	b.metrics.Harvested(src.Set, metrics.Label(src.Name, Redact(src.URL)), r)
-}
+// label is the name of a Source in metrics.
+func (s *Source) label() string { return metrics.Label(s.Name, Redact(s.URL)) }

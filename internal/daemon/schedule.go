@@ -114,7 +114,7 @@ func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duratio
 	} else {
 		err = b.Log.SaveHarvest(ctx, s.ID, next, row)
 	}
-	b.countHarvest(s, r)
+	b.metrics.Harvested(s.Set, s.label(), r)
 	if errors.Is(err, eventlog.ErrFull) || errors.Is(err, eventlog.ErrStopped) {
 		return nil // it is kept in memory, and anything important was logged already
 	}
@@ -158,6 +158,7 @@ func (b *Bridge) saveSettled(ctx context.Context, s *Source, r *harvest.Report) 
 	if r.Events() == 0 {
 		return nil
 	}
+	b.metrics.Logged(s.Set, s.label(), r)
 	next, err := b.Log.Schedule(ctx, s.ID)
 	if err != nil {
 		return err

@@ -374,6 +374,63 @@ func TestLogAwayDoesNotDelay(t *testing.T) {
 	})
 }
 
+// The metrics count events of contents that were fetched after the harvest, too. That is no
+// harvest.
+func TestPendingContentsAreCounted(t *testing.T) {
+	var there atomic.Bool
+	mux := http.NewServeMux()
+	mux.HandleFunc("/feed", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>f</title><updated>2025-01-01T00:00:00Z</updated><author><name>n</name></author>`)
+		for _, name := range []string{"a", "b"} {
+			fmt.Fprintf(w, `<entry><id>urn:%[1]s</id><title>t</title><updated>2025-01-01T00:00:00Z</updated><link type="text/plain" href="http://%[2]s/%[1]s"/></entry>`, name, r.Host)
+		}
+		fmt.Fprint(w, "</feed>")
+	})
+	mux.HandleFunc("/a", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a") })
+	mux.HandleFunc("/b", func(w http.ResponseWriter, r *http.Request) {
+		if !there.Load() {
+			http.NotFound(w, r)
+		}
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + server.URL + "/feed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := Open(t.Context(), c, Options{Network: Unresolved})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, h)
+	want := func(events int, harvests string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		h.Metrics().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		for _, line := range []string{
+			fmt.Sprintf("bridge_events_total{kind=\"created\",set=\"main\",source=%q} %d\n", server.URL+"/feed", events),
+			fmt.Sprintf("bridge_harvests_total{result=\"partial\",set=\"main\",source=%q} %s\n", server.URL+"/feed", harvests),
+		} {
+			if !strings.Contains(w.Body.String(), line) {
+				t.Errorf("no line %s", line)
+			}
+		}
+		if set, err := h.Log.Set(t.Context(), "main"); err != nil || set.Events != int64(events) {
+			t.Errorf("%d events, %v", set.Events, err)
+		}
+	}
+	if r, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{}); err != nil || r.Pending != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	want(1, "1")
+	there.Store(true)
+	h.harvest.Now = func() time.Time { return time.Now().Add(time.Hour) }
+	if err := h.retryPendingOf(t.Context(), h.Sources()[0]); err != nil {
+		t.Fatal(err)
+	}
+	want(2, "1")
+}
+
 // D75: a loop of the daemon that panics is begun anew after a minute, until it ends by
 // itself or with the daemon.
 func TestLoopIsBegunAnew(t *testing.T) {

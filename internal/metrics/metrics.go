@@ -80,15 +80,22 @@ func New(o Options) *Metrics {
 
 // Harvested counts a harvest of a Source, which is named by set and source.
 func (m *Metrics) Harvested(set, source string, r *harvest.Report) {
+	m.Logged(set, source, r)
 	source = valid(source)
 	m.harvests.WithLabelValues(set, source, r.Result().String()).Inc()
+	for _, e := range r.Examples {
+		m.problems.WithLabelValues(set, source, e.Rule).Add(float64(e.Count))
+	}
+}
+
+// Logged counts the events of a report alone: those of contents that were fetched after the
+// harvest.
+func (m *Metrics) Logged(set, source string, r *harvest.Report) {
+	source = valid(source)
 	for kind, n := range map[string]int64{"created": r.Created, "updated": r.Updated, "deleted": r.Deleted} {
 		if n > 0 {
 			m.events.WithLabelValues(set, source, kind).Add(float64(n))
 		}
-	}
-	for _, e := range r.Examples {
-		m.problems.WithLabelValues(set, source, e.Rule).Add(float64(e.Count))
 	}
 }
 

@@ -66,6 +66,14 @@ func newFolder(t testing.TB, config string, files ...string) *folder {
 	return f
 }
 
+// configure writes another bridge.toml.
+func (f *folder) configure(config string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.path, "bridge.toml"), []byte(config), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 // start starts a bridge, which is killed at the end of the test at the latest.
 func (f *folder) start(args ...string) *child {
 	f.t.Helper()

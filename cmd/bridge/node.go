@@ -31,6 +31,9 @@ type node struct {
 	out     io.Writer
 	// reload reads the configuration again.
 	reload func() (*config.Config, error)
+
+	config *config.Config // what the node works by from the next opening on
+	opened *config.Config // what it could be opened with last, nil before the first time
 }
 
 // checkNode returns what the configuration of a node lacks: all nodes must publish the same,
@@ -64,32 +67,27 @@ func (n *node) serve(ctx context.Context, c *config.Config) error {
 	if !ok {
 		return fmt.Errorf("listening on %s: not a TCP address", c.Listen)
 	}
-	last := c // that could be opened
-	for ready := false; ; {
-		taken, err := n.beside(ctx, c, l, &ready)
+	for n.config = c; ; {
+		taken, err := n.beside(ctx, l)
 		switch {
 		case ctx.Err() != nil:
 			return errors.Join(unlessEnded(ctx, err), closeLog(taken))
-		case errors.Is(err, errHangup):
-			last, c = c, n.reread(c)
-			continue
 		case errors.Is(err, errAgain):
 			continue
-		case err != nil && c != last:
-			n.options.Logger.Error("the configuration was read again, and cannot be used; the former one is", "error", err)
-			c = last
-			continue
-		case ready && errors.Is(err, eventlog.ErrAway):
+		case n.opened != nil && errors.Is(err, eventlog.ErrAway):
 			n.options.Logger.Error("this node cannot be opened again; it is tried until it can", "error", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(openAgain):
 			}
 			continue
+		case err != nil && n.opened != nil && n.config != n.opened:
+			n.options.Logger.Error("the configuration was read again, and cannot be used; the former one is", "error", err)
+			n.config = n.opened
+			continue
 		case err != nil:
 			return err
 		}
-		last = c
 		n.options.Logger.Info("no other node works: this one does from now on")
 		again, err := part(l)
 		if err != nil {
@@ -97,12 +95,12 @@ func (n *node) serve(ctx context.Context, c *config.Config) error {
 		}
 		o := n.options
 		o.Log = taken
-		err = serveOn(ctx, c, n.hangups, o, n.out, again)
+		n.config, err = serveOn(ctx, n.config, n.hangups, o, n.out, again)
+		n.opened = n.config
 		if ctx.Err() != nil || !errors.Is(err, eventlog.ErrInUse) {
 			return err
 		}
 		n.options.Logger.Error("another node works, and this one does no longer; it publishes, and works again when no other node does", "error", err)
-		c = n.reread(c) // commands and hangups may have changed it
 	}
 }
 
@@ -116,24 +114,51 @@ func closeLog(l *eventlog.Log) error {
 	return l.Close()
 }
 
-// errHangup: the configuration is to be read again.
-var errHangup = errors.New("the configuration is read again")
-
-// reread reads the configuration again; one that is wrong changes nothing.
-func (n *node) reread(c *config.Config) *config.Config {
+// reread reads the configuration again; it has to be one of this node.
+func (n *node) reread() (*config.Config, error) {
 	other, err := n.reload()
 	if err == nil {
 		err = checkNode(other, n.role)
 	}
-	if err == nil && (other.Data != c.Data || other.Listen != c.Listen) {
-		err = errors.New("data and listen cannot be changed while bridge runs: restart bridge serve")
+	if c := n.config; err == nil && (other.Data != c.Data || other.Listen != c.Listen || other.Store.Log != c.Store.Log) {
+		err = errors.New("data, listen and log cannot be changed while bridge runs: restart bridge serve")
 	}
-	if err != nil {
-		n.options.Logger.Error("the configuration was not read again, and nothing has changed", "error", err)
-		return c
+	return other, err
+}
+
+// rereadOnHangup reads the configuration again on a hangup, and ends with stop what b publishes by
+// the former one; a configuration that is wrong changes nothing. While the log cannot be read b
+// goes on: nothing could take its place.
+func (n *node) rereadOnHangup(ctx context.Context, b *daemon.Bridge, stop context.CancelCauseFunc) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.hangups:
+		}
+		c, err := n.reread()
+		if err != nil {
+			n.options.Logger.Error("the configuration was not read again, and nothing has changed", "error", err)
+			continue
+		}
+		n.config = c
+		for said := false; ; said = true {
+			_, err := b.Log.Sets(ctx)
+			if err == nil {
+				n.options.Logger.Info("the configuration was read again")
+				stop(errAgain)
+				return
+			}
+			if !said {
+				n.options.Logger.Error("the configuration was read again, and is used as soon as the log can be read", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(openAgain):
+			}
+		}
 	}
-	n.options.Logger.Info("the configuration was read again")
-	return other
 }
 
 // part returns a listener on the same socket, which can be closed without the other: a
@@ -147,18 +172,18 @@ func part(l *net.TCPListener) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// beside publishes beside the node that works, until ctx ends, which is no error, or on a
-// hangup, which is errHangup, or until this node is to work: then it returns the log, open for
-// writing. ready becomes true when it has begun to publish.
-func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener, ready *bool) (*eventlog.Log, error) {
+// beside publishes beside the node that works, until ctx ends, which is no error, or the
+// configuration was read again, which is errAgain, or this node is to work: then it returns the
+// log, open for writing.
+func (n *node) beside(ctx context.Context, l *net.TCPListener) (*eventlog.Log, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	o := n.options
 	o.ReadOnly, o.Beside = true, true
-	b, err := openBridge(ctx, c, o)
+	b, err := openBridge(ctx, n.config, o)
 	if (errors.Is(err, fs.ErrNotExist) || errors.Is(err, eventlog.ErrOlder)) && n.role == roleWorker { // the first start of all, or of a version
 		n.options.Logger.Info("there is no log yet, or no content store, or an older one: this node makes it", "error", err)
-		return n.first(ctx, c, err)
+		return n.first(ctx, err)
 	}
 	if err != nil {
 		return nil, err
@@ -167,20 +192,18 @@ func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener,
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	*ready = true
+	n.opened = n.config
 	fmt.Fprintf(n.out, "serving %s on %s\n  beside the node that works (--role %s)\n", b.Base(again), again.Addr(), n.role)
 	ended := make(chan struct{})
 	go func() {
-		select {
-		case <-n.hangups:
-			stop(errHangup)
-		case <-ended:
-		}
+		defer close(ended)
+		n.rereadOnHangup(ctx, b, stop)
 	}()
 	taken, err := b.PublishBeside(ctx, again, n.role == roleWorker)
-	close(ended)
+	stop(nil)
+	<-ended
 	err = errors.Join(err, b.Close())
-	if cause := context.Cause(ctx); taken == nil && errors.Is(cause, errHangup) {
+	if cause := context.Cause(ctx); taken == nil && errors.Is(cause, errAgain) {
 		err = errors.Join(err, cause)
 	}
 	if err != nil {
@@ -190,13 +213,13 @@ func (n *node) beside(ctx context.Context, c *config.Config, l *net.TCPListener,
 	return taken, err
 }
 
-// errAgain: another node has just begun to work.
-var errAgain = errors.New("another node works")
+// errAgain: another node has just begun to work, or the configuration was read again.
+var errAgain = errors.New("this node is to be opened again")
 
 // first opens the log for writing, and makes it where there is none yet: why it could not be
 // opened beside another node.
-func (n *node) first(ctx context.Context, c *config.Config, why error) (*eventlog.Log, error) {
-	log, err := eventlog.Open(ctx, c.Data, eventlog.Options{URL: c.Store.Log, AcceptClock: n.options.AcceptClock, Holder: n.options.Command})
+func (n *node) first(ctx context.Context, why error) (*eventlog.Log, error) {
+	log, err := eventlog.Open(ctx, n.config.Data, eventlog.Options{URL: n.config.Store.Log, AcceptClock: n.options.AcceptClock, Holder: n.options.Command})
 	if errors.Is(err, eventlog.ErrInUse) || errors.Is(err, eventlog.ErrOthers) && errors.Is(why, fs.ErrNotExist) { // made since by another node
 		err = errAgain
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/x509"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,7 +42,7 @@ func nodeConfig(t *testing.T, postgres *testenv.PostgresServer, s3 *testenv.S3Se
 
 // sourceConfig is what such a file begins with, with a Source that the set main mirrors.
 func sourceConfig(url string) string {
-	return fmt.Sprintf("listen = \"127.0.0.1:0\"\nbase_url = \"http://bridge.example.org\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = %q\nevery = \"1s\"\n", url)
+	return fmt.Sprintf("contact = \"mailto:before@bridge.example\"\nlisten = \"127.0.0.1:0\"\nbase_url = \"http://bridge.example.org\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = %q\nevery = \"1s\"\n", url)
 }
 
 // TestNodes: web nodes publish what the worker has, and take nothing; when the worker has gone,
@@ -171,9 +174,9 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 // again. One that is older is of other folders.
 func TestFirstLate(t *testing.T) {
 	url := testenv.SharedPostgres(t).NewSchema(t)
-	n := new(node)
 	open := func(why error) error {
-		log, err := n.first(t.Context(), &config.Config{Data: t.TempDir(), Store: config.Store{Log: url}}, why)
+		n := &node{config: &config.Config{Data: t.TempDir(), Store: config.Store{Log: url}}}
+		log, err := n.first(t.Context(), why)
 		return errors.Join(err, closeLog(log))
 	}
 	if err := open(fs.ErrNotExist); err != nil {
@@ -311,14 +314,98 @@ func TestContentsLost(t *testing.T) {
 		second, atSecond := standby.serve("--role", "worker")
 		eventsAt(t, atFirst, 1)
 		eventsAt(t, atSecond, 1)
+		worker.configure(strings.Replace(config, "before@", "reloaded@", 1))
+		worker.run(exitDone, "reload")
+		wantContact(t, atFirst, "reloaded@")
+		worker.configure("what somebody is still writing")
 		lose()
 		create("second")
+		if _, err := first.stderr.expect(regexp.MustCompile("and this one does no longer")); err != nil {
+			t.Fatal(err)
+		}
 		eventsAt(t, atFirst, 2)
 		eventsAt(t, atSecond, 2)
+		wantContact(t, atFirst, "reloaded@") // what it worked by last, and not at first
 		worker.end(first, os.Interrupt)
 		standby.end(second, os.Interrupt)
 		standby.run(exitDone, "verify", "--contents")
 	})
+}
+
+// TestHangupOfNode: a node that publishes goes on while PostgreSQL is away, and reads its configuration
+// again as soon as that is back. One that cannot be used changes nothing.
+func TestHangupOfNode(t *testing.T) {
+	postgres, s3 := testenv.Postgres(t), testenv.SharedS3(t)
+	s3.Setenv(t)
+	provider := fixtures.New(fixtures.Options{Title: "A"})
+	provider.Create(fixtures.Record{Name: "first"})
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	config := sourceConfig(upstream.URL+fixtures.Subscription) + nodeConfig(t, postgres, s3)
+	worker, web := newFolder(t, config), newFolder(t, config)
+	working, atWorker := worker.serve("--role", "worker")
+	eventsAt(t, atWorker, 1)
+	publishing, server := web.serve("--role", "web")
+	eventsAt(t, server, 1)
+	reread := func(t *testing.T, replaced, by string) {
+		t.Helper()
+		web.configure(strings.Replace(config, replaced, by, 1))
+		if err := publishing.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(t *testing.T, pattern string) {
+		t.Helper()
+		if _, err := publishing.stderr.expect(regexp.MustCompile(pattern)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantContact(t, server, "before@")
+	t.Run("while it is away", func(t *testing.T) {
+		postgres.Stop(t, testenv.FastShutdown)
+		reread(t, "before@", "during@")
+		says(t, "the configuration was read again")
+		resp, err := (&http.Client{Timeout: patience / 3}).Get(server + "/sets/main/changelist.xml")
+		if err != nil {
+			t.Error(err)
+		} else if resp.Body.Close(); resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "") {
+			t.Errorf("answered %s, %v", resp.Status, resp.Header)
+		}
+		postgres.Start(t)
+		wantContact(t, server, "during@")
+	})
+	t.Run("just before", func(t *testing.T) {
+		c, err := net.Dial("tcp", strings.TrimPrefix(server, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		// As long as the body of this one does not come, what is to be opened anew has not ended.
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		reread(t, "before@", "after@")
+		postgres.Stop(t, testenv.FastShutdown)
+		c.Close()
+		says(t, "cannot be opened again|(?s:as soon as the log.*as soon as the log)")
+		postgres.Start(t)
+		wantContact(t, server, "after@")
+	})
+	t.Run("unusable", func(t *testing.T) {
+		reread(t, `name = "main"`, `name = "main"`+"\ncontent = \"reference\"")
+		says(t, "cannot be used; the former one is")
+		wantContact(t, server, "after@")
+	})
+	web.end(publishing, os.Interrupt)
+	worker.end(working, os.Interrupt)
 }
 
 // TestTakeOverTLS: a worker takes over although it has encrypted connections that a restart of the server
@@ -381,6 +468,18 @@ func encrypt(t *testing.T, postgres *testenv.PostgresServer) {
 	}
 	postgres.Stop(t, testenv.FastShutdown)
 	postgres.Start(t)
+}
+
+// wantContact waits until a node names a contact.
+func wantContact(t *testing.T, server, contact string) {
+	t.Helper()
+	page := ""
+	for limit := time.Now().Add(patience); !strings.Contains(page, contact); <-time.After(lookEvery) {
+		if time.Now().After(limit) {
+			t.Fatalf("the contact %s is not in force:\n%s", contact, page)
+		}
+		page = bodyOf(t, server+"/sets/main/")
+	}
 }
 
 // TestKillNodes is TestKill with three workers and two web nodes that have one log on a

@@ -77,11 +77,13 @@ func serve(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o da
 	if !anySource(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
 	}
-	return serveOn(ctx, c, hangups, o, out, nil)
+	_, err := serveOn(ctx, c, hangups, o, out, nil)
+	return err
 }
 
-// serveOn is serve on a listener; nil opens the one that is configured.
-func serveOn(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o daemon.Options, out io.Writer, listener net.Listener) error {
+// serveOn is serve on a listener; nil opens the one that is configured. It returns the
+// configuration that was in force last.
+func serveOn(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o daemon.Options, out io.Writer, listener net.Listener) (*config.Config, error) {
 	// Open the data folder first: an error about its lock is more useful than one about the
 	// port.
 	h, err := openBridge(ctx, c, o)
@@ -89,27 +91,27 @@ func serveOn(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o 
 		if listener != nil {
 			err = errors.Join(err, listener.Close())
 		}
-		return unlessEnded(ctx, err)
+		return c, unlessEnded(ctx, err)
 	}
 	if listener == nil {
 		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen); err != nil {
-			return errors.Join(fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err), h.Close())
+			return c, errors.Join(fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err), h.Close())
 		}
 	}
 	if err := h.ListenMail(ctx); err != nil {
-		return errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
+		return c, errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
 	}
 	if err := openConsole(ctx, h, h.Base(listener), out, o.Logger); err != nil {
-		return errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
+		return c, errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
 	}
 	end := reloadOnHangup(ctx, h, hangups)
 	if err := printServing(ctx, out, h, h.Base(listener), listener.Addr()); err != nil {
 		end()
-		return errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
+		return c, errors.Join(unlessEnded(ctx, err), listener.Close(), h.Close())
 	}
 	err = h.Serve(ctx, listener, nil)
 	end()
-	return errors.Join(err, h.Close())
+	return h.FileConfig(), errors.Join(err, h.Close())
 }
 
 // openConsole adds the console to a bridge, if it is configured, and prints its address.

@@ -43,6 +43,9 @@ func newGeneration(file *config.Config) *generation {
 // Config returns the configuration in force.
 func (b *Bridge) Config() *config.Config { return b.generation.Load().config }
 
+// FileConfig returns the configuration in force as its file has it: with the templates of sets.
+func (b *Bridge) FileConfig() *config.Config { return b.generation.Load().file }
+
 // Sources returns the configured Sources, in the order of the configuration. Those of sets
 // that are derived later come last.
 func (b *Bridge) Sources() []*Source { return b.generation.Load().sources }

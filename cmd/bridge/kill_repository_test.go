@@ -73,6 +73,7 @@ url = "%[2]s"
 every = "1s"
 overlap = "0s"
 full_every = "1ms"
+hold_deletions = "1ms"
 [[set]]
 name = "days"
 segment_events = 20
@@ -82,6 +83,7 @@ url = "%[3]s"
 every = "1s"
 overlap = "0s"
 full_every = "1ms"
+hold_deletions = "1ms"
 `
 
 // wantMarksBehind fails if a mark is later than its repository's clock. A bridge killed

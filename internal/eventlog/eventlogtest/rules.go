@@ -389,6 +389,14 @@ func testPending(t *testing.T) {
 	if early, err := b.log.Pending(context.Background(), b.sources[0], due-1, 0, 9); err != nil || len(early) != 0 {
 		t.Errorf("due before five minutes: %d, %v", len(early), err)
 	}
+	month := event.Micros(30 * 24 * time.Hour / time.Microsecond)
+	for at, want := range map[event.Micros]int{due - 1: 0, due: 1, due - month: 1} { // the last by a clock that was set back
+		list, err := b.log.Due(context.Background(), b.sources[0], at)
+		of, failed := b.log.DuePending(context.Background(), at)
+		if err != nil || failed != nil || len(list) != want || len(of) != want {
+			t.Errorf("due at %v: %v of the Sources %v, %v, %v; want %d", at, list, of, err, failed, want)
+		}
+	}
 	b.want("the same again", b.walk("a@5"), "unchanged")
 	b.want("tried again", say(event.ModeSettle, false, "a@5"), "waiting")
 	if kept = pending(); len(kept) != 1 || kept[0].Tries != 1 {

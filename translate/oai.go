@@ -28,6 +28,9 @@ type OAISource struct {
 	// Prefix is the metadataPrefix that the record was asked for with, and Namespace
 	// that of its format; "" is that of its element.
 	Prefix, Namespace string
+	// Named is the name that a set of another bridge had when it was first harvested, "" for
+	// that in the BaseURL: the identifiers that the bridge makes keep a former name.
+	Named string
 	// Also are further formats: each is a representation of the record, with nothing known
 	// but where it is.
 	Also []oaipmh.Format
@@ -44,7 +47,7 @@ type OAISource struct {
 // another bridge gets the identifier that it has there. The errors are ErrUnselected,
 // ErrOwn and event.ErrTooMuch.
 func FromOAI(rec *oaipmh.Record, from OAISource, sel *Selection) (event.Observation, error) {
-	id := identifierFromOAI(from.BaseURL, rec.Identifier)
+	id := identifierFromOAI(&from, rec.Identifier)
 	o := event.Observation{Deleted: rec.Deleted}
 	o.Record, o.SourceIdentifier = sel.Identifier(id)
 	o.Order, _ = event.StampOf(rec.Datestamp)
@@ -328,16 +331,29 @@ func recordOf(ours, identifier string) string {
 	return identifier
 }
 
-// identifierFromOAI returns the record's own identifier where another bridge has made
-// an OAI identifier of it. It goes by the base URL, which has to be that of a bridge's
-// set, on any host; other identifiers stay as they are.
-func identifierFromOAI(base, identifier string) string {
+// SetOf returns the name of the set that is a repository of a bridge, on any host, by its
+// base URL; "" for other repositories.
+func SetOf(base string) string {
 	base, _, _ = strings.Cut(base, "?")
 	path, ok := strings.CutSuffix(base, "/oai")
 	set := path[strings.LastIndexByte(path, '/')+1:]
-	ok = ok && strings.HasSuffix(path, "/sets/"+set)
-	if at := strings.Index(identifier, ":"+set+"/"); ok && set != "" && at > 0 && strings.HasPrefix(identifier, "oai:") {
-		return recordOf(identifier[:at+len(set)+2], identifier)
+	if !ok || !strings.HasSuffix(path, "/sets/"+set) {
+		return ""
+	}
+	return set
+}
+
+// identifierFromOAI returns the record's own identifier where another bridge has made
+// an OAI identifier of it. It goes by the base URL, which has to be that of a bridge's
+// set; other identifiers stay as they are.
+func identifierFromOAI(from *OAISource, identifier string) string {
+	set := SetOf(from.BaseURL)
+	for _, name := range [...]string{set, from.Named} {
+		if at := strings.Index(identifier, ":"+name+"/"); set != "" && name != "" && at > 0 && strings.HasPrefix(identifier, "oai:") {
+			if record := recordOf(identifier[:at+len(name)+2], identifier); record != identifier {
+				return record
+			}
+		}
 	}
 	return identifier
 }

@@ -224,11 +224,16 @@ func TestOAIIdentifiers(t *testing.T) {
 		if back := o.Record(got); back != c.record {
 			t.Errorf("%q is record %q, want %q", got, back, c.record)
 		}
-		if back := identifierFromOAI("http://10.0.0.1/x/sets/main/oai?a=b", got); back != c.record {
+		if back := identifierFromOAI(&OAISource{BaseURL: "http://10.0.0.1/x/sets/main/oai?a=b"}, got); back != c.record {
 			t.Errorf("from a bridge, %q is record %q, want %q", got, back, c.record)
 		}
-		if other := identifierFromOAI("http://10.0.0.1/oai", got); other != got {
-			t.Errorf("from elsewhere, %q is record %q", got, other)
+		if back := identifierFromOAI(&OAISource{BaseURL: "http://10.0.0.1/x/sets/maps/oai", Named: "main"}, got); back != c.record {
+			t.Errorf("from a bridge whose set was renamed, %q is record %q, want %q", got, back, c.record)
+		}
+		for _, from := range []OAISource{{BaseURL: "http://10.0.0.1/oai"}, {BaseURL: "http://10.0.0.1/oai", Named: "main"}, {BaseURL: "http://10.0.0.1/x/sets/maps/oai"}} {
+			if other := identifierFromOAI(&from, got); other != got {
+				t.Errorf("from %+v, %q is record %q", from, got, other)
+			}
 		}
 	}
 	for _, other := range []string{"oai:bridge.example:main/urn%3Ax", "oai:bridge.example:main/%zz", "oai:bridge.example:main/a%2fb", "oai:bridge.example:other/a%2Fb"} {

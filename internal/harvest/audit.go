@@ -40,7 +40,7 @@ func (h *Harvester) Survey(ctx context.Context, src *Source, known event.Progres
 	if err := unmarshal(known.Memory, &was); err != nil {
 		return Survey{}, fmt.Errorf("the state of the last harvest cannot be read (%w): run bridge source reset %s", err, src.Set)
 	}
-	data, err := json.Marshal(memory{walkMemory: walkMemory{FeedID: was.FeedID, Folder: folderMemory{Base: was.Folder.Base}, Lists: was.Lists.Numbered()}, Accepted: was.Accepted})
+	data, err := json.Marshal(memory{walkMemory: walkMemory{FeedID: was.FeedID, Folder: folderMemory{Base: was.Folder.Base}, OAI: oaiMemory{Named: was.OAI.Named}, Lists: was.Lists.Numbered()}, Accepted: was.Accepted})
 	if err != nil {
 		return Survey{}, err
 	}

@@ -315,7 +315,7 @@ func (r *run) startAnewIfMoved() {
 // startAnew forgets how far the Source was read.
 func (r *run) startAnew() {
 	m := &r.memory
-	*m = memory{URL: m.URL, walkMemory: walkMemory{FeedID: m.FeedID, Folder: folderMemory{Base: m.Folder.Base}}, Complete: m.Complete}
+	*m = memory{URL: m.URL, walkMemory: walkMemory{FeedID: m.FeedID, Folder: folderMemory{Base: m.Folder.Base}, OAI: oaiMemory{Named: m.OAI.Named}}, Complete: m.Complete}
 	r.data, r.stored.Gap, r.opt.Full = nil, "", true
 }
 

@@ -41,6 +41,8 @@ type oaiMemory struct {
 	State oaipmh.State `json:"state,omitzero"`
 	// Formats are those of the repository.
 	Formats []oaipmh.Format `json:"formats,omitempty"`
+	// Named is that of translate.OAISource. It stays as in the first harvest.
+	Named string `json:"named,omitempty"`
 	// Reread: the headers have shown more changes that the list of records does not have
 	// than were asked for one by one. The next walk reads all records.
 	Reread bool `json:"reread,omitempty"`
@@ -139,7 +141,8 @@ func (w *oaiWalk) prepare() (err error) {
 		}
 		return ""
 	}
-	w.from = translate.OAISource{BaseURL: w.base, Prefix: w.asked.Prefix, Namespace: namespace(w.asked.Prefix)}
+	r.memory.OAI.Named = cmp.Or(r.memory.OAI.Named, translate.SetOf(w.base))
+	w.from = translate.OAISource{BaseURL: w.base, Prefix: w.asked.Prefix, Namespace: namespace(w.asked.Prefix), Named: r.memory.OAI.Named}
 	for _, prefix := range r.src.Repository.Also {
 		w.from.Also = append(w.from.Also, oaipmh.Format{Prefix: prefix, Namespace: namespace(prefix)})
 	}

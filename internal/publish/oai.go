@@ -141,7 +141,7 @@ func RepositoryURL(base, set string) string {
 // set cannot be read it is still earlier.
 func (r *Repository) Now(ctx context.Context) time.Time {
 	settled := r.o.Log.Settled()
-	set, _ := r.o.Log.Set(ctx, r.o.Set) // after an error nothing is settled but by the first
+	set, _ := r.o.Log.Set(ctx, r.o.Set) // after an error it is the zero Set, which has nothing new
 	return moment(settled, &set)
 }
 

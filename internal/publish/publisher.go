@@ -392,8 +392,8 @@ func (p *Publisher) segments(ctx context.Context, st *state) (event.Set, []event
 	return set, segments, nil
 }
 
-// segment returns segment n; closed ones come from memory, so that their
-// documents are served without asking the log.
+// segment returns segment n; closed ones come from memory, so that their Change
+// Lists are served without asking the log.
 func (p *Publisher) segment(ctx context.Context, st *state, n int64) (event.Segment, error) {
 	st.mu.Lock()
 	segments := st.segments

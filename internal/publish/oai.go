@@ -801,6 +801,7 @@ type repositoryIndex struct {
 	sets    map[string]repositorySet
 	formats map[string]repositoryFormatAt
 	lacking blocks // of records that are listed in any format: they were deleted, or have lost one
+	bytes   int    // of the names of sets
 	full    bool   // there are more sets than it holds
 	// fullFormats: there are more formats than it holds.
 	fullFormats bool
@@ -843,6 +844,9 @@ const (
 	// indexedSets and indexedFormats are how many the index holds at most: any Source may state
 	// as many as it likes, and one answer has all formats.
 	indexedSets, indexedFormats = 20_000, 200
+	// indexedBytes is how long their names may be, together. A setSpec with more colons than
+	// deepest is no hierarchy: the sets that would be above it are left out.
+	indexedBytes, deepest = 8 << 20, 64
 	// indexTime is how long one request waits for the index, and indexWait when to ask
 	// again: what was read until then is kept.
 	indexTime, indexWait = 10 * time.Second, 2 * time.Second
@@ -854,7 +858,7 @@ func (r *Repository) update(ctx context.Context, set *event.Set) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if id := logID(set); x.log != id {
-		x.log, x.upto, x.full, x.fullFormats = id, 0, false, false
+		x.log, x.upto, x.bytes, x.full, x.fullFormats = id, 0, 0, false, false
 		x.sets, x.formats, x.lacking = map[string]repositorySet{}, map[string]repositoryFormatAt{}, nil
 		if len(r.sources) > 1 {
 			for i, s := range r.o.Sources {
@@ -898,7 +902,10 @@ func (x *repositoryIndex) add(r *Repository, set *event.Set, enc *translate.OAIE
 	}
 	for _, spec := range enc.SetSpecs(e) {
 		x.addSet(spec, cmp.Or(labels[spec], spec), block)
-		for i := strings.LastIndexByte(spec, ':'); i > 0 && labels[spec] != ""; i = strings.LastIndexByte(spec[:i], ':') {
+		if labels[spec] == "" || strings.Count(spec, ":") > deepest {
+			continue
+		}
+		for i := strings.LastIndexByte(spec, ':'); i > 0; i = strings.LastIndexByte(spec[:i], ':') {
 			x.addSet(spec[:i], spec[:i], block)
 		}
 	}
@@ -919,14 +926,17 @@ func (x *repositoryIndex) addFormat(f oaipmh.Format, block event.Seq) {
 
 func (x *repositoryIndex) addSet(spec, name string, block event.Seq) {
 	s, ok := x.sets[spec]
-	switch {
-	case !ok && len(x.sets) >= indexedSets:
+	size := len(spec) + len(name)
+	switch room := x.bytes+size <= indexedBytes; {
+	case !ok && (len(x.sets) >= indexedSets || !room):
 		x.full = true
 		return
 	case !ok:
 		spec, s.name = strings.Clone(spec), strings.Clone(name)
-	case s.name == spec && name != spec: // known only from a set below it so far
+		x.bytes += size
+	case s.name == spec && name != spec && room: // known only from a set below it so far
 		s.name = strings.Clone(name)
+		x.bytes += size
 	}
 	s.blocks.add(block)
 	x.sets[spec] = s

@@ -24,6 +24,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/oaipmh"
+	"github.com/pmh-bridge/bridge/translate"
 )
 
 // tester is a test or a case of a law.
@@ -567,6 +568,37 @@ func TestRepositorySets(t *testing.T) {
 	}
 	if got := l.all(r, oaipmh.Query{Verb: oaipmh.ListRecords, Prefix: oaipmh.DC, Set: "source:2"}); len(got) != 0 {
 		t.Errorf("of the second Source: %v", got)
+	}
+}
+
+// A Source can name sets of as many levels, and as long, as it likes: the index holds a bounded
+// part of them, and records of the others are found all the same.
+func TestRepositorySetsBounded(t *testing.T) {
+	l := openRepositoryLog(t, event.Redirect)
+	add := func(record, title, spec string) {
+		it := live(record, title, spec)
+		it.Categories[0].Scheme = translate.SetScheme
+		l.add(it)
+	}
+	deep := strings.Repeat("a:", 10_000) + "b"
+	add("urn:x:deep", "deep", deep)
+	var long string
+	for i := range 50 {
+		long = fmt.Sprint(strings.Repeat("x", 200_000), i)
+		add(fmt.Sprint("urn:x:", i), "long", long)
+	}
+	r := l.repository(0)
+	for of, spec := range map[string]string{"deep": deep, "long": long} {
+		if got := l.all(r, oaipmh.Query{Verb: oaipmh.ListRecords, Prefix: oaipmh.DC, Set: spec}); len(got) != 1 {
+			t.Errorf("of the %s set: %v", of, got)
+		}
+	}
+	held := 0
+	for spec, set := range r.index.sets {
+		held += len(spec) + len(set.name)
+	}
+	if held > indexedBytes || held != r.index.bytes || !r.index.full || len(r.index.sets) > 50 {
+		t.Errorf("%d sets with names of %d bytes, as it counts %d", len(r.index.sets), held, r.index.bytes)
 	}
 }
 

@@ -354,17 +354,20 @@ func TestLogAwayDoesNotDelay(t *testing.T) {
 			h.schedule(ctx, stop, nil)
 		}()
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		if len(asked) == 0 || asked[len(asked)-1] != began {
 			t.Errorf("while the log cannot be read, since %v, the Source is asked at %v", began, asked)
 		}
 		asked = nil
 		rename("_away", "")
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		if len(asked) == 0 {
 			t.Error("within two minutes after the log can be read the Source is not asked")
 		}
 		asked = nil
 		time.Sleep(23 * time.Hour)
+		synctest.Wait()
 		if len(asked) != 0 {
 			t.Errorf("it is asked at %v", asked)
 		}

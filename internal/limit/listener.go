@@ -2,6 +2,7 @@ package limit
 
 import (
 	"container/list"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -33,6 +34,8 @@ type Listener struct {
 	mu      sync.Mutex
 	all     int
 	clients map[netip.Addr]int
+	fresh   int           // connections on which no request has begun
+	none    chan struct{} // closed when fresh falls to 0; nil while Settle is not waiting
 	idle    *list.List // of *Conn within the limits, idle for the longest time first
 	spare   *list.List // of *Conn above them, oldest first
 }
@@ -52,6 +55,7 @@ type Conn struct {
 	// Protected by the mutex of the Listener.
 	place  *list.Element // in one of its lists, nil in none
 	closed bool
+	begun  bool // also when it was closed before
 }
 
 // Accept returns the next connection for which there is room.
@@ -92,6 +96,7 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	}
 	if room {
 		l.all++
+		l.fresh++
 		l.clients[c.client]++
 		c.place = l.idle.PushBack(c)
 		return c
@@ -102,6 +107,7 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 		}
 	}
 	c.spare = true
+	l.fresh++
 	c.place = l.spare.PushBack(c)
 	return c
 }
@@ -124,6 +130,7 @@ func (l *Listener) forget(c *Conn) {
 		return
 	}
 	c.closed = true
+	l.begin(c)
 	l.leave(c)
 	if c.spare {
 		return
@@ -160,6 +167,42 @@ func (l *Listener) State(conn net.Conn, state http.ConnState) {
 		l.leave(c)
 	case state == http.StateIdle && !c.closed && c.place == nil:
 		c.place = l.idle.PushBack(c)
+	}
+}
+
+// Begin notes that a request on the connection has begun.
+func (c *Conn) Begin() {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.begin(c)
+}
+
+func (l *Listener) begin(c *Conn) {
+	if c.begun {
+		return
+	}
+	c.begun = true
+	if l.fresh--; l.fresh == 0 && l.none != nil {
+		close(l.none)
+		l.none = nil
+	}
+}
+
+// Settle waits until on each connection that was accepted a request has begun, or it was closed,
+// or until ctx ends. A http.Server that is shut down before that closes connections whose first
+// request it has not read yet. It is called once, when nothing is accepted any more.
+func (l *Listener) Settle(ctx context.Context) {
+	l.mu.Lock()
+	if l.fresh == 0 {
+		l.mu.Unlock()
+		return
+	}
+	none := make(chan struct{})
+	l.none = none
+	l.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
 	}
 }
 

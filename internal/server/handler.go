@@ -29,6 +29,10 @@ import (
 // serveHTTP wraps every request: client address, limits, security headers, access log,
 // panic recovery. It routes the request to its handler.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	conn, _ := r.Context().Value(connKey{}).(*limit.Conn)
+	if conn != nil {
+		conn.Begin()
+	}
 	r = s.withClientAddress(r)
 	began, client := time.Now(), limit.ClientOf(r.RemoteAddr)
 	rw := &responseWriter{ResponseWriter: w, writeTime: s.opt.Limits.WriteTime, drainTime: s.opt.Limits.HeaderTime, buffers: &s.buffers}
@@ -48,7 +52,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.recoverPanic(rw, r)
 
 	h := w.Header()
-	if r.Context().Value(spareKey{}) != nil {
+	if conn != nil && limit.IsSpare(conn) {
 		h.Set("Connection", "close")
 		if !health {
 			s.writeBusy(rw)

@@ -546,3 +546,75 @@ func TestBodiesTakeTurns(t *testing.T) {
 		t.Errorf("of %d pieces, of up to %d bytes, %d of one body were read in a row", all.reads, all.largest, all.mostRow)
 	}
 }
+
+// TestHandOver: of the requests that arrive while one server after the other ends on the same socket, each
+// is answered, also those that net/http would drop because it has not read them yet.
+func TestHandOver(t *testing.T) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	get := func() {
+		one := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := one.Get("http://" + socket.Addr().String() + "/healthz")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "ok\n" {
+			t.Errorf("%q, %v", b, err)
+		}
+	}
+	clients, stop := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for clients.Err() == nil && !t.Failed() {
+				get()
+			}
+		})
+	}
+	serve := func(during func()) {
+		f, err := socket.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		l, err := net.FileListener(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := oneRecord{}
+		s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(&journal{})})
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx, l) }()
+		during()
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	for range 100 {
+		serve(get)
+	}
+	stop()
+	serve(group.Wait)
+}
+
+// TestHangsUpOnTheSilent: a client that has connected and sends nothing delays the end of a server little.
+func TestHangsUpOnTheSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(1)
+		c := r.dial()
+		defer c.Close()
+		synctest.Wait()
+		began := time.Now()
+		r.end(t)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the end took %v", took)
+		}
+	})
+}

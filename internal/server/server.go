@@ -17,7 +17,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -269,15 +268,8 @@ func (l Limits) orDefaults() Limits {
 // spareConnections are kept for those that find the server full.
 const spareConnections = 32
 
-// spareKey marks the context of the requests on a spare connection.
-type spareKey struct{}
-
-func markSpare(ctx context.Context, c net.Conn) context.Context {
-	if limit.IsSpare(c) {
-		return context.WithValue(ctx, spareKey{}, true)
-	}
-	return ctx
-}
+// connKey is the key of the connection in the context of its requests.
+type connKey struct{}
 
 // routes is the part of the table of URLs that this server answers.
 func (s *Server) routes() *echo.Echo {
@@ -339,7 +331,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		// No ReadTimeout: it would end the context of an answer that takes longer.
 		WriteTimeout: lim.WriteTime, IdleTimeout: lim.Idle,
 		BaseContext: func(net.Listener) context.Context { return requests },
-		ConnState:   limited.State, ConnContext: markSpare,
+		ConnState:   limited.State, ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	srv.RegisterOnShutdown(s.endStreams)
@@ -350,15 +342,24 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	case err = <-ended:
 		// A listener that failed takes no more; what it has taken is drained too.
 	case <-ctx.Done():
+		_ = limited.Close()
+		<-ended
 	}
+	s.settle(srv, limited)
 	s.drain(srv, cancel)
-	if err == nil {
-		err = <-ended
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
 	return err
+}
+
+// settleTime is how long a client that has just connected may take to send its request before a
+// server that ends hangs up.
+const settleTime = 2 * time.Second
+
+// settle waits for the requests of connections that were accepted last.
+func (s *Server) settle(srv *http.Server, l *limit.Listener) {
+	ctx, done := context.WithTimeout(context.Background(), settleTime)
+	defer done()
+	srv.SetKeepAlivesEnabled(false)
+	l.Settle(ctx)
 }
 
 // drain waits for requests under way, and cuts those that take too long.

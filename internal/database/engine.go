@@ -39,7 +39,7 @@ var errGone = errors.New("the dry run ended with an earlier failure")
 
 func (k *Kind) engine(path string, o WriterOptions) engine {
 	if OnServer(path) {
-		return &serverEngine{kind: k, url: path, althoughMoved: o.AlthoughMoved}
+		return &serverEngine{kind: k, url: path, movedTo: o.MovedTo}
 	}
 	return &fileEngine{kind: k, path: path, pragmas: o.Pragmas}
 }

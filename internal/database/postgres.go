@@ -290,13 +290,13 @@ func (k *Kind) postgresSteps(version int, identity string) (text string, err err
 
 // serverEngine is PostgreSQL.
 type serverEngine struct {
-	kind          *Kind
-	url           string
-	althoughMoved bool   // see WriterOptions
-	session       string // the last that had the lock: its sessionName; "" before the first
-	opened        bool   // a connection was opened before
-	last          string // the mark of the last transaction, as far as it is known
-	trying        string // that of a COMMIT whose outcome is not known, "" when there is none
+	kind    *Kind
+	url     string
+	movedTo string // see WriterOptions
+	session string // the last that had the lock: its sessionName; "" before the first
+	opened  bool   // a connection was opened before
+	last    string // the mark of the last transaction, as far as it is known
+	trying  string // that of a COMMIT whose outcome is not known, "" when there is none
 }
 
 // sessionOfWriter has the parameters of a session that writes.
@@ -403,7 +403,7 @@ func (e *serverEngine) prepareWriting(ctx context.Context, conn *sql.Conn) error
 		return err
 	}
 	version, last := f.version, f.last
-	if f.moved != "" && !e.althoughMoved {
+	if f.moved != "" && f.moved != e.movedTo {
 		return movedTo(e.url, f.moved)
 	}
 	if e.opened && last != e.last && (e.trying == "" || last != e.trying) {
@@ -448,7 +448,7 @@ func (k *Kind) formatOnServer(ctx context.Context, db Querier) (f format, err er
 }
 
 // MarkMoved notes on the server that a database goes on somewhere else: nobody opens it for writing
-// any more, but with WriterOptions.AlthoughMoved. In a file, which has one data folder, that is for the
+// any more, but with WriterOptions.MovedTo. In a file, which has one data folder, that is for the
 // folder to say. The connection that has the lock writes it. So it is an ErrInUse when another process
 // has written since the Writer was opened, and none can before it is there.
 func (w *Writer) MarkMoved(ctx context.Context, to string) error {

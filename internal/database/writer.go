@@ -61,8 +61,8 @@ type WriterOptions struct {
 	Pragmas []string
 	// DryRun makes everything happen in one transaction, which Close undoes.
 	DryRun bool
-	// AlthoughMoved opens a database on a server also after Writer.MarkMoved.
-	AlthoughMoved bool
+	// MovedTo opens a database on a server also after Writer.MarkMoved to this place.
+	MovedTo string
 	// Refuse, if it is not nil, returns why nothing may be written any more. It is called
 	// before each call's work and before each COMMIT.
 	Refuse func() error

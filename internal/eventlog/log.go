@@ -386,7 +386,7 @@ func (l *Log) openForReading(ctx context.Context) (err error) {
 func (l *Log) openWriter(ctx context.Context) error {
 	w, err := kind().OpenWriter(ctx, l.path, database.WriterOptions{
 		Pragmas: []string{"cache_size(-4096)", "foreign_keys(0)", "temp_store(memory)"},
-		DryRun:  l.opt.DryRun, AlthoughMoved: l.opt.CopyingTo != "",
+		DryRun:  l.opt.DryRun, MovedTo: l.opt.CopyingTo,
 		Refuse: l.writable, Committed: l.reportCommit,
 		BeforeCommit: func(ctx context.Context, tx *database.Tx) error {
 			return tx.Exec(ctx, "UPDATE log SET commits = commits + 1")

@@ -354,7 +354,8 @@ func TestMovedAway(t *testing.T) {
 	if err := add(first, src, 0, 5); err != nil {
 		t.Fatal(err)
 	}
-	second := node(t, url, t.TempDir())
+	beside := t.TempDir()
+	second := node(t, url, beside)
 	follows(t, second, 5)
 	for range 2 { // the second time, it was killed before the folder had the file
 		if err := first.MarkMoved(t.Context(), "/srv/new"); err != nil {
@@ -384,6 +385,11 @@ func TestMovedAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		closed(t, l)
+	}
+	for _, folder := range []string{folder, beside} { // a copy that was made is not made a second time elsewhere
+		if _, err := eventlog.Open(t.Context(), folder, eventlog.Options{URL: url, CopyingTo: "/srv/other"}); !errors.Is(err, eventlog.ErrMoved) {
+			t.Errorf("copied from %s to another place: %v", folder, err)
+		}
 	}
 }
 

@@ -33,6 +33,21 @@ func TestDocCacheKeepsWhatIsUsed(t *testing.T) {
 	}
 }
 
+func TestDocCacheForgets(t *testing.T) {
+	m := newDocCache()
+	d := &cachedDoc{key: docKey{path: "/sets/maps/changelist/1.xml"}, body: []byte("of the set that had the name"), forgotten: m.timesForgotten()}
+	m.put(d)
+	m.forget("/sets/maps/")
+	m.put(d) // by a request that has read it before
+	if m.get(d.key) != nil || m.size != 0 {
+		t.Error("a document of a forgotten set is kept")
+	}
+	m.put(&cachedDoc{key: d.key, forgotten: m.timesForgotten()})
+	if m.get(d.key) == nil {
+		t.Error("what was read afterwards is not kept")
+	}
+}
+
 func TestAcceptsGzip(t *testing.T) {
 	for value, want := range map[string]bool{
 		"":                          false,

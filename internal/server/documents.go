@@ -20,6 +20,7 @@ import (
 func (s *Server) document(c echo.Context) error {
 	r, w := c.Request(), c.Response().Writer
 	key := docKey{r.URL.Path, acceptsGzip(r.Header)}
+	forgotten := s.docs.timesForgotten()
 	if d := s.docs.get(key); d != nil {
 		maps.Copy(w.Header(), d.header)
 		if !answeredNotModified(w, r, &d.meta) {
@@ -37,6 +38,10 @@ func (s *Server) document(c echo.Context) error {
 		return nil
 	}
 	body, size, err := doc.Open()
+	if err != nil && forgotten != s.docs.timesForgotten() {
+		s.writeBusy(w) // another set may have the name by now
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -46,7 +51,7 @@ func (s *Server) document(c echo.Context) error {
 		if _, err := io.ReadFull(body, b); err != nil {
 			return err
 		}
-		s.docs.put(&cachedDoc{key, doc.Meta, header, b})
+		s.docs.put(&cachedDoc{key, doc.Meta, header, b, forgotten})
 		send(w, r, &doc.Meta, bytes.NewReader(b), size)
 		return nil
 	}
@@ -119,6 +124,8 @@ type docCache struct {
 	byKey map[docKey]*list.Element
 	order *list.List // of *cachedDoc, last used first
 	size  int
+
+	forgotten int
 }
 
 // docKey identifies a document and its encoding.
@@ -133,6 +140,8 @@ type cachedDoc struct {
 	meta   publish.Meta
 	header http.Header
 	body   []byte
+	// forgotten is timesForgotten of before it was read.
+	forgotten int
 }
 
 const (
@@ -157,11 +166,12 @@ func (c *docCache) get(k docKey) *cachedDoc {
 }
 
 // put keeps a document of at most maxCachedDoc bytes, and removes the least recently
-// used ones above maxDocCache.
+// used ones above maxDocCache. One that was read before others were forgotten may have to
+// be forgotten too, so it is not kept.
 func (c *docCache) put(d *cachedDoc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byKey[d.key] != nil {
+	if c.byKey[d.key] != nil || d.forgotten != c.forgotten {
 		return
 	}
 	c.byKey[d.key] = c.order.PushFront(d)
@@ -173,10 +183,18 @@ func (c *docCache) put(d *cachedDoc) {
 	}
 }
 
+// timesForgotten is how often forget was called.
+func (c *docCache) timesForgotten() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.forgotten
+}
+
 // forget drops the documents below a path.
 func (c *docCache) forget(prefix string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forgotten++
 	for key, e := range c.byKey {
 		if strings.HasPrefix(key.path, prefix) {
 			c.size -= len(c.order.Remove(e).(*cachedDoc).body)

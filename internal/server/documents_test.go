@@ -277,6 +277,47 @@ func TestForget(t *testing.T) {
 	h.get("/sets/plans/changelist/1.xml").want(t, 404)
 }
 
+// A request that meets the moment in which its set gets another name is to be sent again, and no
+// reason to take the log for damaged.
+func TestForgetWhileRead(t *testing.T) {
+	const closed = "/sets/maps/changelist/1.xml"
+	var read func() // while a document is read
+	h := newTestServer(t, "", func(o *server.Options) { o.Documents = during{o.Documents, &read} }).set("maps", "Maps", event.Mirror).set("plans", "Plans", event.Mirror)
+	h.fill("maps").fill("plans")
+	kept := h.get("/sets/plans/changelist/1.xml").want(t, 200)
+	read = func() {
+		read = nil
+		if err := errors.Join(h.log.RenameSet(t.Context(), "maps", "charts", false), h.log.RenameSet(t.Context(), "plans", "maps", true)); err != nil {
+			t.Error(err)
+		}
+		for _, name := range []string{"maps", "plans", "charts"} {
+			h.pub.Forget(name)
+			h.server.Forget(name)
+		}
+	}
+	h.get(closed).want(t, 503)
+	if lines := h.journal.at(slog.LevelError); len(lines) > 0 {
+		t.Error(lines)
+	}
+	if after := h.get(closed).want(t, 200); after.body != strings.ReplaceAll(kept.body, "/sets/plans/", "/sets/maps/") {
+		t.Errorf("the closed Change List of the new set is\n%s", after.body)
+	}
+}
+
+// during is documents whose reading is followed by a call.
+type during struct {
+	server.Documents
+	read *func()
+}
+
+func (d during) Document(ctx context.Context, path string, gzip bool) (*publish.Document, error) {
+	doc, err := d.Documents.Document(ctx, path, gzip)
+	if *d.read != nil {
+		(*d.read)()
+	}
+	return doc, err
+}
+
 // D18: the Source Description of one set answers who types its URL, and nothing
 // leads there: no document, no page, no record and no header of them.
 func TestNothingLeadsToTheDescriptionOfOneSet(t *testing.T) {

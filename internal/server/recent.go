@@ -69,7 +69,7 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 		if answeredNotModified(w, r, &m) {
 			return nil
 		}
-		key := docKey{path: r.URL.Path + m.ETag}
+		key, forgotten := docKey{path: r.URL.Path + m.ETag}, s.docs.timesForgotten()
 		d := s.docs.get(key)
 		if d == nil {
 			f, err := s.recentFeed(r.Context(), &set, form.Name)
@@ -80,7 +80,7 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 			if err != nil {
 				return err
 			}
-			d = &cachedDoc{key: key, meta: m, body: body}
+			d = &cachedDoc{key: key, meta: m, body: body, forgotten: forgotten}
 			s.docs.put(d)
 		}
 		send(w, r, &m, bytes.NewReader(d.body), int64(len(d.body)))

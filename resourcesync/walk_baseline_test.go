@@ -213,6 +213,30 @@ func TestComplete(t *testing.T) {
 	}
 }
 
+// TestRedirectAfterABreak: a part that leads to one that was read before the walk was broken off does
+// not make the Resource List complete. One that leads elsewhere is read all the same.
+func TestRedirectAfterABreak(t *testing.T) {
+	for _, to := range []string{"/p1", "/p4"} {
+		s := newSite(t)
+		parts(s, 6)
+		s.put("/p4", resources(6, res("c")))
+		s.status("/p2", 503)
+		w := s.walk("/cap")
+		got := s.run(w)
+		if got.err == nil {
+			t.Fatal("it was not broken off")
+		}
+		s.put("/p2", resources(6, res("b")))
+		s.redirect("/p3", to)
+		w.State = stored(t, got.states[len(got.states)-1])
+		rest := s.run(w)
+		rest.expect(t, "/p2* /p3*")
+		if rest.Complete || !rest.whole || !rest.reported(ruleMissing) {
+			t.Errorf("%s: %+v, %v", to, rest.Result, rest.problems)
+		}
+	}
+}
+
 // TestSitemapOfTwoAddresses: many a site names its sitemap by a second address too, which leads
 // to the first.
 func TestSitemapOfTwoAddresses(t *testing.T) {

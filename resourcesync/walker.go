@@ -52,7 +52,7 @@ type walker struct {
 
 	ended    bool // the Source has ended
 	surveyed bool // discovery was made in this run
-	resumed  bool // an unfinished walk goes on
+	resumed  bool // an unfinished walk goes on; what it has read before is not known
 	resuming bool // its first document has not answered yet
 }
 
@@ -210,7 +210,7 @@ func (k *walker) openList(s step) (*List, error) {
 	case k.read[follow.Key(l.URL)] != 0:
 		l.close()
 		return nil, k.redirected(s, l.URL)
-	case s.Baseline && follow.Key(l.URL) != follow.Key(s.URL) && slices.ContainsFunc(k.cur.Steps, func(o step) bool { return o.Baseline && o.URL == l.URL }):
+	case s.Baseline && follow.Key(l.URL) != follow.Key(s.URL) && (k.resumed || slices.ContainsFunc(k.cur.Steps, func(o step) bool { return o.Baseline && o.URL == l.URL })):
 		if err := k.redirected(s, l.URL); err != nil {
 			l.close()
 			return nil, err
@@ -738,6 +738,9 @@ func (k *walker) handleMissing(s step, why error) error {
 // together, and plain sitemaps often have two addresses; else its own entries are missing.
 func (k *walker) redirected(s step, to string) error {
 	why := fmt.Errorf("a redirect to %s, which is another document of the Source", to)
+	if k.resumed {
+		why = fmt.Errorf("a redirect to %s, which may be a document that was read before the walk was broken off", to)
+	}
 	switch {
 	case !s.Baseline && k.read[follow.Key(to)] != readList:
 		return k.handleMissing(s, why)

@@ -335,15 +335,19 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	srv.RegisterOnShutdown(s.endStreams)
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(limited) }()
 	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = srv.Serve(limited)
+	}()
 	select {
-	case err = <-ended:
+	case <-ended:
 		// A listener that failed takes no more; what it has taken is drained too.
 	case <-ctx.Done():
 		_ = limited.Close()
 		<-ended
+		err = nil
 	}
 	s.settle(srv, limited)
 	s.drain(srv, cancel)

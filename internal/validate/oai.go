@@ -150,8 +150,11 @@ func (r *run) repository(ctx context.Context) error {
 	asked.Prefix = cmp.Or(asked.Prefix, oaipmh.DC)
 	p := repository{run: r, client: c, base: base, asked: asked, met: map[string]int{}}
 	identify := oaipmh.Request{Verb: oaipmh.Identify}
-	id, _ := p.ask(ctx, identify)
+	id, codes := p.ask(ctx, identify)
 	if id == nil || id.Identity == nil {
+		if id != nil {
+			r.found(Finding{Rule: oaiErrors, URL: identify.URL(base), Found: what(codes), Expected: "the description of the repository"})
+		}
 		return context.Cause(ctx)
 	}
 	if !sameAddress(id.Identity.BaseURL, base) {
@@ -211,8 +214,11 @@ func (p *repository) get(ctx context.Context, at string) (*oaipmh.Answer, []oaip
 func (p *repository) sets(ctx context.Context) {
 	q := oaipmh.Request{Verb: oaipmh.ListSets}
 	for range p.o.MaxDocuments {
-		a, _ := p.ask(ctx, q)
+		a, codes := p.ask(ctx, q)
 		switch {
+		case codes != nil && !slices.Contains(codes, oaipmh.NoSetHierarchy):
+			p.found(Finding{Rule: oaiErrors, URL: q.URL(p.base), Found: what(codes), Expected: "the sets, or noSetHierarchy"})
+			return
 		case a == nil || a.Token == nil || a.Token.Value == "":
 			return
 		case a.Token.Value == q.Token:

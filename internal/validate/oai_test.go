@@ -196,6 +196,27 @@ func TestRepositoryTargets(t *testing.T) {
 	}
 }
 
+// A repository that answers Identify or ListSets with an error does not conform, though the
+// answer itself does: what was not checked is not passed over.
+func TestRepositoryRefuses(t *testing.T) {
+	for _, verb := range []string{"Identify", "ListSets"} {
+		r := oaiRepository()
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if q.URL.Query().Get("verb") == verb {
+				q.URL.RawQuery = "verb=Identified"
+			}
+			r.ServeHTTP(w, q)
+		}))
+		findings, sum := check(t, Options{Follow: true}, server.URL+"/oai?verb=ListRecords&metadataPrefix=oai_dc")
+		server.Close()
+		if !slices.ContainsFunc(findings, func(f Finding) bool {
+			return f.Rule == oaiErrors && strings.HasSuffix(f.URL, "?verb="+verb) && f.Found == "[badVerb]"
+		}) {
+			t.Errorf("%s: %+v, %v", verb, sum, findings)
+		}
+	}
+}
+
 // A list of sets that never ends is read to the limit, and nothing more is asked for once
 // the context has ended.
 func TestEndlessRepository(t *testing.T) {

@@ -178,6 +178,33 @@ func (w *world) history(r *rand.Rand, set string, n int) {
 	}
 }
 
+// There is no empty list of hashes, for which sha256sum fails: not of a set without files, nor
+// of one that has lost them, nor one that an earlier version has left.
+func TestNoEmptyHashes(t *testing.T) {
+	w, out := newWorld(t), t.TempDir()
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	w.set(eventlog.SetConfig{Name: "to", Content: event.Redirect})
+	hashes := func(want ...string) {
+		t.Helper()
+		w.export(out)
+		got, err := fs.Glob(os.DirFS(out), own+"/*.sha256")
+		if want = append([]string{own + "/documents.sha256"}, want...); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%v, %v; want %v", got, err, want)
+		}
+	}
+	w.append("main", w.record("a", "a", "text/plain"))
+	w.append("to", w.record("b", "b", "text/plain"))
+	hashes(sumsPath("main"))
+	w.append("main", w.record("a", ""))
+	hashes()
+	if err := os.WriteFile(filepath.Join(out, sumsPath("to")), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hashes()
+	w.append("main", w.record("a", "c", "text/plain"))
+	hashes(sumsPath("main"))
+}
+
 var errCrash = errors.New("crash")
 
 // crashAt ends everything at the n-th change of the file system, before it or after it.

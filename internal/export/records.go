@@ -153,15 +153,22 @@ func (w *listWriter) add(r *record) error {
 	return nil
 }
 
-// end makes the files those of the set, once the export ends.
+// end makes the files those of the set, once the export ends. Without hashes there is no file of
+// them: sha256sum fails for an empty one.
 func (w *listWriter) end(err error) error {
 	list, err := w.list.end(err)
 	sums, err := w.sums.end(err)
-	if err == nil {
-		w.x.own = append(w.x.own, replacement{draft: list, to: listPath(w.set)}, replacement{draft: sums, to: sumsPath(w.set)})
-		w.x.renewed[w.set] = true
+	if err != nil {
+		return err
 	}
-	return err
+	w.x.renewed[w.set] = true
+	w.x.own = append(w.x.own, replacement{draft: list, to: listPath(w.set)})
+	if sums.Length == 0 {
+		w.x.gone = append(w.x.gone, sumsPath(w.set))
+		return w.x.discard(sums)
+	}
+	w.x.own = append(w.x.own, replacement{draft: sums, to: sumsPath(w.set)})
+	return nil
 }
 
 // exportRecords writes the files of the records that have changed, and returns how many
@@ -182,7 +189,7 @@ func (x *exporter) exportRecords(ctx context.Context, set *event.Set) (int64, er
 		}
 		defer func() { _ = dir.root.Close() }() // all in it was written by name
 	}
-	if old != nil && old.Whole && x.size(listPath(set.Name)) >= 0 && x.size(sumsPath(set.Name)) >= 0 {
+	if old != nil && old.Whole && x.size(listPath(set.Name)) >= 0 && (x.size(sumsPath(set.Name)) < 0) == (len(old.Types) == 0) {
 		ours, err := old.isOf(ctx, x.moment, set)
 		if err != nil {
 			return 0, err

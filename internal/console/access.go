@@ -159,7 +159,6 @@ func (c *Console) signInPage(w http.ResponseWriter, _ *http.Request) error {
 
 // signIn handles the form with the token.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
 	client := limit.ClientOf(r.RemoteAddr)
 	if wait := c.logins.Wait(client, c.opt.Now()); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))

@@ -156,6 +156,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
+	// Also of those who are not admitted: r.PostFormValue reads the parts of any method's body.
+	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
 	path, ok := strings.CutPrefix(r.URL.Path, Path)
 	switch {
 	case path == "" && ok:
@@ -183,7 +185,6 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, errNotFound)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
 	c.mux.ServeHTTP(w, r)
 }
 

@@ -2,9 +2,11 @@ package console_test
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -465,6 +467,29 @@ func TestAccess(t *testing.T) {
 		}
 	})
 }
+
+// TestStrangersBody: who is not signed in cannot have more of a body read than a form has,
+// whatever the method and the form.
+func TestStrangersBody(t *testing.T) {
+	t.Parallel()
+	c := console.New(console.Options{Token: "0123456789abcdef-secret"})
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		head := "--b\r\nContent-Disposition: form-data; name=\"to\"; filename=\"f\"\r\n\r\n"
+		left := &io.LimitedReader{R: zeros{}, N: 8 << 20}
+		req := httptest.NewRequestWithContext(t.Context(), method, "/console/sign-in", io.MultiReader(strings.NewReader(head), left))
+		req.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+		got := httptest.NewRecorder()
+		c.ServeHTTP(got, req)
+		if read := 8<<20 - left.N; got.Code != http.StatusUnauthorized || read > 1<<20 {
+			t.Errorf("%s: %d, and %d bytes of the body were read", method, got.Code, read)
+		}
+	}
+}
+
+// zeros is an endless reader.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // post sends a form, as the console's own pages do.
 func (s *site) post(path string, pairs ...string) *answer {

@@ -30,6 +30,7 @@ func hostileLegacyFeeds(n int) map[string][]byte {
 		"bytes that are not UTF-8":           rss("<item><title>" + fill("\xff") + "</title></item>"),
 		"tags that do not end":               rss(fill("<item><title>x</item>")),
 		"attributes of no value":             rss("<item>" + fill("<a b c=d>") + "</item>"),
+		"comments of HTML that do not end":   rss("<item><guid>1</guid><author>" + fill("&lt;!--&lt;b>") + "</author></item>"),
 		"dates that are none":                rss(fill("<item><guid>1</guid><pubDate>Mon, 99 Foo 2020</pubDate></item>")),
 		"dates of sources that are none":     []byte(`<feed xmlns="http://www.w3.org/2005/Atom"><entry>` + fill("<source><updated>Mon, 99 Foo</updated></source>") + "</entry></feed>"),
 		"items of JSON":                      []byte(`{"version":"https://jsonfeed.org/version/1.1","items":[` + strings.TrimSuffix(fill(`{"id":"1"},`), ",") + "]}"),

@@ -344,7 +344,7 @@ func placeIn(doc []byte, offset int) (line, column int) {
 // Tags that titles may have. Other words in angle brackets are text. Block elements
 // separate words.
 var (
-	htmlTag = pattern.Of(`(?is)<!--.*?-->|</?(a|abbr|acronym|b|bdi|bdo|big|blockquote|br|center|cite|code|del|dfn|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|nobr|ol|p|pre|q|s|samp|small|span|strike|strong|sub|sup|table|td|th|time|tr|tt|u|ul|var|wbr)(\s[^<>]*)?/?>`)
+	htmlTag = pattern.Of(`(?is)^</?(a|abbr|acronym|b|bdi|bdo|big|blockquote|br|center|cite|code|del|dfn|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|nobr|ol|p|pre|q|s|samp|small|span|strike|strong|sub|sup|table|td|th|time|tr|tt|u|ul|var|wbr)(\s[^<>]*)?/?>$`)
 
 	htmlReference = pattern.Of(`&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);`)
 )
@@ -361,16 +361,48 @@ func isBlock(element string) bool {
 // in it are meant.
 func plainText(s string, markup bool) string {
 	if markup && strings.ContainsAny(s, "<&") {
-		s = htmlTag().ReplaceAllStringFunc(s, func(tag string) string {
-			if isBlock(htmlTag().FindStringSubmatch(tag)[1]) {
-				return " "
-			}
-			return ""
-		})
+		s = withoutTags(s)
 		// html.UnescapeString alone would make "&not" of "&notes" as well.
 		s = htmlReference().ReplaceAllStringFunc(s, html.UnescapeString)
 	}
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == '\u00A0' || !strictxml.Holds(string(r)) }), " ")
+}
+
+// withoutTags returns a text without the comments and the tags of HTML in it. It looks at
+// no byte again for each tag, as a pattern of both would where a comment does not end.
+func withoutTags(s string) string {
+	var b strings.Builder
+	comments := true // one may end in the rest
+	for {
+		text, tag, found := strings.Cut(s, "<")
+		b.WriteString(text)
+		if !found {
+			return b.String()
+		}
+		s = s[len(text):]
+		if comment, is := strings.CutPrefix(tag, "!--"); is && comments {
+			_, after, ends := strings.Cut(comment, "-->")
+			if ends {
+				s = after
+				continue
+			}
+			comments = false
+		}
+		end := strings.IndexAny(tag, "<>") + len("<")
+		var m []string
+		if end > 0 && s[end] == '>' {
+			m = htmlTag().FindStringSubmatch(s[:end+1])
+		}
+		if m == nil {
+			b.WriteByte('<')
+			s = tag
+			continue
+		}
+		if isBlock(m[1]) {
+			b.WriteByte(' ')
+		}
+		s = s[end+1:]
+	}
 }
 
 // date returns the first of some dates that can be read for certain; zero when none can.

@@ -70,6 +70,12 @@ func TestCost(t *testing.T) {
 	testenv.AffordableAll(t, hostileLegacyFeeds(128<<10), perItem, readLegacy)
 }
 
+// The same of an item of RSS with a great many links of Atom and of its own.
+func TestCostOfLinks(t *testing.T) {
+	doc := []byte(`<rss version="2.0"><channel><item>` + strings.Repeat(`<link rel="via" href="//a"/>`, 60_000) + strings.Repeat("<link>x</link>", 120_000) + "</item></channel></rss>")
+	testenv.Affordable(t, len(doc), func() { readLegacy(doc) })
+}
+
 // FuzzCost: the same of any document.
 func FuzzCost(f *testing.F) {
 	testenv.FuzzAffordable(f, hostileLegacyFeeds(16<<10), perItem, readLegacy)

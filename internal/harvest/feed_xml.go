@@ -303,6 +303,7 @@ type xmlItem struct {
 	feedItem
 	space         string
 	id, permalink string
+	linked        bool // it has an alternate
 	texts         feedTexts
 	// What may be the content: content:encoded, else the description.
 	encoded, description []byte
@@ -419,7 +420,7 @@ func (x *feedXML) itemLink(it *xmlItem, own bool) error {
 	}
 	switch {
 	case !has && own:
-		if l.Href == "" || len(it.entry.Alternates()) > 0 {
+		if l.Href == "" || it.linked {
 			return nil
 		}
 		l = alternate(l.Href, "")
@@ -429,7 +430,9 @@ func (x *feedXML) itemLink(it *xmlItem, own bool) error {
 		x.problem(ruleFeedLink, line, column, "a link without href; it is left out")
 		return nil
 	}
+	had := len(it.entry.Links)
 	x.addLink(&it.feedItem, l, base, line, column)
+	it.linked = it.linked || l.Rel == "alternate" && len(it.entry.Links) > had
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -206,6 +207,26 @@ func TestNotificationOfALargeSetHasNoAge(t *testing.T) {
 	}
 	if _, meta := get(t, p, "/sets/large/change-notification.xml", false); meta.ETag == before.ETag {
 		t.Error("the notification was not made anew")
+	}
+}
+
+// The changes before a new epoch are none of the set any more: its Change Notification begins
+// with the first one after that.
+func TestNotificationAfterALoss(t *testing.T) {
+	const path = "/sets/main/change-notification.xml"
+	l := history(100, event.Mirror)
+	l.many("main", 5)
+	s := l.sets["main"]
+	s.set.LastObserved++ // as the log does when an epoch begins
+	s.set.Created = s.set.LastObserved
+	p := newPublisher(t, l)
+	p.opts.Hubs = func(string) []string { return []string{"https://hub.example/"} }
+	if body, _ := get(t, p, path, false); bytes.Contains(body, []byte("<loc>")) {
+		t.Errorf("it has changes:\n%s", body)
+	}
+	l.add("main", sample(event.Created, len(s.events), 1))
+	if body, _ := get(t, p, path, false); bytes.Count(body, []byte("<loc>")) != 1 {
+		t.Errorf("want one change:\n%s", body)
 	}
 }
 

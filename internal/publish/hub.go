@@ -102,8 +102,11 @@ func renderNotification(w io.Writer, base string, it *Item, events iter.Seq2[*ev
 		if err != nil {
 			return err
 		}
+		if e.Observed <= it.From {
+			continue // of an epoch that has ended
+		}
 		if doc == nil {
-			head.From = datetime(max(it.From, e.Observed))
+			head.From = datetime(e.Observed)
 			doc = resourcesync.NewWriter(w, head)
 		}
 		entries := encoder.ChangeEntries(e)

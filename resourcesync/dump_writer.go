@@ -21,8 +21,10 @@ import (
 // The same entries and bitstreams give the same bytes: files are in the order of their entries,
 // the manifest is the last, and all have the same date. Files of a media type that is
 // compressed already are stored as they are, all others are deflated where that makes them
-// smaller. No part of a file is deflated to less than a fiftieth, so no reader takes it for a
-// decompression bomb. ZIP64 is used where lengths or numbers need it.
+// smaller. A long file that is stored is so inside deflated data: its length follows its bytes,
+// and only there a program that reads the package as a stream, as Java's ZipInputStream does,
+// finds the end of them. No part of a file is deflated to less than a fiftieth, so no reader
+// takes it for a decompression bomb. ZIP64 is used where lengths or numbers need it.
 //
 // Use it from one goroutine at a time. The first error but ErrFull ends it: every later call
 // returns the same.
@@ -189,9 +191,7 @@ func (d *DumpWriter) write(name string, stored bool, in io.Reader) (int64, error
 	if err != nil {
 		return 0, err
 	}
-	if stored {
-		header.Method = zip.Store
-	}
+	d.pack.asIs = stored
 	out, err := d.out.CreateHeader(header)
 	n := int64(0)
 	for block := first; err == nil && len(block) > 0; {
@@ -244,6 +244,7 @@ const packBlock = 256 << 10
 // packer deflates blocks, each by itself. A block that deflating would make no smaller, or
 // suspiciously small, is stored inside the deflated data.
 type packer struct {
+	asIs   bool // every block of the file that is written is stored
 	block  []byte
 	packed bytes.Buffer
 	flate  *flate.Writer
@@ -300,12 +301,14 @@ const storedMost = 1<<16 - 1
 // Write implements io.Writer. Deflated data always ends at a byte here, where a stored
 // block begins with three zero bits.
 func (b *blockWriter) Write(p []byte) (int, error) {
-	b.start()
-	_, _ = b.flate.Write(p)
-	_ = b.flate.Flush()
-	if packed := b.useful(len(p)); packed != nil {
-		_, err := b.w.Write(packed)
-		return len(p), err
+	if !b.packer.asIs {
+		b.start()
+		_, _ = b.flate.Write(p)
+		_ = b.flate.Flush()
+		if packed := b.useful(len(p)); packed != nil {
+			_, err := b.w.Write(packed)
+			return len(p), err
+		}
 	}
 	for rest := p; len(rest) > 0; {
 		n := min(len(rest), storedMost)

@@ -121,11 +121,14 @@ func TestDumpWriter(t *testing.T) {
 		if i < len(files) && f.Name != files[i].path[1:] {
 			t.Errorf("file %d is %s, want %s", i, f.Name, files[i].path)
 		}
+		if f.Flags&8 != 0 && f.Method != zip.Deflate {
+			t.Errorf("%s: who reads a stream does not find its end", f.Name)
+		}
 		if f.Modified.Year() != 1980 || f.CompressedSize64*50 < f.UncompressedSize64-min(f.UncompressedSize64, packBlock) || f.CompressedSize64 > f.UncompressedSize64+100 {
 			t.Errorf("%s: of %v, %d bytes in %d", f.Name, f.Modified, f.UncompressedSize64, f.CompressedSize64)
 		}
 	}
-	for name, want := range map[string]uint16{"resources/a.png": zip.Store, "resources/b.mp4": zip.Store, "resources/2000/text": zip.Deflate, "resources/2000/noise": zip.Store} {
+	for name, want := range map[string]uint16{"resources/a.png": zip.Store, "resources/b.mp4": zip.Deflate, "resources/2000/text": zip.Deflate, "resources/2000/noise": zip.Store} {
 		for _, f := range z.File {
 			if f.Name == name && f.Method != want {
 				t.Errorf("%s: method %d, want %d", name, f.Method, want)

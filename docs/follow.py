@@ -4,7 +4,7 @@
     python3 follow.py http://bridge.example.org/sets/maps/capabilitylist.xml /srv/maps
 
 The first run copies the Resource List. Each further run applies what the Change Lists have had since, in their order, and writes how far it has come only when all of it
-is done: a run that was interrupted is repeated. Each file is compared with its SHA-256 before it replaces the one before.
+is done: a run that was interrupted is repeated. Where the Change Lists do not reach back so far any more, it copies the Resource List again, and removes all else. Each file is compared with its SHA-256 before it replaces the one before.
 """
 
 import hashlib
@@ -63,15 +63,18 @@ def fetch(folder, loc, md, links):
 def main(capabilities, folder):
     os.makedirs(folder, exist_ok=True)
     mark_file = os.path.join(folder, ".mark")
-    if not os.path.exists(mark_file):
+    since = open(mark_file).read() if os.path.exists(mark_file) else ""
+    changelists, changes, left = named(capabilities, "changelist"), {}, set()
+    if since < document(changelists)[0]["from"]:  # the first run, or a set whose lists begin later, as after a restore
         whole = named(capabilities, "resourcelist")
-        mark, changes = document(whole)[0]["at"], {}
+        mark = document(whole)[0]["at"]
         for url, _ in lists(whole):
             changes.update({loc: (md, links) for loc, md, links in document(url)[1]})
+        if since:
+            left = set(os.listdir(folder)) - {".mark"} - {loc.rsplit("/", 1)[1] for loc in changes}
     else:
-        mark, changes = open(mark_file).read(), {}
-        since = mark
-        for url, interval in lists(named(capabilities, "changelist")):
+        mark = since
+        for url, interval in lists(changelists):
             if interval.get("until", "9") <= since:
                 continue
             for loc, md, links in document(url)[1]:
@@ -83,6 +86,8 @@ def main(capabilities, folder):
             fetch(folder, loc, md, links)
         elif os.path.exists(path := os.path.join(folder, loc.rsplit("/", 1)[1])):
             os.remove(path)
+    for name in left:  # in no list any more
+        os.remove(os.path.join(folder, name))
     with open(mark_file + ".new", "w") as file:
         file.write(mark)
     os.replace(mark_file + ".new", mark_file)

@@ -18,7 +18,15 @@ func TestScriptOfTheGuide(t *testing.T) {
 	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	script, folder := filepath.Join(testenv.Root(t), "docs", "follow.py"), filepath.Join(t.TempDir(), "copy")
 	rnd, live := rand.New(rand.NewPCG(7, 7)), map[string]string{}
-	for run := range 5 {
+	for run := range 6 {
+		if run == 5 { // as if the log had lost what it had before
+			if err := os.WriteFile(filepath.Join(folder, ".mark"), []byte("2001-01-01T00:00:00.000000Z"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(folder, event.Key("urn:example:lost")), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for i := range rnd.IntN(20) + 1 {
 			id := fmt.Sprint("urn:example:", rnd.IntN(12))
 			if live[event.Key(id)] != "" && rnd.IntN(3) == 0 {

@@ -70,19 +70,22 @@ func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err 
 		others = append(others, b.Config().Sets[i].Name)
 	}
 	for _, list := range listed {
-		if slices.ContainsFunc(known, func(d eventlog.DerivedSet) bool { return d.URL == list }) {
+		i := slices.IndexFunc(known, func(d eventlog.DerivedSet) bool { return d.URL == list })
+		switch {
+		case i >= 0 && b.generation.Load().names[known[i].Name]:
 			continue
-		}
-		if len(known) >= maxDerived {
+		case i >= 0: // it has its name, and could not be opened then
+		case len(known) >= maxDerived:
 			b.opt.Logger.Warn(fmt.Sprintf("the Source lists more sets than are made of one template, %d: the others are not harvested; configure those that you want by their URLs", maxDerived), "template", t.set.Name, "listed", len(listed), "first_left_out", Redact(list))
 			return found, nil
+		default:
+			name, err := b.Log.DeriveSet(ctx, t.set.Name, list, t.set.DerivedNames(list), others)
+			if err != nil {
+				return found, err
+			}
+			i, known = len(known), append(known, eventlog.DerivedSet{Name: name, URL: list})
 		}
-		name, err := b.Log.DeriveSet(ctx, t.set.Name, list, t.set.DerivedNames(list), others)
-		if err != nil {
-			return found, err
-		}
-		known = append(known, eventlog.DerivedSet{Name: name, URL: list})
-		set := t.set.Derive(name, list)
+		set := t.set.Derive(known[i].Name, list)
 		more, err := b.openNewSet(ctx, &set)
 		found = append(found, more...)
 		if err != nil {

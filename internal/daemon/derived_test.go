@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -56,5 +57,39 @@ func TestDerivedSetsAreLimited(t *testing.T) {
 	}
 	if !strings.Contains(warned.String(), "more sets than are made of one template, 1000") {
 		t.Errorf("it says %s", warned)
+	}
+}
+
+// A set of a template that could not be opened when it was found, as on a full disk, is opened
+// the next time that the Source is asked for its sets.
+func TestDerivedSetIsOpenedLater(t *testing.T) {
+	t.Parallel()
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		write := func(capability, entry string) {
+			fmt.Fprintf(w, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s"/>%s</urlset>`, capability, entry)
+		}
+		if r.URL.Path == "/sd" {
+			write("description", fmt.Sprintf(`<url><loc>http://%s/maps/cap</loc><rs:md capability="capabilitylist"/></url>`, r.Host))
+			return
+		}
+		write("capabilitylist", fmt.Sprintf(`<url><loc>http://%s/maps/rl</loc><rs:md capability="resourcelist"/></url>`, r.Host))
+	}
+	b := newHarnessWith(t, daemon.Options{}, http.HandlerFunc(serve), resourceSync, entry("/sd"), func(c *config.Config) {
+		c.Sets[0].Name, c.Sets[0].Sources[0].Sets = "many", config.EachSet
+	})
+	log := filepath.Join(b.config.Data, "log.db")
+	tamper(t, log, "CREATE TRIGGER broken BEFORE INSERT ON sets BEGIN SELECT RAISE(ABORT, 'the disk is on fire'); END")
+	if found, err := b.bridge.DeriveSets(t.Context()); err == nil || len(found) > 0 {
+		t.Fatalf("%d sets are opened, %v", len(found), err)
+	}
+	tamper(t, log, "DROP TRIGGER broken")
+	for _, want := range []int{1, 0} {
+		found, err := b.bridge.DeriveSets(t.Context())
+		if err != nil || len(found) != want {
+			t.Errorf("%d sets are opened, want %d: %v", len(found), want, err)
+		}
+	}
+	if n := len(b.bridge.Sources()); n != 1 {
+		t.Errorf("%d Sources are harvested, want 1", n)
 	}
 }

@@ -385,9 +385,11 @@ func (b *Bridge) awaitSpace(ctx context.Context, src *Source) bool {
 		}
 		if b.probeSpace() == nil {
 			b.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
-			s, err := b.Log.Schedule(ctx, src.ID)
-			s.Next = 0
-			return err == nil && b.Log.SaveSchedule(ctx, src.ID, s, true) == nil
+			if s, err := b.Log.Schedule(ctx, src.ID); err == nil { // else the Source is harvested when it is due
+				s.Next = 0
+				_ = b.Log.SaveSchedule(ctx, src.ID, s, true) // only in memory, which cannot fail
+			}
+			return ctx.Err() == nil
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
@@ -375,6 +376,63 @@ func TestLogAwayDoesNotDelay(t *testing.T) {
 		<-ended
 		closeBridge(t, h)
 	})
+}
+
+// A Source that waits for space on the disk is harvested again even if the log cannot be read
+// at the moment when there is space.
+func TestLogAwayWhenThereIsSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		folder := t.TempDir()
+		h := openFeeds(t, folder, &httptest.Server{URL: "http://source.example"}, "/")
+		asked := 0
+		h.Sources()[0].Client = &http.Client{Transport: full(func() { asked++ })}
+		ctx, stop := context.WithCancelCause(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.schedule(ctx, stop, nil)
+		}()
+		time.Sleep(probeEvery / 2)
+		synctest.Wait()
+		if asked != 1 {
+			t.Errorf("the Source is asked %d times", asked)
+		}
+		log := filepath.Join(folder, "log.db")
+		change(t, log, "ALTER TABLE schedule RENAME TO schedule_away")
+		time.Sleep(probeEvery)
+		synctest.Wait()
+		change(t, log, "ALTER TABLE schedule_away RENAME TO schedule")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if asked < 2 {
+			t.Error("within two minutes after the log can be read the Source is not asked")
+		}
+		stop(nil)
+		<-ended
+		closeBridge(t, h)
+	})
+}
+
+// full is a Source whose answers there is no space for.
+type full func()
+
+func (f full) RoundTrip(*http.Request) (*http.Response, error) {
+	f()
+	return nil, content.ErrFull
+}
+
+// change changes a database.
+func change(t *testing.T, file, text string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.Exec(text)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // The metrics count events of contents that were fetched after the harvest, too. That is no

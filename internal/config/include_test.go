@@ -52,6 +52,24 @@ func TestInclude(t *testing.T) {
 	}
 }
 
+// A pattern may find nothing. A folder that cannot be read is an error: its sets would not be
+// published any more.
+func TestIncludeUnreadable(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	conf := filepath.Join(folder, "conf.d")
+	main := write(t, folder, "bridge.toml", "include = [\"conf.d/*.toml\"]\n")
+	if _, err := Load(main); err != nil {
+		t.Errorf("without the folder: %v", err)
+	}
+	if err := os.Symlink("conf.d", conf); err != nil { // as unreadable as a folder of another user, for root too
+		t.Fatal(err)
+	}
+	if _, err := Load(main); err == nil || !strings.Contains(err.Error(), `bridge.toml:1: include: "conf.d/*.toml": open `+conf+": ") {
+		t.Errorf("it says %v", err)
+	}
+}
+
 // A secret may be a credential of systemd.
 func TestCredential(t *testing.T) {
 	folder, credentials := t.TempDir(), t.TempDir()

@@ -205,8 +205,14 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 func (t table) included() (all []table) {
 	for _, pattern := range t.texts("include", form("")) {
 		found, err := filepath.Glob(t.doc.path(pattern))
-		if err == nil && len(found) == 0 && !strings.ContainsAny(pattern, `*?[\`) {
+		switch {
+		case err != nil || len(found) > 0:
+		case !strings.ContainsAny(pattern, `*?[\`):
 			err = errors.New("there is no such file")
+		default: // Glob finds nothing in a folder that it cannot read
+			if _, err = os.ReadDir(filepath.Dir(t.doc.path(pattern))); errors.Is(err, os.ErrNotExist) {
+				err = nil
+			}
 		}
 		if err != nil {
 			t.report("include", "%q: %v; write the path of a file relative to this one, or a pattern like \"conf.d/*.toml\"", pattern, err)

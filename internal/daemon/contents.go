@@ -213,7 +213,8 @@ func (b *Bridge) restoreContent(ctx context.Context, s *Source, href string, wan
 const countEvery = time.Hour
 
 // watchContents counts the missing contents of live records at the start, and then every
-// countEvery as long as any are missing. It returns when ctx ends.
+// countEvery as long as any are missing, or they could not be counted. It returns when ctx
+// ends.
 func (b *Bridge) watchContents(ctx context.Context) {
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
@@ -222,17 +223,14 @@ func (b *Bridge) watchContents(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil:
+		case err != nil: // what was known stays
 			b.opt.Logger.Error("the contents could not be counted", "error", err)
-		case missing > 0:
-			b.opt.Logger.Error("contents are missing: bridge verify names them, bridge harvest --full fetches them again", "missing", missing, "of", of)
-		}
-		b.missingContents.Store(nil)
-		if err == nil && missing > 0 {
-			b.missingContents.Store(&missingContents{missing, of})
-		}
-		if missing == 0 {
+		case missing == 0:
+			b.missingContents.Store(nil)
 			return
+		default:
+			b.opt.Logger.Error("contents are missing: bridge verify names them, bridge harvest --full fetches them again", "missing", missing, "of", of)
+			b.missingContents.Store(&missingContents{missing, of})
 		}
 		select {
 		case <-ctx.Done():

@@ -414,6 +414,40 @@ func TestLogAwayWhenThereIsSpace(t *testing.T) {
 	})
 }
 
+// Contents are counted again an hour after the log could not be read.
+func TestContentsAreCountedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		folder := t.TempDir()
+		h := openFeeds(t, folder, &httptest.Server{URL: "http://source.example"}, "/")
+		log := filepath.Join(folder, "log.db")
+		change(t, log, "ALTER TABLE sets RENAME TO sets_away")
+		before := &missingContents{1, 2}
+		h.missingContents.Store(before)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.watchContents(t.Context())
+		}()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("they are not counted any more")
+		default:
+		}
+		if h.missingContents.Load() != before {
+			t.Error("what is not known counts as nothing missing")
+		}
+		change(t, log, "ALTER TABLE sets_away RENAME TO sets")
+		time.Sleep(countEvery)
+		<-ended
+		if m := h.missingContents.Load(); m != nil {
+			t.Error(m)
+		}
+		closeBridge(t, h)
+	})
+}
+
 // full is a Source whose answers there is no space for.
 type full func()
 

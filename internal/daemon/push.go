@@ -230,7 +230,7 @@ func (b *Bridge) dropRow(ctx context.Context, token string) bool {
 		b.opt.Logger.Error("a subscription cannot be removed", "error", err)
 		if row := b.push.rows[token]; row != nil {
 			again := *row
-			again.Due = event.MicrosOf(b.now().Add(pushFirst))
+			again.Unwanted, again.Due = true, event.MicrosOf(b.now().Add(pushFirst))
 			b.push.rows[token] = &again
 		}
 		return false

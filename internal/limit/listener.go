@@ -36,8 +36,8 @@ type Listener struct {
 	clients map[netip.Addr]int
 	fresh   int           // connections on which no request has begun
 	none    chan struct{} // closed when fresh falls to 0; nil while Settle is not waiting
-	idle    *list.List // of *Conn within the limits, idle for the longest time first
-	spare   *list.List // of *Conn above them, oldest first
+	idle    *list.List    // of *Conn within the limits, idle for the longest time first
+	spare   *list.List    // of *Conn above them, oldest first
 }
 
 // NewListener returns a Listener over another one, which it closes.

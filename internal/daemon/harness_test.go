@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,6 +124,16 @@ func newPublisher(b *harness) *harness {
 type reusableListener struct{ *net.TCPListener }
 
 func (l reusableListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
+
+// Accept says of a closed listener that it is: an http.Server tries again for ever after an
+// error that is a timeout.
+func (l reusableListener) Accept() (net.Conn, error) {
+	c, err := l.TCPListener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = net.ErrClosed
+	}
+	return c, err
+}
 
 // listen reserves the address of the bridge.
 func (b *harness) listen(transport *http.Transport) {

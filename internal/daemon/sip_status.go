@@ -77,7 +77,7 @@ func (b *Bridge) submissionStatus(ctx context.Context, set string) ([]status.Pee
 			if err != nil {
 				return nil, err
 			}
-			if trouble != nil {
+			if trouble != nil && !p.Former { // nothing is sent there that could work again
 				p.Failing = &status.Failure{Since: status.Time{Time: trouble.Since}, Reason: trouble.Reason, Again: status.Time{Time: trouble.Again}}
 			}
 		}

@@ -42,7 +42,8 @@ func TestTargetsWithoutAService(t *testing.T) {
 }
 
 // What waits for a target that is not configured any more ends at its deadline, the
-// status says so, and what may still be sent is when the target is back.
+// status says so, and not for ever that it fails; what may still be sent is when the target
+// is back.
 func TestFormerTarget(t *testing.T) {
 	library := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSubmitter(t, `deadline = "24h"`, library)
@@ -64,13 +65,13 @@ func TestFormerTarget(t *testing.T) {
 		for _, s := range now.Sets {
 			for _, p := range s.Submissions {
 				if p.Direction == status.Sent {
-					out = append(out, fmt.Sprint(p.Former))
+					out = append(out, fmt.Sprintf("former %t, failing %t", p.Former, p.Failing != nil))
 				}
 			}
 		}
 		return out
 	}
-	h.want("configured", former(), "false")
+	eventually(t, "the failure is stored", func() bool { return slices.Equal(former(), []string{"former false, failing true"}) })
 	h.restart(func() {
 		h.config.Sets = slices.Clone(configured)
 		h.config.Sets[0].Submit = nil
@@ -78,7 +79,7 @@ func TestFormerTarget(t *testing.T) {
 	})
 	h.becomes(silent, submission.StateUnresolved)
 	h.becomes(waits, submission.StateWaiting)
-	h.want("not configured", former(), "true")
+	h.want("not configured", former(), "former true, failing false")
 
 	library.Open()
 	library.SetAnswer(testserver.Accepts)

@@ -243,7 +243,7 @@ type Peer struct {
 	Through event.Seq `json:"through,omitempty"`
 	// Former means that the configuration does not have the ingest server any more.
 	Former bool `json:"former,omitempty"`
-	// Failing describes how the ingest server fails, nil while it works.
+	// Failing describes how the ingest server fails, nil while it works or is Former.
 	Failing *Failure `json:"failing,omitempty"`
 
 	// Stored counts the submissions that have a row of their own: States without those

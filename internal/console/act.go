@@ -178,7 +178,11 @@ func (c *Console) decideReviews(w http.ResponseWriter, r *http.Request) error {
 	done := "rejected"
 	switch r.PostFormValue("do") {
 	case "accept":
-		d.Accept, d.Reason, done = true, "", "accepted"
+		if d.Reason != "" { // Enter in the field of the reason presses the first button
+			c.back(w, r, "Nothing was decided: a reason is for a rejection. Press Reject, or leave the reason empty.", true)
+			return nil
+		}
+		d.Accept, done = true, "accepted"
 	case "reject":
 	default:
 		return errNotFound

@@ -203,6 +203,20 @@ func TestActOnReviews(t *testing.T) {
 	}
 }
 
+// Who types a reason and presses Enter has a browser press the first button of the form:
+// nothing is accepted so.
+func TestReasonOfAcceptance(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.submit(1, "Place")
+	if said, failed := s.act("/reviews", "do", "accept", "id", "1", "reason", "no title", "to", "reviews"); !failed || !strings.Contains(said, "Nothing was decided: a reason is for a rejection.") {
+		t.Errorf("accept with a reason: %s", said)
+	}
+	if got, err := s.bridge.SIP.Submission(t.Context(), 1); err != nil || !got.UnderReview() {
+		t.Errorf("it is decided: %+v, %v", got, err)
+	}
+}
+
 // Another web site can make a browser send a form, and nothing is done.
 func TestForeignForms(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,6 +80,25 @@ func TestConditions(t *testing.T) {
 	}
 	if text := find(&config.Condition{Kind: config.OnFailing, For: 24 * time.Hour}, &s)[0].Text; !strings.Contains(text, "answers 500") || !strings.Contains(text, "since 2026-11-22T11:00:00Z") {
 		t.Error(text)
+	}
+}
+
+// TestSameURLs: of Sources and of ingest servers whose URLs are the same without their secrets,
+// each has an alert of its own, which the state of another does not change.
+func TestSameURLs(t *testing.T) {
+	t.Parallel()
+	source := status.Source{URL: "https://a.example/?***"}
+	held := source
+	held.Held = 3
+	server := status.Peer{Direction: status.Sent, URL: "https://a.example/?***", Failing: &status.Failure{Since: at(-30)}}
+	keys := func(sources ...status.Source) (all []string) {
+		s := State{Status: &status.Status{Sets: []status.Set{{Name: "maps", Sources: sources, Submissions: []status.Peer{server, server}}}}, Free: -1, Now: noon}
+		r := config.Alert{On: []config.Condition{{Kind: config.OnHeld}, {Kind: config.OnFailing}}}
+		return slices.Sorted(maps.Keys(holding(&r, &s, nil)))
+	}
+	both, first, second := keys(held, held), keys(held, source), keys(source, held)
+	if len(both) != 4 || len(first) != 3 || len(second) != 3 || slices.Equal(first, second) {
+		t.Errorf("%q\n%q\n%q", both, first, second)
 	}
 }
 

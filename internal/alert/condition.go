@@ -56,24 +56,30 @@ func find(c *config.Condition, s *State) (out []Alert) {
 	if s.Status == nil {
 		return out
 	}
+	unique := func(names map[string]bool, name string) string { // without their secrets, two URLs may be equal
+		for names[name] {
+			name += "*"
+		}
+		names[name] = true
+		return name
+	}
 	for i := range s.Status.Sets {
-		set := &s.Status.Sets[i]
+		set, sources, peers := &s.Status.Sets[i], map[string]bool{}, map[string]bool{}
 		for j := range set.Sources {
-			ofSource(c, s, set.Name, &set.Sources[j], add)
+			if src := &set.Sources[j]; !src.Former {
+				ofSource(c, s, set.Name, unique(sources, cmp.Or(src.Name, src.URL)), src, add)
+			}
 		}
 		for j := range set.Submissions {
-			ofPeer(c, s, set.Name, &set.Submissions[j], add)
+			p := &set.Submissions[j]
+			ofPeer(c, s, set.Name, unique(peers, p.URL), p, add)
 		}
 	}
 	return out
 }
 
-// ofSource finds the alerts of a Source.
-func ofSource(c *config.Condition, s *State, set string, src *status.Source, add func(set, source string, since time.Time, format string, args ...any)) {
-	if src.Former {
-		return
-	}
-	name := cmp.Or(src.Name, src.URL)
+// ofSource finds the alerts of a Source, which is called name.
+func ofSource(c *config.Condition, s *State, set, name string, src *status.Source, add func(set, source string, since time.Time, format string, args ...any)) {
 	switch {
 	case c.Kind == config.OnFailing && !src.FailingSince.IsZero() && src.Paused == nil && s.Now.Sub(src.FailingSince.Time) >= c.For:
 		why := ""
@@ -90,13 +96,13 @@ func ofSource(c *config.Condition, s *State, set string, src *status.Source, add
 	}
 }
 
-// ofPeer finds the alerts of the submissions with one peer.
-func ofPeer(c *config.Condition, s *State, set string, p *status.Peer, add func(set, source string, since time.Time, format string, args ...any)) {
+// ofPeer finds the alerts of the submissions with one peer, which is called name.
+func ofPeer(c *config.Condition, s *State, set, name string, p *status.Peer, add func(set, source string, since time.Time, format string, args ...any)) {
 	switch {
 	case p.Former:
 	case c.Kind == config.OnFailing && p.Failing != nil && s.Now.Sub(p.Failing.Since.Time) >= c.For:
-		add(set, p.URL, p.Failing.Since.Time, "the ingest server %s (set %s) has failed since %s: %s", p.URL, set, p.Failing.Since.UTC().Format(time.RFC3339), p.Failing.Reason)
+		add(set, name, p.Failing.Since.Time, "the ingest server %s (set %s) has failed since %s: %s", name, set, p.Failing.Since.UTC().Format(time.RFC3339), p.Failing.Reason)
 	case c.Kind == config.OnReview && p.UnderReview >= c.Count:
-		add(set, p.URL, time.Time{}, "%d submissions to set %s wait for a reviewer: look with bridge submission ls", p.UnderReview, set)
+		add(set, name, time.Time{}, "%d submissions to set %s wait for a reviewer: look with bridge submission ls", p.UnderReview, set)
 	}
 }

@@ -151,6 +151,9 @@ func matters(s *status.Status, rows []sourceRow) (all []matter) {
 	}
 	for i := range s.Sets {
 		set := &s.Sets[i]
+		if d := set.Dumps; d != nil && len(d.Faults) > 0 {
+			all = append(all, matter{"dumps", "bad", set.Name, setLink(set.Name), time.Time{}, "The newest dumps cannot be made: " + d.Faults[0], "See why", setLink(set.Name), ""})
+		}
 		for j := range set.Submissions {
 			p := &set.Submissions[j]
 			where, link := set.Name+" / "+cmp.Or(hostOf(p.URL), "SIP"), setLink(set.Name)

@@ -3,6 +3,8 @@ package console
 import (
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // The advice follows from what the error says, and from no number of an address.
@@ -22,5 +24,16 @@ func TestAdvice(t *testing.T) {
 		if got := advice(c.text); !strings.Contains(got, c.want) {
 			t.Errorf("%s:\n%s\nwant %q", c.text, got, c.want)
 		}
+	}
+}
+
+// What has bridge status exit with 3 needs a person at the console too.
+func TestMatters(t *testing.T) {
+	s := &status.Status{Sets: []status.Set{{Name: "maps", Dumps: &status.Dumps{Faults: []string{"no space left on device"}}}, {Name: "books", Dumps: &status.Dumps{}}}}
+	if s.Summary = status.Summarize(s.Sets); !s.Summary.Fails() {
+		t.Fatal("nothing fails")
+	}
+	if all := matters(s, nil); len(all) != 1 || all[0].Where != "maps" || all[0].Class != "bad" || !strings.Contains(all[0].Why, "no space left on device") {
+		t.Errorf("%+v", all)
 	}
 }

@@ -144,28 +144,25 @@ func (c *Console) decideQuarantined(w http.ResponseWriter, r *http.Request) erro
 		return nil
 	}
 	ctx := context.WithoutCancel(r.Context())
+	var done string
+	var decide func(*event.Quarantined) error
 	switch r.PostFormValue("do") {
 	case "replay":
-		text, failed := decideAll(ids, "input", "replayed", func(id int64) error {
-			q, err := c.shownInput(ctx, r, id)
-			if err == nil {
-				_, err = c.bridge.Replay(ctx, &q)
-			}
-			return err
-		})
-		c.back(w, r, text, failed)
+		done, decide = "replayed", func(q *event.Quarantined) error { _, err := c.bridge.Replay(ctx, q); return err }
 	case "discard":
-		text, failed := decideAll(ids, "input", "discarded", func(id int64) error {
-			_, err := c.shownInput(ctx, r, id)
-			if err == nil {
-				err = c.bridge.Discard(ctx, id)
-			}
-			return err
-		})
-		c.back(w, r, text, failed)
+		done, decide = "discarded", func(q *event.Quarantined) error { return c.bridge.Discard(ctx, q.ID) }
 	default:
 		return errNotFound
 	}
+	text, failed := decideAll(ids, "input", done, func(id int64) error {
+		q, err := c.shownInput(ctx, r, id)
+		if err == nil {
+			err = decide(&q)
+		}
+		return err
+	})
+	c.log.Info("somebody has decided on bad inputs at the console", "decided", done, "inputs", len(ids), "client", r.RemoteAddr, "failed", failed)
+	c.back(w, r, text, failed)
 	return nil
 }
 

@@ -1,7 +1,9 @@
 package console_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/console"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -131,7 +134,8 @@ func TestActOnSource(t *testing.T) {
 
 func TestActOnQuarantine(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	var logged bytes.Buffer
+	s := newSite(t, func(o *console.Options) { o.Logger = slog.New(slog.NewTextHandler(&logged, nil)) })
 	all, err := s.bridge.Log.Quarantined(t.Context(), "hostile")
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
@@ -160,6 +164,11 @@ func TestActOnQuarantine(t *testing.T) {
 	}
 	if all, err := s.bridge.Log.Quarantined(t.Context(), "hostile"); err != nil || len(all) != 0 {
 		t.Errorf("discarded: %v, %v", all, err)
+	}
+	for _, decided := range []string{"replayed", "discarded"} {
+		if !strings.Contains(logged.String(), "decided="+decided+" inputs=1 client=127.0.0.1:") {
+			t.Errorf("the log does not say who has %s an input:\n%s", decided, &logged)
+		}
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 // recentTag returns the entity tag, made of everything that determines the bytes. Its
 // first number changes with the form of these feeds.
 func (s *Server) recentTag(form string, set *event.Set) string {
-	tagged := fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 2, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved)
+	tagged := fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 3, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved)
 	if hubs := s.hubs(set.Name); len(hubs) > 0 {
 		tagged = fmt.Appendf(tagged, " %q", hubs)
 	}
@@ -230,11 +230,12 @@ func (s *Server) setURL(set string) string { return s.base + "/sets/" + set + "/
 
 func titleOf(set *event.Set) string { return cmp.Or(set.Title, set.Name) }
 
-// asciiURL writes an IRI as the URI that RSS and Atom readers take.
+// asciiURL writes an IRI as a URI (RFC 3987 3.1). It escapes as well what may stand in neither,
+// such as a blank, and what readers of feeds and clients that follow a redirect take for an error.
 func asciiURL(iri string) string {
 	var b strings.Builder
 	for _, c := range []byte(iri) {
-		if c <= ' ' || c >= 0x7f {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
 			fmt.Fprintf(&b, "%%%02X", c)
 		} else {
 			b.WriteByte(c)

@@ -89,10 +89,10 @@ func representation(e *event.Event, name string, named bool) (rep event.Represen
 	return rep, "", false
 }
 
-// addVia adds a link to the original, when it is one that a header can hold.
+// addVia adds a link to the original.
 func addVia(h http.Header, href string) {
-	if isWeb(href) && !strings.ContainsFunc(href, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`<>"\`, c) }) {
-		h.Add("Link", "<"+href+`>; rel="via"`)
+	if isWeb(href) {
+		h.Add("Link", "<"+asciiURL(href)+`>; rel="via"`)
 	}
 }
 
@@ -109,7 +109,7 @@ func redirect(w http.ResponseWriter, r *http.Request, href string) {
 	}
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // else it writes a page
-	http.Redirect(w, r, href, http.StatusTemporaryRedirect)
+	http.Redirect(w, r, asciiURL(href), http.StatusTemporaryRedirect)
 }
 
 // lastModified returns the lastmod of the record in our lists. It is zero while the

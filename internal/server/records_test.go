@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,6 +125,19 @@ func TestOtherModes(t *testing.T) {
 	r := h.get(recordPath("away", "urn:example:2", "")).want(t, 404).field(t, "Location", "")
 	if strings.Contains(strings.Join(r.header.Values("Link"), ""), "javascript") {
 		t.Error("a script is linked")
+	}
+}
+
+// What an address may not have as it stands, as Sources write it, is escaped for clients that
+// follow it; Java's refuse all else.
+func TestRedirectToAnIRI(t *testing.T) {
+	h := newTestServer(t, "", nil).set("away", "Away", event.Redirect)
+	h.observe("away", event.Observation{Record: "urn:example:1", Representations: []event.Representation{
+		{Href: `https://origin.example/a b|"ü"/100%25?x=[1]&y={2}#<3>`, Type: "text/html", Length: event.NoLength}}})
+	const want = "https://origin.example/a%20b%7C%22%C3%BC%22/100%25?x=[1]&y=%7B2%7D#%3C3%3E"
+	r := h.get(recordPath("away", "urn:example:1", "")).want(t, 307).field(t, "Location", want)
+	if links := r.header.Values("Link"); !slices.Contains(links, "<"+want+`>; rel="via"`) {
+		t.Errorf("the links are %q", links)
 	}
 }
 

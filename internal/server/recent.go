@@ -91,7 +91,7 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 // recentTag returns the entity tag, made of everything that determines the bytes. Its
 // first number changes with the form of these feeds.
 func (s *Server) recentTag(form string, set *event.Set) string {
-	tagged := fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 3, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved)
+	tagged := fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 4, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved)
 	if hubs := s.hubs(set.Name); len(hubs) > 0 {
 		tagged = fmt.Appendf(tagged, " %q", hubs)
 	}
@@ -267,7 +267,8 @@ type atomEntry struct {
 	Updated  string       `xml:"updated"`
 	Links    []atomLink   `xml:"link"`
 	Category atomCategory `xml:"category"`
-	Summary  string       `xml:"summary"`
+	Summary  string       `xml:"summary,omitempty"`
+	Content  string       `xml:"content,omitempty"` // of an entry without a link (RFC 4287 4.1.2)
 }
 
 type atomCategory struct {
@@ -290,6 +291,8 @@ func encodeAtom(f *recentFeed) ([]byte, error) {
 		e := atomEntry{ID: item.ID, Title: item.Title, Updated: item.At.UTC().Format(time.RFC3339), Category: atomCategory{item.Kind}, Summary: item.Summary}
 		if item.Link != "" {
 			e.Links = []atomLink{{Rel: "alternate", Href: item.Link}}
+		} else {
+			e.Summary, e.Content = "", e.Summary
 		}
 		doc.Entries = append(doc.Entries, e)
 	}

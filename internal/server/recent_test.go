@@ -89,6 +89,24 @@ func TestRecent(t *testing.T) {
 	}
 }
 
+// RFC 4287 4.1.2: an entry without a content has an alternate link. That of a deletion has no
+// link, since there is nothing behind it any more.
+func TestRecentAtomIsValid(t *testing.T) {
+	h := newTestServer(t, "", nil).set("main", "Maps", event.Mirror)
+	h.alive("main", "urn:example:1", rep{"text/xml", "<a/>"})
+	h.alive("main", "urn:example:2", rep{"text/xml", "<a/>"})
+	h.dead("main", "urn:example:1")
+	entries := strings.Split(h.get("/sets/main/recent.atom").want(t, 200).body, "<entry>")[1:]
+	if len(entries) != 2 {
+		t.Fatalf("%d entries, want 2", len(entries))
+	}
+	for _, e := range entries {
+		if strings.Contains(e, `<link rel="alternate"`) == strings.Contains(e, "<content>") {
+			t.Errorf("want either a content or an alternate link:\n%s", e)
+		}
+	}
+}
+
 func TestRecentConditions(t *testing.T) {
 	h := newTestServer(t, "/here", nil).set("main", "Main", event.Mirror)
 	for name := range recentNames {

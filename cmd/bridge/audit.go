@@ -28,13 +28,17 @@ func auditCommand() *cobra.Command {
 			p.out, p.config = w, *b.Config()
 			p.bar = newMeter(cmd.ErrOrStderr(), *asJSON)
 			defer p.bar.stop()
-			return errors.Join(eachSet(ctx, b, *set, func(set string) error {
+			err := eachSet(ctx, b, *set, func(set string) error {
 				done, err := b.Audit(ctx, set, daemon.AuditOptions{Origin: *origin, Begin: p.bar.source, Found: p.found})
 				if err != nil {
 					return err
 				}
 				return p.set(done)
-			}), p.outcome())
+			})
+			if err == nil && *set == "" {
+				err = p.neverHarvested(ctx, b)
+			}
+			return errors.Join(err, p.outcome())
 		})
 	}
 	return cmd
@@ -147,6 +151,15 @@ func (p *auditPrinter) set(s *daemon.AuditedSet) error {
 		}
 	}
 	_, err := io.WriteString(p.out, w.String())
+	return err
+}
+
+// neverHarvested prints the configured sets of which there is nothing here.
+func (p *auditPrinter) neverHarvested(ctx context.Context, b *daemon.Bridge) error {
+	sets, err := b.NeverHarvested(ctx)
+	for _, s := range sets {
+		err = errors.Join(err, p.set(s))
+	}
 	return err
 }
 

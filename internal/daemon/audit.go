@@ -98,7 +98,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 	}
 	for _, src := range configured {
 		if src.ID == 0 {
-			out.Sources = append(out.Sources, &audit.Report{Set: set, Source: src.URL, Kind: src.Kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{"the Source was never harvested"}})
+			out.Sources = append(out.Sources, b.neverHarvested(set, src.URL, src.Kind))
 		}
 	}
 	if stored, err = b.Log.Set(ctx, set); err != nil {
@@ -112,6 +112,44 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 		out.Listed++
 	}
 	return out, nil
+}
+
+// NeverHarvested returns the configured sets of which the log has nothing, as audits that could
+// compare nothing. A template is one of them while no set was derived from it.
+func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
+	stored, err := b.Log.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*AuditedSet
+	for _, s := range b.FileConfig().Sets {
+		known := slices.ContainsFunc(stored, func(set event.Set) bool { return set.Name == s.Name })
+		if s.IsTemplate() {
+			derived, err := b.Log.DerivedSets(ctx, s.Name)
+			if err != nil {
+				return nil, err
+			}
+			known = len(derived) > 0
+		}
+		if known {
+			continue
+		}
+		set := &AuditedSet{Set: s.Name, BaseURL: b.FileConfig().BaseURL}
+		for _, src := range s.Sources {
+			if src.Kind != config.KindSIP { // it calls us
+				set.Sources = append(set.Sources, b.neverHarvested(s.Name, src.URL, src.Kind))
+			}
+		}
+		if len(set.Sources) > 0 {
+			out = append(out, set)
+		}
+	}
+	return out, nil
+}
+
+// neverHarvested is the report on a Source that the log does not have.
+func (b *Bridge) neverHarvested(set, url, kind string) *audit.Report {
+	return &audit.Report{Set: set, Source: url, Kind: kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{"the Source was never harvested"}}
 }
 
 func (b *Bridge) auditSource(ctx context.Context, src *Source, o AuditOptions) (*audit.Report, error) {

@@ -156,24 +156,40 @@ func claim(path string) (*os.File, error) {
 	return f, nil
 }
 
-// magic is the start of a Zstandard frame.
-const magic = "\x28\xb5\x2f\xfd"
-
-// replaceable returns an error when a file exists that is not a backup.
+// replaceable returns an error when a file exists that is not a backup, such as another archive
+// or a device. An empty one can be replaced.
 func replaceable(path string) error {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case info.Mode().IsRegular() && info.Size() == 0:
+		return nil
+	case info.Mode().IsRegular():
+		is, err := isBackup(path)
+		if is || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s is there, and is no backup: give another name, or remove it", path)
+}
+
+// isBackup reports whether a file begins as a backup does.
+func isBackup(path string) (bool, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return false, err
 	}
 	defer f.Close()
-	begins := make([]byte, len(magic))
-	if n, err := io.ReadFull(f, begins); n > 0 && string(begins[:n]) != magic || err != nil && n == 0 && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s is there, and is no backup: give another name, or remove it", path)
+	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return false, err
 	}
-	return nil
+	defer z.Close()
+	h, err := tar.NewReader(z).Next()
+	return err == nil && h.Name == manifestName, nil
 }
 
 // Write writes a backup of a data folder. version is that of bridge. The error is an

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/backup"
 	"github.com/pmh-bridge/bridge/internal/content"
@@ -184,6 +187,56 @@ func TestInterrupted(t *testing.T) {
 	to := &failing{left: 1000}
 	if _, err := backup.Write(t.Context(), folder, to, "test"); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("written: %v", err)
+	}
+}
+
+// TestForeignFile: what is no backup is not replaced, though it is compressed in the same way, or
+// is a device.
+func TestForeignFile(t *testing.T) {
+	t.Parallel()
+	folder, out := newFolder(t), t.TempDir()
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := z.EncodeAll(bytes.Repeat([]byte("an archive of something else"), 100), nil)
+	files := map[string]string{"archive.tar.zst": string(archive), "damaged.zst": string(archive[:6]), "text": "text"}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(out, name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipe := filepath.Join(out, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = writer.Close() })
+	if _, err := writer.Write(archive); err != nil { // so that nobody waits for it
+		t.Fatal(err)
+	}
+	for name := range files {
+		if _, _, err := backup.WriteFile(t.Context(), folder, filepath.Join(out, name), "test"); err == nil || !strings.HasSuffix(err.Error(), name+" is there, and is no backup: give another name, or remove it") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if data, err := os.ReadFile(filepath.Join(out, name)); err != nil || string(data) != files[name] {
+			t.Errorf("%s was replaced: %v", name, err)
+		}
+	}
+	if _, _, err := backup.WriteFile(t.Context(), folder, pipe, "test"); err == nil {
+		t.Error("a pipe was replaced")
+	}
+	path := filepath.Join(out, "empty")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // and then a backup
+		if _, _, err := backup.WriteFile(t.Context(), folder, path, "test"); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

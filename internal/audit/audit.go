@@ -93,7 +93,10 @@ type sourceAudit struct {
 func (a *Auditor) Source(ctx context.Context, src *harvest.Source, progress func(harvest.Progress), found func(context.Context, *Page) error) (*Report, error) {
 	s := &sourceAudit{Auditor: a, src: src, tell: found, report: &Report{Set: src.Set, Source: src.URL, Kind: src.Kind, Started: a.now().UTC()}}
 	s.page.Source = src.ID
-	defer func() { s.report.Ended = a.now().UTC() }()
+	defer func() {
+		s.report.Ended = a.now().UTC()
+		s.noteChanges()
+	}()
 	var err error
 	if s.start, err = a.Log.LastSeq(ctx); err != nil {
 		return s.report, err
@@ -177,6 +180,17 @@ func (s *sourceAudit) readSource(ctx context.Context, dir string, progress func(
 
 // unchecked notes what could not be checked, and why.
 func (s *sourceAudit) unchecked(why string) { s.report.Unchecked = append(s.report.Unchecked, why) }
+
+// noteChanges notes what was not judged because the log was written meanwhile: then the audit is
+// no proof.
+func (s *sourceAudit) noteChanges() {
+	const again = ": harvest, and run it again"
+	if n := max(s.report.Changed, s.report.ChangedHere); n > 0 {
+		s.unchecked(fmt.Sprintf("records that were changed here during the audit (%d)%s", n, again))
+	} else if err := s.report.Sums(); err != nil {
+		s.unchecked("the numbers do not add up (" + err.Error() + "), since the log was written during the audit" + again)
+	}
+}
 
 // quarantined returns why records of the Source are in quarantine. Input of no record is
 // counted, where it is the Source's own log.

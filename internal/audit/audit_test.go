@@ -137,6 +137,36 @@ func TestReportAddsUp(t *testing.T) {
 	}
 }
 
+// What was changed here during the audit was not judged, so the audit is no proof, and says why:
+// what could not be checked is status 3.
+func TestChangedMeanwhile(t *testing.T) {
+	s := &source{path: "/one"}
+	s.set(0, there)
+	var meanwhile func()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if do := meanwhile; do != nil && r.URL.Path == "/one/resourcelist.xml" {
+			meanwhile = nil
+			do()
+		}
+		s.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	b := open(t, server.URL)
+	b.harvest(0)
+	s.set(1, there)
+	meanwhile = func() {
+		if _, err := b.harvester().Run(t.Context(), b.sources[0], harvest.Options{Full: true}); err != nil {
+			t.Error(err)
+		}
+	}
+	if r := b.audit(0, false); r.Changed != 1 || r.Whole() || len(r.Unchecked) != 1 || !strings.Contains(r.Unchecked[0], "changed here during the audit (1)") {
+		t.Errorf("%+v", r)
+	}
+	if r := b.audit(0, false); !r.Whole() || len(r.Unchecked) > 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 type bridge struct {
 	t       *testing.T
 	log     *eventlog.Log

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -539,6 +540,45 @@ func TestAuditOfFeed(t *testing.T) {
 	if r.Extra != 1 || b.last() != before+1 {
 		t.Errorf("%+v", r)
 	}
+}
+
+// A verification that is interrupted, wherever, ends with that error, and takes what it could not
+// read any more for no damage.
+func TestVerifyInterrupted(t *testing.T) {
+	b := newHarness(t, fixtures.Catalogue(nil), segments(3))
+	b.harvest()
+	for n := 1; ; n += 1 + n/10 {
+		inner, cancel := context.WithCancel(t.Context())
+		ctx := &endingContext{Context: inner, cancel: cancel}
+		ctx.left.Store(int64(n))
+		var found []daemon.Finding
+		_, err := b.bridge.Verify(ctx, false, func(f daemon.Finding) { found = append(found, f) })
+		ended := inner.Err() != nil
+		cancel()
+		if len(found) > 0 || ended && err == nil {
+			t.Fatalf("ended at %d: it finds %+v, %v", n, found, err)
+		}
+		if !ended {
+			if err != nil || n < 10 {
+				t.Errorf("%d: %v", n, err)
+			}
+			return
+		}
+	}
+}
+
+// endingContext ends when it was looked at so many times.
+type endingContext struct {
+	context.Context
+	cancel context.CancelFunc
+	left   atomic.Int64
+}
+
+func (c *endingContext) Done() <-chan struct{} {
+	if c.left.Add(-1) == 0 {
+		c.cancel()
+	}
+	return c.Context.Done()
 }
 
 // logged returns the events after a position, as "kind name".

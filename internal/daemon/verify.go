@@ -37,8 +37,13 @@ type Verified struct {
 // submission on which something may still be done. It renders the closed documents again
 // and compares them with the stored ones. Of contents in a bucket it looks whether their packs
 // are there; with packs it reads these too.
-func (b *Bridge) Verify(ctx context.Context, packs bool, report func(Finding)) (Verified, error) {
+func (b *Bridge) Verify(ctx context.Context, packs bool, found func(Finding)) (Verified, error) {
 	var v Verified
+	report := func(f Finding) {
+		if ctx.Err() == nil { // else it is what an interrupted reading takes for damage
+			found(f)
+		}
+	}
 	if err := b.Log.Verify(ctx, func(f eventlog.Finding) { report(Finding(f)) }); err != nil {
 		return v, err
 	}
@@ -58,7 +63,7 @@ func (b *Bridge) Verify(ctx context.Context, packs bool, report func(Finding)) (
 	if err := b.verifyFiles(ctx, report); err != nil {
 		return v, err
 	}
-	return v, b.verifyDocuments(ctx, sets, &v, report)
+	return v, cmp.Or(b.verifyDocuments(ctx, sets, &v, report), context.Cause(ctx))
 }
 
 // verifyFiles looks whether all that other nodes get from the bucket is there.

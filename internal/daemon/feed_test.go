@@ -182,6 +182,25 @@ func TestFeedDeletedEntry(t *testing.T) {
 	b.wantLog("back again", "created a Post a")
 }
 
+// The deletion of a record that came back later is over, also when the feed still has the
+// deleted-entry, and the item no more.
+func TestFeedDeletedEntryOfBefore(t *testing.T) {
+	const deleted = `<at:deleted-entry ref="urn:aa" when="2025-01-02T00:00:00Z"/>`
+	s := newBlog()
+	b := newFeedHarness(t, s, content(config.Reference))
+	b.wantLog("first", "created a Post a", "created aa Post aa")
+	back := strings.Replace(item("aa", "x"), "<pubDate>", "<pubDate>Sat, 01 Feb 2025 00:00:00 GMT</pubDate><x>", 1)
+	back = strings.Replace(back, "</pubDate><description>", "</x><description>", 1)
+	s.edit(func(s *blog) { s.items = []string{strings.Replace(deleted, "01-02", "01-31", 1)} })
+	b.wantLog("deleted", "deleted aa Post aa")
+	s.edit(func(s *blog) { s.items = []string{deleted, back} })
+	b.wantLog("back again", "created aa Post aa")
+	s.edit(func(s *blog) { s.items = []string{deleted} })
+	b.wantLog("the item falls off the end")
+	s.edit(func(s *blog) { s.items = []string{strings.Replace(deleted, "2025-01", "2025-03", 1)} })
+	b.wantLog("deleted once more", "deleted aa Post aa")
+}
+
 // A document that cannot be taken whole changes nothing, and the next harvest
 // asks for it again.
 func TestFeedRefused(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 type ordering uint8
 
 const (
-	// unordered: they have no order. Feeds, folders and SIP: any difference applies.
+	// unordered: they have no order. Feeds, folders and SIP: any difference applies,
+	// except a deletion of before the record was modified.
 	unordered ordering = iota
 	// byStamp: the stamp of an entry (Atom-PMH, OAI-PMH), or the place of an event in the
 	// log (sets of this log).
@@ -141,8 +142,11 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 		broken = !it.Current // it wins over what was seen first, so it is judged as the first
 	}
 	if a.ordering == unordered {
-		if w.known && w.same {
+		switch {
+		case w.known && w.same:
 			return unchanged, false
+		case it.Deleted && w.alive && !w.future && it.Modified.Known() && r.modified(a.source).After(it.Modified):
+			return historical, false // it stays in the feed, and the record came back since (RFC 6721 3)
 		}
 		return apply, false
 	}

@@ -67,7 +67,7 @@ func (g *Guard) forgetIdleHosts() {
 	now := time.Now()
 	for a, h := range g.hosts {
 		h.mu.Lock()
-		maps.DeleteFunc(h.refused, func(_ string, until time.Time) bool { return now.After(until) })
+		h.forgetRefused(now)
 		if h.users == 0 && len(h.held) == 0 && len(h.refused) == 0 && now.After(h.notBefore) && now.After(h.next) {
 			delete(g.hosts, a)
 		}
@@ -134,6 +134,9 @@ func (h *host) postpone(asked time.Duration, o *Options, document string) {
 	until := now.Add(min(asked, pauseMost))
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.refused) >= refusedMost {
+		h.forgetRefused(now)
+	}
 	switch {
 	case asked <= o.MaxWait:
 		if until.After(h.notBefore) {
@@ -145,6 +148,11 @@ func (h *host) postpone(asked time.Duration, o *Options, document string) {
 		}
 		h.refused[document] = until
 	}
+}
+
+// forgetRefused drops the documents that may be asked for again. The caller holds h.mu.
+func (h *host) forgetRefused(now time.Time) {
+	maps.DeleteFunc(h.refused, func(_ string, until time.Time) bool { return now.After(until) })
 }
 
 // reserveTurn takes the next turn that the rate allows, and returns how long to wait for

@@ -267,3 +267,15 @@ func TestHostsAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// A long Retry-After counts, however many documents of the host have had one before.
+func TestRefusedDocumentsAreForgotten(t *testing.T) {
+	h, o := &host{refused: map[string]time.Time{}}, withDefaults(Options{})
+	for i := range refusedMost {
+		h.refused[fmt.Sprint("/", i)] = time.Now().Add(-time.Minute)
+	}
+	h.postpone(2*o.MaxWait, &o, "/new")
+	if _, err := h.pauseLeft(t.Context(), "/new"); err == nil {
+		t.Errorf("the document may be asked for at once; %d others are kept", len(h.refused))
+	}
+}

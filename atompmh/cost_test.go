@@ -72,18 +72,21 @@ func FuzzTimeCost(f *testing.F) {
 }
 
 // An entry with more links than anybody can use is bad, and the reading goes on
-// after it (D102). A feed keeps as many.
+// after it (D102). Of a feed and of an atom:source as many are kept.
 func TestManyLinks(t *testing.T) {
 	links := strings.Repeat(`<link rel="x" href="http://h.example/x"/>`, maxLinks)
 	entry := func(more string) string {
 		return `<entry><id>urn:x:1</id><title>t</title><updated>2020-01-01T00:00:00Z</updated><link href="http://h.example/r"/>` + more + `</entry>`
 	}
-	got := readAll(strings.NewReader(feedOf(links+links+entry("")+entry(links)+entry(""))), ReadOptions{URL: docURL})
+	got := readAll(strings.NewReader(feedOf(links+links+entry("")+entry(links)+entry("<source>"+links+links+"</source>"))), ReadOptions{URL: docURL})
 	if got.err != nil || len(got.entries) != 2 || len(got.bad) != 1 || !strings.Contains(got.bad[0].Reason, "more than 10000 links") {
 		t.Errorf("%d entries, %v, %v", len(got.entries), got.bad, got.err)
 	}
 	if n := len(got.feed.Links); n != maxLinks {
 		t.Errorf("the feed has %d links", n)
+	}
+	if n := len(got.entries[1].Source.Links); n != maxLinks {
+		t.Errorf("the source has %d links", n)
 	}
 }
 

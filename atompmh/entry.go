@@ -11,7 +11,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// maxLinks is how many links an entry, or the feed itself, may have.
+// maxLinks is how many links an entry may have. Of the feed and of an atom:source as many
+// are kept.
 const maxLinks = 10_000
 
 // maxCategories is how many categories an entry may have. Of the feed and of an
@@ -346,7 +347,7 @@ func (r *Reader) source(d *draftEntry, report reporter) error {
 		case s.Local == "link":
 			var l Link
 			var ok bool
-			if l, ok, err = r.link(report); ok {
+			if l, ok, err = r.link(report); ok && len(src.Links) < maxLinks {
 				src.Links = append(src.Links, l)
 			}
 		default:

@@ -24,6 +24,9 @@ type template struct {
 	set    config.Set
 	source *Source // asked for its list of sets, and never harvested
 	listed []string
+	// Of watchTemplates: when it is asked next, and how many attempts in a row have failed.
+	due      time.Time
+	failures int
 }
 
 // DeriveSets asks the Sources of templates for their sets, and creates a set for each new
@@ -36,16 +39,18 @@ func (b *Bridge) DeriveSets(ctx context.Context) (found []*Source, err error) {
 			continue
 		}
 		more, err := b.derive(ctx, t)
-		found = append(found, more...)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("set %s: the sets of %s cannot be found out: %w", t.set.Name, Redact(t.source.URL), err))
-		}
+		found, failed = append(found, more...), append(failed, err)
 	}
 	return found, errors.Join(failed...)
 }
 
 // derive makes a set for each set of a template's Source that has none yet.
 func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("set %s: the sets of %s cannot be found out: %w", t.set.Name, Redact(t.source.URL), err)
+		}
+	}()
 	listed, err := b.harvest.SetsOf(ctx, &t.source.Source)
 	if err != nil {
 		return nil, err
@@ -135,27 +140,38 @@ func (b *Bridge) openNewSet(ctx context.Context, set *config.Set) ([]*Source, er
 	return sources, nil
 }
 
-// watchTemplates asks the Sources of templates for their sets until ctx ends: at once, as
-// often as the configuration says, and when the templates have changed. It calls begin with
-// each new Source.
+// watchTemplates asks the Sources of templates for their sets until ctx ends: each at once, then
+// as often as the configuration says, and with growing delays while it fails. It calls begin
+// with each new Source.
 func (b *Bridge) watchTemplates(ctx context.Context, begin func(*Source)) {
 	for {
-		every := forever
+		wait := forever
 		for _, t := range b.generation.Load().templates {
-			every = min(every, t.source.Every)
-		}
-		found, err := b.DeriveSets(ctx)
-		for _, s := range found {
-			b.opt.Logger.Info("the Source has a set that was not known", "set", s.Set, "source", Redact(s.URL))
-			begin(s)
-		}
-		wait := every
-		if err != nil && ctx.Err() == nil {
-			b.opt.Logger.Error("the sets of a Source cannot be found out", "error", err)
-			wait = min(every, 10*time.Minute)
+			if time.Until(t.due) <= 0 {
+				b.askTemplate(ctx, t, begin)
+			}
+			wait = min(wait, time.Until(t.due))
 		}
 		if sleepOrWake(ctx, wait, b.newTemplates); ctx.Err() != nil {
 			return
 		}
+	}
+}
+
+// askTemplate asks the Source of a template for its sets, and sets when it is asked next.
+func (b *Bridge) askTemplate(ctx context.Context, t *template, begin func(*Source)) {
+	t.failures++ // also if it panics
+	t.due = time.Now().Add(retryDelay(t.failures, t.source.Every))
+	found, err := b.derive(ctx, t)
+	for _, s := range found {
+		b.opt.Logger.Info("the Source has a set that was not known", "set", s.Set, "source", Redact(s.URL))
+		begin(s)
+	}
+	switch {
+	case err == nil:
+		t.failures, t.due = 0, time.Now().Add(t.source.Every)
+	case ctx.Err() == nil:
+		t.due = time.Now().Add(retryDelay(t.failures, t.source.Every))
+		b.opt.Logger.Error("the sets of a Source cannot be found out", "error", err)
 	}
 }

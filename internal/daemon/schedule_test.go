@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -313,11 +314,11 @@ func TestRetryDelayIsCapped(t *testing.T) {
 	}
 }
 
-// answers is a Source that is asked without a network.
-type answers func() string
+// answers is a Source that is asked without a network, by the paths of its URLs.
+type answers func(path string) string
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(f())), Request: r}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(f(r.URL.Path))), Request: r}, nil
 }
 
 // TestLogAwayDoesNotDelay: a Source whose harvest has met a log that cannot be read is asked again
@@ -341,7 +342,7 @@ func TestLogAwayDoesNotDelay(t *testing.T) {
 		began, asked := time.Now(), []time.Time(nil)
 		src := h.Sources()[0]
 		src.Every = 24 * time.Hour
-		src.Client = &http.Client{Transport: answers(func() string {
+		src.Client = &http.Client{Transport: answers(func(string) string {
 			if len(asked) == 0 && time.Now().Equal(began) {
 				rename("", "_away")
 			}
@@ -444,6 +445,62 @@ func TestContentsAreCountedAgain(t *testing.T) {
 		if m := h.missingContents.Load(); m != nil {
 			t.Error(m)
 		}
+		closeBridge(t, h)
+	})
+}
+
+// Each template is asked for its sets as often as the configuration says, whatever becomes of
+// another one, which is asked with growing delays while it fails.
+func TestTemplatesAreAskedWhenDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"good=resourcesync:http://good.example/", "bad=resourcesync:http://bad.example/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Sets[0].Sources[0].Sets, c.Sets[0].Sources[0].Every = config.EachSet, 6*time.Hour
+		c.Sets[1].Sources[0].Sets = config.EachSet
+		h, err := Open(t.Context(), c, Options{Network: Unresolved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked [2][]time.Duration
+		began := time.Now()
+		for i, source := range h.Templates() {
+			source.Client = &http.Client{Transport: answers(func(path string) string {
+				const list = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s"/><url><loc>http://good.example/%s</loc><rs:md capability="%s"/></url></urlset>`
+				if path == "/list" {
+					return fmt.Sprintf(list, "capabilitylist", "resources", "resourcelist")
+				}
+				asked[i] = append(asked[i], time.Since(began).Round(time.Minute))
+				if i == 1 {
+					return ""
+				}
+				return fmt.Sprintf(list, "description", "list", "capabilitylist")
+			})}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.watchTemplates(ctx, func(*Source) {})
+		}()
+		time.Sleep(5 * time.Hour)
+		synctest.Wait()
+		good, bad := slices.Compact(asked[0]), slices.Compact(asked[1])
+		if len(good) != 1 {
+			t.Errorf("one that does not fail is asked at %v", good)
+		}
+		if len(bad) < 6 || len(bad) > 10 {
+			t.Errorf("one that fails is asked at %v", bad)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if good = slices.Compact(asked[0]); len(good) != 2 {
+			t.Errorf("in seven hours one that is asked every six is asked at %v", good)
+		}
+		stop()
+		<-ended
 		closeBridge(t, h)
 	})
 }

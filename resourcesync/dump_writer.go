@@ -301,7 +301,7 @@ const storedMost = 1<<16 - 1
 // Write implements io.Writer. Deflated data always ends at a byte here, where a stored
 // block begins with three zero bits.
 func (b *blockWriter) Write(p []byte) (int, error) {
-	if !b.packer.asIs {
+	if !b.asIs {
 		b.start()
 		_, _ = b.flate.Write(p)
 		_ = b.flate.Flush()

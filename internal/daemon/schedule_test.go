@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -464,7 +465,13 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var mu sync.Mutex
 		var asked [2][]time.Duration
+		times := func(i int) []time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Compact(slices.Clone(asked[i]))
+		}
 		began := time.Now()
 		for i, source := range h.Templates() {
 			source.Client = &http.Client{Transport: answers(func(path string) string {
@@ -472,6 +479,8 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 				if path == "/list" {
 					return fmt.Sprintf(list, "capabilitylist", "resources", "resourcelist")
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				asked[i] = append(asked[i], time.Since(began).Round(time.Minute))
 				if i == 1 {
 					return ""
@@ -487,7 +496,7 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 		}()
 		time.Sleep(5 * time.Hour)
 		synctest.Wait()
-		good, bad := slices.Compact(asked[0]), slices.Compact(asked[1])
+		good, bad := times(0), times(1)
 		if len(good) != 1 {
 			t.Errorf("one that does not fail is asked at %v", good)
 		}
@@ -496,7 +505,7 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		if good = slices.Compact(asked[0]); len(good) != 2 {
+		if good = times(0); len(good) != 2 {
 			t.Errorf("in seven hours one that is asked every six is asked at %v", good)
 		}
 		stop()

@@ -56,23 +56,16 @@ func find(c *config.Condition, s *State) (out []Alert) {
 	if s.Status == nil {
 		return out
 	}
-	unique := func(names map[string]bool, name string) string { // without their secrets, two URLs may be equal
-		for names[name] {
-			name += "*"
-		}
-		names[name] = true
-		return name
-	}
 	for i := range s.Status.Sets {
-		set, sources, peers := &s.Status.Sets[i], map[string]bool{}, map[string]bool{}
+		set, names := &s.Status.Sets[i], status.Names{}
 		for j := range set.Sources {
 			if src := &set.Sources[j]; !src.Former {
-				ofSource(c, s, set.Name, unique(sources, cmp.Or(src.Name, src.URL)), src, add)
+				ofSource(c, s, set.Name, names.Add("source", cmp.Or(src.Name, src.URL)), src, add)
 			}
 		}
 		for j := range set.Submissions {
 			p := &set.Submissions[j]
-			ofPeer(c, s, set.Name, unique(peers, p.URL), p, add)
+			ofPeer(c, s, set.Name, names.Add("peer", p.URL), p, add)
 		}
 	}
 	return out

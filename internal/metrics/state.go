@@ -97,24 +97,17 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		if !set.Newest.IsZero() && set.Events > 0 {
 			tell("set_last_event_timestamp_seconds", seconds(set.Newest), set.Name)
 		}
-		names := map[string]bool{}
-		unique := func(kind, name string) string { // without their secrets, two URLs may be equal
-			for names[kind+name] {
-				name += "*"
-			}
-			names[kind+name] = true
-			return name
-		}
+		names := status.Names{}
 		for j := range set.Sources {
 			src := &set.Sources[j]
 			if src.Former { // it is not harvested any more
 				continue
 			}
-			s.source(tell, set.Name, unique("", valid(Label(src.Name, src.URL))), src)
+			s.source(tell, set.Name, names.Add("source", valid(Label(src.Name, src.URL))), src)
 		}
 		for j := range set.Submissions {
 			p := &set.Submissions[j]
-			peer(tell, set.Name, unique(p.Direction+" ", valid(p.URL)), p)
+			peer(tell, set.Name, names.Add(p.Direction, valid(p.URL)), p)
 		}
 	}
 }

@@ -225,6 +225,19 @@ const (
 	Sent     = "sent"
 )
 
+// Names keeps apart what is called by its URL: without their secrets, two URLs may be equal. A new
+// one is for one set of a Status.
+type Names map[[2]string]bool
+
+// Add returns a name that no other of its kind has, with as many stars as that takes.
+func (n Names) Add(kind, name string) string {
+	for n[[2]string{kind, name}] {
+		name += "*"
+	}
+	n[[2]string{kind, name}] = true
+	return name
+}
+
 // Peer counts the submissions that the set's own SIP service has received, or that
 // went to one ingest server.
 type Peer struct {

@@ -98,7 +98,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 	}
 	for _, src := range configured {
 		if src.ID == 0 {
-			out.Sources = append(out.Sources, b.neverHarvested(set, src.URL, src.Kind))
+			out.Sources = append(out.Sources, b.emptyReport(set, src.URL, src.Kind))
 		}
 	}
 	if stored, err = b.Log.Set(ctx, set); err != nil {
@@ -137,7 +137,7 @@ func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
 		set := &AuditedSet{Set: s.Name, BaseURL: b.FileConfig().BaseURL}
 		for _, src := range s.Sources {
 			if src.Kind != config.KindSIP { // it calls us
-				set.Sources = append(set.Sources, b.neverHarvested(s.Name, src.URL, src.Kind))
+				set.Sources = append(set.Sources, b.emptyReport(s.Name, src.URL, src.Kind))
 			}
 		}
 		if len(set.Sources) > 0 {
@@ -147,8 +147,8 @@ func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
 	return out, nil
 }
 
-// neverHarvested is the report on a Source that the log does not have.
-func (b *Bridge) neverHarvested(set, url, kind string) *audit.Report {
+// emptyReport is the report on a Source that was never harvested.
+func (b *Bridge) emptyReport(set, url, kind string) *audit.Report {
 	return &audit.Report{Set: set, Source: url, Kind: kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{"the Source was never harvested"}}
 }
 

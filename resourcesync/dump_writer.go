@@ -21,10 +21,11 @@ import (
 // The same entries and bitstreams give the same bytes: files are in the order of their entries,
 // the manifest is the last, and all have the same date. Files of a media type that is
 // compressed already are stored as they are, all others are deflated where that makes them
-// smaller. A long file that is stored is so inside deflated data: its length follows its bytes,
-// and only there a program that reads the package as a stream, as Java's ZipInputStream does,
-// finds the end of them. No part of a file is deflated to less than a fiftieth, so no reader
-// takes it for a decompression bomb. ZIP64 is used where lengths or numbers need it.
+// smaller. The length of a long file follows its bytes, and a program that reads the package as a
+// stream, as Java's ZipInputStream does, finds the end of deflated data only: so a long file that
+// is to be stored becomes deflated data of stored blocks. No part of a file is deflated to less
+// than a fiftieth, so no reader takes it for a decompression bomb. ZIP64 is used where lengths or
+// numbers need it.
 //
 // Use it from one goroutine at a time. The first error but ErrFull ends it: every later call
 // returns the same.

@@ -738,7 +738,7 @@ func (k *walker) handleMissing(s step, why error) error {
 // together, and plain sitemaps often have two addresses; else its own entries are missing.
 func (k *walker) redirected(s step, to string) error {
 	why := fmt.Errorf("a redirect to %s, which is another document of the Source", to)
-	if k.resumed {
+	if k.resumed && k.read[follow.Key(to)] == 0 {
 		why = fmt.Errorf("a redirect to %s, which may be a document that was read before the walk was broken off", to)
 	}
 	switch {

@@ -75,11 +75,7 @@ func (n *node) serve(ctx context.Context, c *config.Config) error {
 		case errors.Is(err, errAgain):
 			continue
 		case n.opened != nil && errors.Is(err, eventlog.ErrAway):
-			n.options.Logger.Error("this node cannot be opened again; it is tried until it can", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(openAgain):
-			}
+			n.openLater(ctx, err)
 			continue
 		case err != nil && n.opened != nil && n.config != n.opened:
 			n.options.Logger.Error("the configuration was read again, and cannot be used; the former one is", "error", err)
@@ -97,10 +93,25 @@ func (n *node) serve(ctx context.Context, c *config.Config) error {
 		o.Log = taken
 		n.config, err = serveOn(ctx, n.config, n.hangups, o, n.out, again)
 		n.opened = n.config
-		if ctx.Err() != nil || !errors.Is(err, eventlog.ErrInUse) {
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case errors.Is(err, eventlog.ErrInUse):
+			n.options.Logger.Error("another node works, and this one does no longer; it publishes, and works again when no other node does", "error", err)
+		case errors.Is(err, eventlog.ErrAway) && !errors.Is(err, eventlog.ErrStopped):
+			n.openLater(ctx, err)
+		default:
 			return err
 		}
-		n.options.Logger.Error("another node works, and this one does no longer; it publishes, and works again when no other node does", "error", err)
+	}
+}
+
+// openLater says why this node cannot be opened, and waits until it is tried again.
+func (n *node) openLater(ctx context.Context, why error) {
+	n.options.Logger.Error("this node cannot be opened again; it is tried until it can", "error", why)
+	select {
+	case <-ctx.Done():
+	case <-time.After(openAgain):
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -437,6 +438,40 @@ func TestTakeOverTLS(t *testing.T) {
 	first.kill()
 	provider.Create(fixtures.Record{Name: "third"})
 	eventsAt(t, atSecond, 3)
+	standby.end(second, os.Interrupt)
+}
+
+// TestTakeOverAway: a worker goes on when the server of the data cannot be reached at the moment at
+// which it takes over.
+func TestTakeOverAway(t *testing.T) {
+	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
+	s3.Setenv(t)
+	way := newProxy(t, idle())
+	provider := fixtures.New(fixtures.Options{Title: "A"})
+	provider.Create(fixtures.Record{Name: "first"})
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	config := sourceConfig(upstream.URL+fixtures.Subscription) + nodeConfig(t, postgres, s3)
+	u, err := url.Parse(postgres.URL())
+	if err == nil {
+		err = way.forwardTo(u.Host)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, standby := newFolder(t, config), newFolder(t, strings.Replace(config, u.Host, way.address, 1))
+	first, atFirst := worker.serve("--role", "worker")
+	eventsAt(t, atFirst, 1)
+	second, atSecond := standby.serve("--role", "worker")
+	eventsAt(t, atSecond, 1)
+	way.interceptor.Store(&interceptor{word: "_contents", lose: true, always: true})
+	worker.end(first, os.Interrupt)
+	provider.Create(fixtures.Record{Name: "second"})
+	if _, err := second.stderr.expect(regexp.MustCompile("(?s)no other node works.*this node cannot be opened")); err != nil {
+		t.Fatal(err)
+	}
+	way.interceptor.Store(&interceptor{})
+	eventsAt(t, atSecond, 2)
 	standby.end(second, os.Interrupt)
 }
 

@@ -159,11 +159,18 @@ type interceptor struct {
 	// arrive.
 	hold, lose bool
 	over       chan struct{}
+	always     bool // all that has the word is met at once, and hit is not closed
 }
 
 // intercepts reports whether what passes is lost.
 func (a *interceptor) intercepts(at *proxy, piece []byte) (lost bool) {
-	if a.at != nil && a.at != at || !bytes.Contains(piece, []byte(a.word)) || a.left.Add(-1) != 0 {
+	if a.at != nil && a.at != at || !bytes.Contains(piece, []byte(a.word)) {
+		return false
+	}
+	if a.always {
+		return a.lose
+	}
+	if a.left.Add(-1) != 0 {
 		return false
 	}
 	close(a.hit)

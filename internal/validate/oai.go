@@ -40,9 +40,11 @@ const (
 	oaiSize        = "oai-size"
 )
 
-// maxCompared is how many identifiers of ListRecords are compared with those of
-// ListIdentifiers.
-const maxCompared = 1_000_000
+// maxCompared is how many records a repository may have so that its two lists are compared.
+var maxCompared = 1_000_000
+
+// inBoth is the page of a record in ListRecords that ListIdentifiers has too.
+const inBoth = -1
 
 // oaiClause returns the clause of a rule, with the name of the specification.
 func oaiClause(r oaipmh.Rule) string {
@@ -244,12 +246,12 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 			p.oaiProblem(problem)
 		}
 	}
-	last, missing, example, start := p.base, 0, "", 0
+	last, missing, example, start, whole := p.base, 0, "", 0, true
 	listed, claimed := int64(0), int64(-1)
 	for doc, err := range w.Documents(ctx) {
 		if err != nil {
 			p.ended(ctx, last, err)
-			p.broken = p.broken || verb == oaipmh.ListRecords
+			p.broken, whole = p.broken || verb == oaipmh.ListRecords, false
 			break
 		}
 		d := p.begin(doc.URL)
@@ -275,6 +277,8 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 				if missing++; missing == 1 {
 					example = identifier
 				}
+			case verb == oaipmh.ListIdentifiers:
+				p.met[identifier] = inBoth
 			case verb == oaipmh.ListRecords && known && page >= start && page != doc.Index && rec != nil:
 				p.found(Finding{Rule: oaiTwice, URL: doc.URL, Line: rec.Line, Column: rec.Column, Record: identifier, Found: "a record that an earlier answer of the list had",
 					Expected: "one; of several the latest datestamp counts"})
@@ -286,7 +290,7 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 		if err := doc.Err(); err != nil {
 			// The walk would try again and again: one attempt is enough here.
 			p.ended(ctx, last, err)
-			p.broken = true
+			p.broken, whole = true, false
 			break
 		}
 		token := doc.Answer().Token
@@ -304,10 +308,36 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 			p.token = token.Value
 		}
 	}
-	if missing > 0 && !p.broken && len(p.met) < maxCompared {
+	if verb != oaipmh.ListIdentifiers || p.broken {
+		return context.Cause(ctx)
+	}
+	if len(p.met) >= maxCompared {
+		p.unread(last, fmt.Errorf("whether the headers are those of the same records was not checked: there are %d records or more", maxCompared))
+		return context.Cause(ctx)
+	}
+	if missing > 0 {
 		p.found(Finding{Rule: oaiSame, URL: last, Record: example, Found: fmt.Sprintf("headers of %d records that ListRecords does not have", missing), Expected: "the headers of the same records"})
 	}
+	if whole {
+		p.left(last)
+	}
 	return context.Cause(ctx)
+}
+
+// left adds a finding for the records of ListRecords that ListIdentifiers does not have.
+func (p *repository) left(last string) {
+	n, example := 0, ""
+	for identifier, page := range p.met {
+		if page == inBoth {
+			continue
+		}
+		if n++; n == 1 || identifier < example {
+			example = identifier
+		}
+	}
+	if n > 0 {
+		p.found(Finding{Rule: oaiSame, URL: last, Record: example, Found: fmt.Sprintf("no headers of %d records that ListRecords has", n), Expected: "the headers of the same records"})
+	}
 }
 
 // ended adds a finding for the error that has ended a walk; last is the URL of its last

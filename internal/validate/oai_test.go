@@ -147,6 +147,37 @@ func TestRepositoryRules(t *testing.T) {
 	}
 }
 
+// Each of the two lists is compared with the other one; that lists are too long for it is said.
+func TestRepositoryLists(t *testing.T) {
+	all := oaiRepository()
+	few := testserver.NewRepository()
+	few.PageSize, few.Sets = all.PageSize, all.Sets
+	few.Fill(24)
+	few.Delete("oai:repository.example:7")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if err := q.ParseForm(); err == nil && q.Form.Get("verb") == string(oaipmh.ListIdentifiers) {
+			few.ServeHTTP(w, q)
+			return
+		}
+		all.ServeHTTP(w, q)
+	}))
+	defer server.Close()
+	findings, _ := check(t, Options{Follow: true}, server.URL+"/oai")
+	if !slices.ContainsFunc(findings, func(f Finding) bool {
+		return f.Rule == oaiSame && f.Record == "oai:repository.example:25" && strings.HasPrefix(f.Found, "no headers of 1 record")
+	}) {
+		t.Errorf("%v", findings)
+	}
+	defer func(was int) { maxCompared = was }(maxCompared)
+	maxCompared = 25
+	honest := httptest.NewServer(oaiRepository())
+	defer honest.Close()
+	findings, sum := check(t, Options{Follow: true}, honest.URL+"/oai")
+	if sum.Unread != 1 || len(findings) != 1 || !strings.Contains(findings[0].Found, "was not checked: there are 25 records or more") {
+		t.Errorf("%+v, %v", sum, findings)
+	}
+}
+
 // A selection of the URL is kept; --as saves a repository whose base URL answers with a
 // page; and one answer is checked alone.
 func TestRepositoryTargets(t *testing.T) {

@@ -308,35 +308,32 @@ func (p *repository) list(ctx context.Context, verb oaipmh.Verb) error {
 			p.token = token.Value
 		}
 	}
-	if verb != oaipmh.ListIdentifiers || p.broken {
-		return context.Cause(ctx)
-	}
-	if len(p.met) >= maxCompared {
-		p.unread(last, fmt.Errorf("whether the headers are those of the same records was not checked: there are %d records or more", maxCompared))
-		return context.Cause(ctx)
-	}
-	if missing > 0 {
-		p.found(Finding{Rule: oaiSame, URL: last, Record: example, Found: fmt.Sprintf("headers of %d records that ListRecords does not have", missing), Expected: "the headers of the same records"})
-	}
-	if whole {
-		p.left(last)
+	if verb == oaipmh.ListIdentifiers && !p.broken {
+		p.compare(last, missing, example, whole)
 	}
 	return context.Cause(ctx)
 }
 
-// left adds a finding for the records of ListRecords that ListIdentifiers does not have.
-func (p *repository) left(last string) {
-	n, example := 0, ""
+// compare adds findings for the records that only one of the two lists has: for those that
+// ListIdentifiers has alone, one of which is example, and, when that list was read as a whole, for
+// those of ListRecords. last is the URL of its last document.
+func (p *repository) compare(last string, missing int, example string, whole bool) {
+	if len(p.met) >= maxCompared {
+		p.unread(last, fmt.Errorf("whether the headers are those of the same records was not checked: there are %d records or more", maxCompared))
+		return
+	}
+	const expected = "the headers of the same records"
+	if missing > 0 {
+		p.found(Finding{Rule: oaiSame, URL: last, Record: example, Found: fmt.Sprintf("headers of %d records that ListRecords does not have", missing), Expected: expected})
+	}
+	var without []string
 	for identifier, page := range p.met {
-		if page == inBoth {
-			continue
-		}
-		if n++; n == 1 || identifier < example {
-			example = identifier
+		if whole && page != inBoth {
+			without = append(without, identifier)
 		}
 	}
-	if n > 0 {
-		p.found(Finding{Rule: oaiSame, URL: last, Record: example, Found: fmt.Sprintf("no headers of %d records that ListRecords has", n), Expected: "the headers of the same records"})
+	if len(without) > 0 {
+		p.found(Finding{Rule: oaiSame, URL: last, Record: slices.Min(without), Found: fmt.Sprintf("no headers of %d records that ListRecords has", len(without)), Expected: expected})
 	}
 }
 

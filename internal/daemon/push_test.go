@@ -202,7 +202,7 @@ func TestForgedPush(t *testing.T) {
 	p, hub, a, b := newPushPair(t, "atompmh", "/sets/main/feed.atom")
 	hub.Shut() // from now on nobody pushes but this test
 	p.Create(record("two"))
-	soon(t, "A has it", func() bool { return a.main().Records == 2 })
+	soon(t, "A has it, and B was harvested", func() bool { return a.main().Records == 2 && b.main().Sources[0].Last != nil })
 	s := hub.Subscriptions()[0]
 	harvests := func() string { return fmt.Sprint(b.main().Sources[0].Last.Started, b.main().Events) }
 	before := harvests()
@@ -363,7 +363,9 @@ func TestPushOfUnwanted(t *testing.T) {
 	t.Cleanup(server.Close)
 	source := fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\n", server.URL)
 	b := newPushed(t, "", source+"push = true")
-	soon(t, "it is subscribed", func() bool { return len(hub.Subscriptions()) == 1 && b.push().State == status.PushSubscribed })
+	soon(t, "it is harvested and subscribed", func() bool {
+		return b.main().Sources[0].Last != nil && len(hub.Subscriptions()) == 1 && b.push().State == status.PushSubscribed
+	})
 	if _, err := b.bridge.Pause(t.Context(), "main", "", "they move", time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}

@@ -517,6 +517,9 @@ func (c *Config) Warnings() []string {
 	web := !here || err != nil || !isLoopback(u.Hostname())
 	for _, set := range c.Sets {
 		for _, s := range set.Sources {
+			if err := s.absent(); err != nil {
+				all = append(all, fmt.Sprintf("set %q: source %s: %v: its harvests fail until it is there", set.Name, cmp.Or(s.Name, s.URL), err))
+			}
 			if s.SIP == nil || s.SIP.Access.Kind != AccessNone {
 				continue
 			}

@@ -319,6 +319,25 @@ func TestEditUnwritable(t *testing.T) {
 	}
 }
 
+// Whoever may write into a folder, but not list it, cannot sync it either: what was written is
+// no error then, and stays.
+func TestEditInUnlistedFolder(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("root may list every folder")
+	}
+	folder := t.TempDir()
+	main := write(t, folder, "bridge.toml", "[[set]]\nname = \"a\"\n")
+	if err := os.Chmod(folder, 0o300); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(folder, 0o700) //nolint:errcheck // so that it can be removed
+	is, err := edit(t, main, func(e *Edit) error { return e.Add(addition("a", "http://c.example/")) })
+	if err != nil || !strings.Contains(is, "http://c.example/") {
+		t.Errorf("%v:\n%s", err, is)
+	}
+}
+
 // Who changes a file between the reading and the writing of an Edit loses nothing: no file keeps
 // a part of the changes, and the error says how to make them.
 func TestEditOvertaken(t *testing.T) {

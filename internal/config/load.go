@@ -375,7 +375,7 @@ func (d *document) source(t table, set string) Source {
 	if s.URL == "" {
 		t.report("url", `is missing; write url = "https://..." or a path`)
 	} else {
-		if err := s.locate(s.URL, d.folder); err != nil {
+		if err := s.locate(s.URL, d.folder, true); err != nil {
 			t.report("url", "%v", err)
 		}
 	}

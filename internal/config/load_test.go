@@ -758,7 +758,7 @@ func TestLoadFails(t *testing.T) {
 		"console there":   {`console_listen = "127.0.0.1:8080"`, "is the same as listen"},
 		"console address": {`console_listen = "8081"`, "is not an address"},
 		"contact":         {`contact = "a (b)"`, "has a bracket"},
-		"path":            {"[[set]]\nname=\"a\"\nsource=[{url=\"no.atom\"}]", "there is no file "},
+		"no scheme":       {"[[set]]\nname=\"a\"\nsource=[{url=\"data.example.org/feed.atom\"}]", "for a server write http://data.example.org/feed.atom or https://"},
 		"folder":          {"[[set]]\nname=\"a\"\nsource=[{url=\".\", kind=\"feed\"}]", "is a folder"},
 		"folder of data":  {"data = \"x\"\n[[set]]\nname=\"a\"\nsource=[{url=\".\"}]", "lies in the folder"},
 		"folders at one":  {"[[set]]\nname=\"a\"\nsource=[{url=\"x/r\", kind=\"folder\", public_url=\"https://h.example/r\"}, {url=\"y/r\", kind=\"folder\", public_url=\"https://h.example/r/\"}]", "the same identifiers to different files"},

@@ -46,7 +46,7 @@ func lockConfig(ctx context.Context, path string) (*os.File, error) {
 }
 
 // replace replaces the text of a file, and keeps its mode and owner. The main file stays
-// locked.
+// locked. An error means that the file is as it was.
 func (e *Edit) replace(file string, old, text []byte, main bool) error {
 	is, err := os.ReadFile(file)
 	if err != nil {
@@ -85,14 +85,15 @@ func (e *Edit) replace(file string, old, text []byte, main bool) error {
 	}
 	if main {
 		e.locks = append(e.locks, tmp)
-	} else if err := tmp.Close(); err != nil {
-		return err
+	} else {
+		_ = tmp.Close() // it is synced
 	}
-	folder, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
+	// Whoever may not list the folder cannot sync it. Then a power cut soon after this may
+	// bring the old text back.
+	if folder, err := os.Open(filepath.Dir(file)); err == nil {
+		_ = errors.Join(folder.Sync(), folder.Close())
 	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return nil
 }
 
 // keepOwner gives a new file the owner and the group of another one, so that the same users

@@ -33,7 +33,7 @@ func ParseSource(argument string) (set string, s Source, err error) {
 	case KindSet:
 		s, err = parseMember(rest)
 	default:
-		err = s.locate(rest, ".")
+		err = s.locate(rest, ".", false)
 	}
 	if err != nil {
 		return "", Source{}, fmt.Errorf("source %s: %w", argument, err)
@@ -71,9 +71,10 @@ func parseSIP(typed, set string) (Source, error) {
 // hostAndPort matches a URL without its scheme.
 var hostAndPort = pattern.Of(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)(:[0-9]+)?(/|$)`)
 
-// locate sets the URL of a Source to the typed one, and its kind if it is a folder.
-func (s *Source) locate(typed, folder string) (err error) {
-	if s.URL, err = sourceURL(typed, folder, s.Kind == Folder); err != nil {
+// locate sets the URL of a Source to the typed one, and its kind if it is a folder. What is
+// absent may be there later, if absent is true.
+func (s *Source) locate(typed, folder string, absent bool) (err error) {
+	if s.URL, err = sourceURL(typed, folder, known{isFolder: s.Kind == Folder, absent: absent}); err != nil {
 		return err
 	}
 	isFolder := strings.HasPrefix(s.URL, "file:") && strings.HasSuffix(s.URL, "/")
@@ -89,6 +90,17 @@ func (s *Source) locate(typed, folder string) (err error) {
 		return fmt.Errorf("%s is a folder; write the path of the document in it that a Source of kind %q begins with, or the kind %q, whose records are the files", typed, s.Kind, Folder)
 	}
 	return nil
+}
+
+// absent says why the file or folder of a Source cannot be found; nil if it can be, or if the
+// Source is elsewhere.
+func (s *Source) absent() error {
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Scheme != "file" {
+		return nil //nolint:nilerr // it is not about a file
+	}
+	_, err = os.Stat(filepath.FromSlash(u.Path))
+	return err
 }
 
 // entryDocument returns the path, relative to a folder, of a document at which a harvest
@@ -107,17 +119,22 @@ func entryDocument(folder string) string {
 	return ""
 }
 
+// known is what is known of a path that is a Source.
+type known struct {
+	isFolder bool // it has the kind of one
+	absent   bool // it need not be there, as it may be on a disk that is mounted later
+}
+
 // sourceURL returns the URL of a Source: the typed URL, or the file URL of a path relative
-// to folder. The path must exist, except for a folder with the kind of one (isFolder): its
-// disk may not be mounted yet.
-func sourceURL(typed, folder string, isFolder bool) (string, error) {
+// to folder. The path must exist, except as k says, or for a folder with the kind of one.
+func sourceURL(typed, folder string, k known) (string, error) {
 	if typed == "" {
 		return "", errors.New("there is no URL and no path")
 	}
 	front := strings.ToLower(strings.TrimSuffix(scheme().FindString(typed), "://"))
 	switch front {
 	case "":
-		return pathURL(typed, folder, isFolder)
+		return pathURL(typed, folder, k)
 	case "http", "https":
 		return checkWeb(typed)
 	case "file":
@@ -125,7 +142,7 @@ func sourceURL(typed, folder string, isFolder bool) (string, error) {
 		if err != nil || u.Host != "" && u.Host != "localhost" || u.RawQuery != "" || u.Fragment != "" {
 			return "", fmt.Errorf("%s is not a URL of a local file; write file:///folder/file or a path", typed)
 		}
-		return pathURL(filepath.FromSlash(u.Path), folder, isFolder)
+		return pathURL(filepath.FromSlash(u.Path), folder, k)
 	}
 	if before, after, ok := strings.Cut(typed, ":"); ok && scheme().MatchString(after) {
 		return "", fmt.Errorf("there is no kind %q; write %s, or leave it out", before, list(kinds()))
@@ -133,7 +150,7 @@ func sourceURL(typed, folder string, isFolder bool) (string, error) {
 	return "", fmt.Errorf("cannot harvest from %s://; write http://, https:// or a path", front)
 }
 
-func pathURL(typed, folder string, isFolder bool) (string, error) {
+func pathURL(typed, folder string, k known) (string, error) {
 	path := typed
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(folder, path)
@@ -145,10 +162,14 @@ func pathURL(typed, folder string, isFolder bool) (string, error) {
 	info, err := os.Stat(absolute)
 	slash := ""
 	switch {
-	case errors.Is(err, os.ErrNotExist) && isFolder, err == nil && info.IsDir():
+	case errors.Is(err, os.ErrNotExist) && k.isFolder, err == nil && info.IsDir():
 		slash = "/"
-	case err != nil && hostAndPort().MatchString(path):
-		return "", fmt.Errorf("there is no file %s; for a server write http://%s or https://%s", path, path, path)
+	case err != nil && hostAndPort().MatchString(typed) && (!k.absent || strings.ContainsAny(typed, "/:")):
+		return "", fmt.Errorf("there is no file %s; for a server write http://%[1]s or https://%[1]s", typed)
+	case err != nil && k.absent:
+		if strings.HasSuffix(typed, "/") {
+			slash = "/"
+		}
 	case errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("there is no file %s%s", absolute, guessMeaning(typed))
 	case err != nil:

@@ -97,6 +97,32 @@ func TestParseSource(t *testing.T) {
 	}
 }
 
+// A file of the configuration may be on a disk that is not mounted yet: the other Sources are
+// harvested meanwhile, and a warning says what is missing. On the command line it is a mistake.
+func TestAbsentFile(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file := write(t, folder, "bridge.toml", "[[set]]\nname = \"a\"\nsource = [{url = \"disk/feed.atom\"}, {url = \"disk/records/\"}, {url = \"./bridge.toml/part\", name = \"odd\"}, {url = \"bridge.toml\"}]\n")
+	c, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "file://" + folder
+	for i, want := range []string{"/disk/feed.atom", "/disk/records/", "/bridge.toml/part", "/bridge.toml"} {
+		if got := c.Sets[0].Sources[i].URL; got != at+want {
+			t.Errorf("%s, want %s", got, at+want)
+		}
+	}
+	all := c.Warnings()
+	if len(all) != 3 || !strings.HasPrefix(all[0], `set "a": source `+at+"/disk/feed.atom: ") || !strings.HasSuffix(all[0], "no such file or directory: its harvests fail until it is there") ||
+		!strings.HasPrefix(all[2], `set "a": source odd: `) {
+		t.Errorf("%q", all)
+	}
+	if _, _, err := ParseSource(folder + "/disk/feed.atom"); err == nil || !strings.Contains(err.Error(), "there is no file ") {
+		t.Errorf("on the command line: %v", err)
+	}
+}
+
 // A Source may be another set; a name that is none gets no further.
 func TestSetOnTheCommandLine(t *testing.T) {
 	for argument, name := range map[string]string{"all=set:maps": "all", "set:maps": "main"} {

@@ -201,17 +201,12 @@ func (c *Copied) describe(ctx context.Context, log *eventlog.Log) error {
 	return nil
 }
 
-// wantContents is an error when a log on a server names contents, and they are neither in the
-// data folder nor there any more.
-func (c *Copied) wantContents(ctx context.Context, log *eventlog.Log, file string) error {
-	named, err := log.NamesContents(ctx)
-	if err != nil || !named {
+// wantContents is an error when the log names contents, of which none were found.
+func (c *Copied) wantContents(ctx context.Context, log *eventlog.Log) error {
+	if named, err := log.NamesContents(ctx); err != nil || !named {
 		return err
 	}
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("the log of %s names contents, and they are neither in %s nor on the server of the log: put them back from a backup first", c.From, content.FileName)
-	}
-	return nil
+	return fmt.Errorf("the log of %s names contents, and %s is not there, nor are they on a server of the log: put them back from a backup first", c.From, content.FileName)
 }
 
 // copyContents copies the content store to where the copy is to have it. A folder may have
@@ -223,14 +218,9 @@ func (c *Copied) copyContents(ctx context.Context, log *eventlog.Log, to Place) 
 	if err != nil {
 		return err
 	}
-	if from == filepath.Join(c.From, content.FileName) && owner.URL != "" {
-		if err := c.wantContents(ctx, log, from); err != nil {
-			return err
-		}
-	}
 	inFile := from == filepath.Join(c.From, content.FileName)
 	if _, err := os.Stat(from); inFile && errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return c.wantContents(ctx, log)
 	}
 	o := content.Options{Idle: true, Spool: c.To}
 	path := filepath.Join(c.To, content.FileName)

@@ -236,3 +236,32 @@ func TestCopyKilledInUnpack(t *testing.T) {
 		t.Errorf("the copy has %d contents, want 25", n)
 	}
 }
+
+// TestCopyWithoutContents: a log that names contents is not copied without them, as if nothing
+// had been lost.
+func TestCopyWithoutContents(t *testing.T) {
+	t.Parallel()
+	from := newFolder(t)
+	if err := os.Remove(filepath.Join(from, content.FileName)); err != nil {
+		t.Fatal(err)
+	}
+	log, err := eventlog.Open(t.Context(), from, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := log.EnsureSource(t.Context(), "main", "feed", "https://source.example/", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := log.Append(t.Context(), &event.Batch{Source: source, Start: true, Documents: []event.Document{{URL: "https://source.example/"}}, Items: []event.Item{{Observation: event.Observation{
+		Record: "urn:a", Fetched: true, Representations: []event.Representation{{Href: "https://source.example/a", Length: 1, Hash: "sha-256:" + content.NewDraft([]byte("a")).Sum().String()}}}}}})
+	if out.Created != 1 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if err := errors.Join(err, log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Copy(t.Context(), backup.Place{Folder: from}, backup.Place{Folder: t.TempDir()}, nil); err == nil || !strings.Contains(err.Error(), "content.db is not there") {
+		t.Errorf("without its contents: %v", err)
+	}
+}

@@ -212,6 +212,9 @@ func (b *Bridge) actOnInput(ctx context.Context, do string, id int64) (string, e
 // has stay as they are with keep, and are deleted with remove. If there are such records
 // and neither is set, the error is an UndecidedError.
 func (b *Bridge) Forget(ctx context.Context, set, source string, keep, remove bool) (string, error) {
+	if keep && remove {
+		return "", &UndecidedError{"keep and delete exclude each other: say one of them"}
+	}
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
 		_, have, err := b.Log.CountAbsent(ctx, src.ID, event.Stamp{})
 		if err != nil {

@@ -223,6 +223,7 @@ func TestDecisions(t *testing.T) {
 		{"replay what is gone", Decision{Quarantine: "replay", ID: inputs[1].ID}, "", true},
 		{"an input of another version", Decision{Quarantine: "melt", ID: inputs[0].ID}, unknown, true},
 		{"forget, undecided", source("forget"), "main: " + server.URL + "/ has 2 records: say --delete", true},
+		{"forget both ways, undecided", Decision{Action: &SourceAction{Do: "forget", Set: "main", Keep: true, Delete: true}}, "keep and delete exclude each other: say one of them", true},
 		{"rename", set("rename", "news", false), "set main is called news; the addresses under its former name lead to the new ones", false},
 		{"free, undecided", set("free", "", false), `the addresses of "main" lead to set "news"`, true},
 		{"free", set("free", "", true), "the addresses of main do not lead to set news any more", false},

@@ -142,11 +142,11 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 		b.restart(last, ended)
 		return "", err
 	}
-	if err := b.readFormerNames(ctx); err != nil {
-		return "", err
-	}
 	said := fmt.Sprintf("set %s is called %s; the addresses under its former name lead to the new ones", name, newName)
 	saved := b.saveName(e, file, name)
+	if err := b.readFormerNames(ctx); err != nil { // the log has them: its Sources go on under the new name
+		saved = errors.Join(fmt.Errorf("bridge must be restarted before these addresses lead there: %w", err), saved)
+	}
 	if saved != nil {
 		saved = fmt.Errorf("%s; but %w", said, saved)
 	}

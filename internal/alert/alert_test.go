@@ -43,20 +43,27 @@ func TestConditions(t *testing.T) {
 				{Direction: status.Received, URL: "/sip/maps", UnderReview: 2},
 				{Direction: status.Sent, URL: "https://library.example/sip", Failing: &status.Failure{Since: at(-30), Reason: "refuses the connection"}},
 			},
-		}},
+			Hubs: []status.Hub{
+				{URL: "https://hub.example/", FailingSince: at(-26), Error: "answers 503"},
+				{URL: "https://new.example/", FailingSince: at(-1), Error: "answers 503"},
+				{URL: "https://good.example/"},
+			},
+			Dumps: &status.Dumps{Faults: []string{"the disk is full"}},
+		}, {Name: "dumps are fine", Dumps: &status.Dumps{}}},
 	}
 	s := State{Status: all, Free: 9.5, Now: noon}
 	for _, x := range []struct {
 		on   config.Condition
 		want []string
 	}{
-		{config.Condition{Kind: config.OnFailing, For: 24 * time.Hour}, []string{"https://bad.example/feed", "https://library.example/sip"}},
-		{config.Condition{Kind: config.OnFailing, For: time.Hour}, []string{"https://bad.example/feed", "new", "https://library.example/sip"}},
+		{config.Condition{Kind: config.OnFailing, For: 24 * time.Hour}, []string{"https://bad.example/feed", "https://library.example/sip", "hub https://hub.example/"}},
+		{config.Condition{Kind: config.OnFailing, For: time.Hour}, []string{"https://bad.example/feed", "new", "https://library.example/sip", "hub https://hub.example/", "hub https://new.example/"}},
 		{config.Condition{Kind: config.OnHeld}, []string{"held"}},
 		{config.Condition{Kind: config.OnGap}, []string{"held"}},
 		{config.Condition{Kind: config.OnQuarantine, Count: 100}, []string{"held"}},
 		{config.Condition{Kind: config.OnReview, Count: 2}, []string{"/sip/maps"}},
 		{config.Condition{Kind: config.OnReview, Count: 3}, nil},
+		{config.Condition{Kind: config.OnDumps}, []string{""}},
 		{config.Condition{Kind: config.OnDisk, Share: 10}, []string{""}},
 		{config.Condition{Kind: config.OnDisk, Share: 9}, nil},
 		{config.Condition{Kind: config.OnLog}, []string{""}},

@@ -67,6 +67,12 @@ func find(c *config.Condition, s *State) (out []Alert) {
 			p := &set.Submissions[j]
 			ofPeer(c, s, set.Name, names.Add("peer", p.URL), p, add)
 		}
+		for j := range set.Hubs {
+			ofHub(c, s, set.Name, names.Add("hub", "hub "+set.Hubs[j].URL), &set.Hubs[j], add)
+		}
+		if d := set.Dumps; c.Kind == config.OnDumps && d != nil && len(d.Faults) > 0 {
+			add(set.Name, "", time.Time{}, "the newest dumps of set %s could not be made: %s", set.Name, strings.Join(d.Faults, "; "))
+		}
 	}
 	return out
 }
@@ -97,5 +103,12 @@ func ofPeer(c *config.Condition, s *State, set, name string, p *status.Peer, add
 		add(set, name, p.Failing.Since.Time, "the ingest server %s (set %s) has failed since %s: %s", name, set, p.Failing.Since.UTC().Format(time.RFC3339), p.Failing.Reason)
 	case c.Kind == config.OnReview && p.UnderReview >= c.Count:
 		add(set, name, time.Time{}, "%d submissions to set %s wait for a reviewer: look with bridge submission ls", p.UnderReview, set)
+	}
+}
+
+// ofHub finds the alerts of a hub, which is called name.
+func ofHub(c *config.Condition, s *State, set, name string, h *status.Hub, add func(set, source string, since time.Time, format string, args ...any)) {
+	if c.Kind == config.OnFailing && !h.FailingSince.IsZero() && s.Now.Sub(h.FailingSince.Time) >= c.For {
+		add(set, name, h.FailingSince.Time, "the %s is not told of changes of set %s since %s: %s", name, set, h.FailingSince.UTC().Format(time.RFC3339), h.Error)
 	}
 }

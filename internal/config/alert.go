@@ -21,11 +21,12 @@ type Alert struct {
 
 // The kinds of conditions.
 const (
-	OnFailing    = "failing"    // a Source or an ingest server has failed for a time
+	OnFailing    = "failing"    // a Source, an ingest server or a hub has failed for a time
 	OnHeld       = "held"       // deletions of a Source wait for an operator
 	OnGap        = "gap"        // a document of a Source is missing
 	OnQuarantine = "quarantine" // a Source has so many bad inputs in quarantine
 	OnReview     = "review"     // so many submissions wait for a reviewer
+	OnDumps      = "dumps"      // the newest dumps of a set could not be made
 	OnDisk       = "disk"       // less than a share of the disk is free
 	OnLog        = "log"        // the log has lost something, or cannot be read
 )
@@ -39,7 +40,7 @@ type Condition struct {
 }
 
 // parseCondition reads "failing:24h", "held", "gap", "quarantine:100", "review:1",
-// "disk:10%" or "log". The default thresholds are 24 hours for failing, 1 for quarantine
+// "dumps", "disk:10%" or "log". The default thresholds are 24 hours for failing, 1 for quarantine
 // and review, and 10% for disk.
 func parseCondition(text string) (Condition, error) {
 	kind, value, given := strings.Cut(text, ":")
@@ -60,13 +61,13 @@ func parseCondition(text string) (Condition, error) {
 			share, err := strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)
 			c.Share, valid = share, err == nil && share > 0 && share < 100
 		}
-	case OnHeld, OnGap, OnLog:
+	case OnHeld, OnGap, OnDumps, OnLog:
 		valid = !given
 	default:
 		valid = false
 	}
 	if !valid {
-		return c, fmt.Errorf(`%q is not a condition; write "failing:24h", "held", "gap", "quarantine:100", "review:1", "disk:10%%" or "log"`, text)
+		return c, fmt.Errorf(`%q is not a condition; write "failing:24h", "held", "gap", "quarantine:100", "review:1", "dumps", "disk:10%%" or "log"`, text)
 	}
 	return c, nil
 }

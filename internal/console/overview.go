@@ -154,6 +154,11 @@ func matters(s *status.Status, rows []sourceRow) (all []matter) {
 		if d := set.Dumps; d != nil && len(d.Faults) > 0 {
 			all = append(all, matter{"dumps", "bad", set.Name, setLink(set.Name), time.Time{}, "The newest dumps cannot be made: " + d.Faults[0], "See why", setLink(set.Name), ""})
 		}
+		for j := range set.Hubs {
+			if h := &set.Hubs[j]; !h.FailingSince.IsZero() {
+				all = append(all, matter{"hub", "warn", set.Name + " / " + cmp.Or(hostOf(h.URL), "hub"), setLink(set.Name), h.FailingSince.Time, "It is not told of changes: " + h.Error, "Ask its operators", "", ""})
+			}
+		}
 		for j := range set.Submissions {
 			p := &set.Submissions[j]
 			where, link := set.Name+" / "+cmp.Or(hostOf(p.URL), "SIP"), setLink(set.Name)

@@ -3,6 +3,7 @@ package console
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/status"
 )
@@ -34,6 +35,10 @@ func TestMatters(t *testing.T) {
 		t.Fatal("nothing fails")
 	}
 	if all := matters(s, nil); len(all) != 1 || all[0].Where != "maps" || all[0].Class != "bad" || !strings.Contains(all[0].Why, "no space left on device") {
+		t.Errorf("%+v", all)
+	}
+	s.Sets[1].Hubs = []status.Hub{{URL: "https://hub.example/"}, {URL: "https://away.example/", FailingSince: status.Time{Time: time.Now()}, Error: "answers 503"}}
+	if all := matters(s, nil); len(all) != 2 || all[1].Where != "books / away.example" || !strings.Contains(all[1].Why, "answers 503") {
 		t.Errorf("%+v", all)
 	}
 }

@@ -34,6 +34,8 @@ func some() *metrics.Metrics {
 		Status: func(context.Context) (*status.Status, error) {
 			return &status.Status{Sets: []status.Set{{
 				Name: "maps", Records: 12, Events: 17, Newest: now.Add(-time.Hour),
+				Hubs:  []status.Hub{{URL: "https://hub.example/", FailingSince: at(-2)}, {URL: "https://hub.example/"}},
+				Dumps: &status.Dumps{Faults: []string{"the disk is full"}},
 				Sources: []status.Source{
 					{URL: "https://good.example/feed?a=\"b\"\n", Kind: "feed", LastSuccess: at(-2), Next: at(1), Pending: 3},
 					{Name: "bad", URL: "https://bad.example/", Failures: 4, FailingSince: at(-30), Held: 5, Quarantined: 6, Gap: "page 3"},
@@ -81,6 +83,9 @@ func TestMetrics(t *testing.T) {
 		`bridge_set_records{set="maps"} 12`,
 		`bridge_submissions_under_review{direction="sent",peer="https://library.example/sip",set="maps"} 2`,
 		`bridge_ingest_server_failing{direction="sent",peer="https://library.example/sip",set="maps"} 1`,
+		`bridge_hub_failing{hub="https://hub.example/",set="maps"} 1`,
+		`bridge_hub_failing{hub="https://hub.example/*",set="maps"} 0`,
+		`bridge_set_dumps_failing{set="maps"} 1`,
 		`bridge_harvests_total{result="failed",set="maps",source="bad"} 1`,
 		`bridge_harvests_total{result="ok",set="maps",source="good"} 2`,
 		`bridge_harvests_total{result="partial",set="maps",source="good"} 1`,

@@ -42,6 +42,8 @@ var measures = []struct {
 	{"set_events", "Events of a set.", []string{"set"}},
 	{"set_last_event_timestamp_seconds", "When the last event of a set was observed.", []string{"set"}},
 	{"set_partial", "1 while a set's complete lists wait for its Sources.", []string{"set"}},
+	{"set_dumps_failing", "1 while the newest dumps of a set cannot be made.", []string{"set"}},
+	{"hub_failing", "1 while a hub cannot be told of a set's changes.", []string{"set", "hub"}},
 	{"submissions", "Submissions by state, received by the set's own service or sent to an ingest server.", []string{"set", "direction", "peer", "state"}},
 	{"submissions_under_review", "Submissions that wait for a reviewer.", []string{"set", "direction", "peer"}},
 	{"notifications_sent", "Notifications to submitters by state.", []string{"set", "direction", "peer", "state"}},
@@ -97,7 +99,14 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		if !set.Newest.IsZero() && set.Events > 0 {
 			tell("set_last_event_timestamp_seconds", seconds(set.Newest), set.Name)
 		}
+		if set.Dumps != nil {
+			tell("set_dumps_failing", truth(len(set.Dumps.Faults) > 0), set.Name)
+		}
 		names := status.Names{}
+		for j := range set.Hubs {
+			h := &set.Hubs[j]
+			tell("hub_failing", truth(!h.FailingSince.IsZero()), set.Name, names.Add("hub", valid(h.URL)))
+		}
 		for j := range set.Sources {
 			src := &set.Sources[j]
 			if src.Former { // it is not harvested any more

@@ -13,9 +13,11 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 )
@@ -312,8 +314,10 @@ func (g *Guard) sendOnce(req *http.Request, h *host) (resp *http.Response, asked
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	to, _ := g.transport(req.URL)
+	sent := req.WithContext(ctx)
+	sent.URL = withQuery(req.URL)
 	slot.send()
-	resp, err = to.RoundTrip(req.WithContext(ctx))
+	resp, err = to.RoundTrip(sent)
 	slot.answered()
 	if g.options.Asked != nil {
 		status := 0
@@ -327,6 +331,9 @@ func (g *Guard) sendOnce(req *http.Request, h *host) (resp *http.Response, asked
 		slot.release()
 		return nil, 0, err
 	}
+	if sent.URL != req.URL { // else it would look like a redirect
+		resp.Request = req
+	}
 	if isTransient(resp) {
 		if asked = RetryAfter(resp.Header, time.Now()); asked > 0 {
 			h.postpone(asked, &g.options, req.URL.RequestURI())
@@ -339,6 +346,25 @@ func (g *Guard) sendOnce(req *http.Request, h *host) (resp *http.Response, asked
 	}
 	g.guardBody(req, resp, &guardedBody{src: resp.Body, ctx: ctx, cancel: cancel, slot: slot})
 	return resp, asked, nil
+}
+
+// withQuery returns the URL with a query that can be sent: net/http escapes what no URI may
+// have in a path, and not in a query (RFC 3987 3.1).
+func withQuery(u *url.URL) *url.URL {
+	var query strings.Builder
+	for _, c := range []byte(u.RawQuery) {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+			fmt.Fprintf(&query, "%%%02X", c)
+		} else {
+			query.WriteByte(c)
+		}
+	}
+	if query.Len() == len(u.RawQuery) {
+		return u
+	}
+	sent := *u
+	sent.RawQuery = query.String()
+	return &sent
 }
 
 func (g *Guard) logRetry(req *http.Request, attempt int, wait time.Duration, resp *http.Response, err error) {

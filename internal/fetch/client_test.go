@@ -151,6 +151,31 @@ func TestUserAgentAndErrorsOfCallers(t *testing.T) {
 	}
 }
 
+// Documents name addresses as people write them. What no URI may have is escaped on the way, in
+// a query as in a path; else servers refuse the request line.
+func TestQueryIsSentAsAURI(t *testing.T) {
+	s, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}})
+	for asked, want := range map[string]string{
+		`/a b?q=c d|"ü"&e=%20+[f]`: "/a%20b?q=c%20d%7C%22%C3%BC%22&e=%20+[f]",
+		"/?a=%C3%BC&b=100%":        "/?a=%C3%BC&b=100%",
+		"/a?":                      "/a?",
+	} {
+		resp, err := g.Client("").Get(s.URL + asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || string(got) != want {
+			t.Errorf("%s was sent as %q, %v; want %q", asked, got, err, want)
+		}
+		if u, _ := url.Parse(s.URL + asked); resp.Request.URL.String() != u.String() {
+			t.Errorf("the answer is said to be that of %s; want %s", resp.Request.URL, u) // or it would look like a redirect
+		}
+	}
+}
+
 // A request of the caller's is its own: the guard adds to a copy.
 func TestRequestIsNotChanged(t *testing.T) {
 	s, _ := serve(t, func(http.ResponseWriter, *http.Request) {})

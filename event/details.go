@@ -1,6 +1,9 @@
 package event
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // The JSON of these types is what bridge log --json prints, and what travels from bridge
 // to bridge in a list (resourcesync.Metadata.Details): the names of its fields never
@@ -152,6 +155,26 @@ func Original(href string) string {
 // Public reports whether a URL may stand in a published document: there is one,
 // and it names no file of the machine that the Source was read on.
 func Public(href string) bool { return href != "" && !hasScheme(href, "file") }
+
+// URI returns an IRI as a URI (RFC 3987 3.1). It escapes as well what may stand in neither, such
+// as a blank, which Sources write all the same.
+func URI(iri string) string {
+	at := strings.IndexFunc(iri, notInURI)
+	if at < 0 {
+		return iri
+	}
+	b := []byte(iri[:at])
+	for _, c := range []byte(iri[at:]) {
+		if notInURI(rune(c)) {
+			b = fmt.Appendf(b, "%%%02X", c)
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+func notInURI(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("\"<>\\^`{|}", c) }
 
 func hasScheme(href, scheme string) bool {
 	n := len(scheme)

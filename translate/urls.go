@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"slices"
+
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -76,14 +78,18 @@ func (p *urls) mediaType(stated string) string {
 	return linkType(stated)
 }
 
-// original is the link to the original of the event's record, as it came; ok is false
-// when there is none that may be named. A record that was submitted to us (SIP) has its
+// original is the link to the original of the event's record, as it came, or by the loc if that
+// names the same; ok is false when there is none that may be named. A record that was submitted to us (SIP) has its
 // original here, unless the submitter's identifier of it is a URL.
 func original(e *event.Event) (via event.Link, ok bool) {
 	via = e.Via
 	if e.Origin.Protocol == "sip" && !event.OnTheWeb(via.Href) {
 		via = event.Link{Href: e.Origin.SourceIdentifier, Length: event.NoLength}
 		return via, event.OnTheWeb(via.Href) && atompmh.CanBeID(via.Href)
+	}
+	own := func(r event.Representation) bool { return r.Href == via.Href }
+	if e.Loc != "" && e.Loc == event.URI(via.Href) && slices.ContainsFunc(e.Representations, own) {
+		via.Href = e.Loc
 	}
 	return via, event.Public(via.Href) && !event.IsInline(via.Href)
 }

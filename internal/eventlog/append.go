@@ -232,14 +232,23 @@ func (b *batch) normalize(it *event.Item) {
 	if b.set.Content != event.Reference {
 		it.Loc = ""
 	} else if it.Loc == "" && it.Preferred < len(it.Representations) {
-		it.Loc = it.Representations[it.Preferred].Href
+		it.Loc = uriOf(it.Representations[it.Preferred].Href)
 	}
+}
+
+// uriOf returns the URI under which lists name what is at an address of the Source. One that
+// would be too long for a list to be read stays as it is.
+func uriOf(href string) string {
+	if uri := event.URI(href); len(uri) <= event.MaxHref {
+		return uri
+	}
+	return href
 }
 
 // denormalize undoes normalize for an observation that is kept: its claim is the one of
 // the document.
 func denormalize(obs event.Observation) event.Observation {
-	if obs.Preferred < len(obs.Representations) && obs.Loc == obs.Representations[obs.Preferred].Href {
+	if obs.Preferred < len(obs.Representations) && obs.Loc == uriOf(obs.Representations[obs.Preferred].Href) {
 		obs.Loc = ""
 	}
 	return obs

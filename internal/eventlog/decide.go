@@ -371,7 +371,7 @@ func (a *decider) logState(r *record, v *body, d *decision) {
 	if digest == 0 {
 		digest = v.obs.Digest(a.content)
 	}
-	if r.live && r.digest == digest {
+	if r.live && (r.digest == digest || a.unchangedAt(r, v)) {
 		d.outcome = event.Unchanged
 		return
 	}
@@ -389,6 +389,18 @@ func (a *decider) logState(r *record, v *body, d *decision) {
 	r.digest, r.live = digest, true
 	d.before, d.body = r.last, v
 	r.last = v
+}
+
+// unchangedAt reports whether nothing has changed but that the address of the record was logged
+// as the Source writes it, and would be a URI now: that alone is no event. Closed lists name it
+// so, and go on to.
+func (a *decider) unchangedAt(r *record, v *body) bool {
+	if r.last == nil || r.last.obs.Loc == v.obs.Loc || uriOf(r.last.obs.Loc) != v.obs.Loc {
+		return false
+	}
+	as := v.obs
+	as.Loc = r.last.obs.Loc
+	return as.Digest(a.content) == r.digest
 }
 
 // logDeletion decides on an event of kind deleted, with the last title, categories and

@@ -221,7 +221,7 @@ func (s *Server) recentLink(set *event.Set, e *event.Event) string {
 	case set.Content != event.Reference:
 		return s.setURL(set.Name) + "records/" + event.Key(e.Record)
 	case isWeb(e.Loc):
-		return asciiURL(e.Loc)
+		return event.URI(e.Loc)
 	}
 	return s.setURL(set.Name)
 }
@@ -229,20 +229,6 @@ func (s *Server) recentLink(set *event.Set, e *event.Event) string {
 func (s *Server) setURL(set string) string { return s.base + "/sets/" + set + "/" }
 
 func titleOf(set *event.Set) string { return cmp.Or(set.Title, set.Name) }
-
-// asciiURL writes an IRI as a URI (RFC 3987 3.1). It escapes as well what may stand in neither,
-// such as a blank, and what readers of feeds and clients that follow a redirect take for an error.
-func asciiURL(iri string) string {
-	var b strings.Builder
-	for _, c := range []byte(iri) {
-		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
-}
 
 type atomLink struct {
 	Rel  string `xml:"rel,attr"`

@@ -92,7 +92,7 @@ func representation(e *event.Event, name string, named bool) (rep event.Represen
 // addVia adds a link to the original.
 func addVia(h http.Header, href string) {
 	if isWeb(href) {
-		h.Add("Link", "<"+asciiURL(href)+`>; rel="via"`)
+		h.Add("Link", "<"+event.URI(href)+`>; rel="via"`)
 	}
 }
 
@@ -109,7 +109,7 @@ func redirect(w http.ResponseWriter, r *http.Request, href string) {
 	}
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // else it writes a page
-	http.Redirect(w, r, asciiURL(href), http.StatusTemporaryRedirect)
+	http.Redirect(w, r, event.URI(href), http.StatusTemporaryRedirect)
 }
 
 // lastModified returns the lastmod of the record in our lists. It is zero while the

@@ -141,6 +141,28 @@ func TestRedirectToAnIRI(t *testing.T) {
 	}
 }
 
+// The loc of a record in mode reference is a URI, whatever its Source writes (ResourceSync 7, RFC
+// 3986), and so is its link in the feed.
+func TestReferenceToAnIRI(t *testing.T) {
+	h := newTestServer(t, "", nil).set("names", "Names", event.Reference)
+	at := func(href string) event.Observation {
+		return event.Observation{Record: "urn:example:1", Representations: []event.Representation{{Href: href, Type: "text/html", Length: event.NoLength}}}
+	}
+	h.observe("names", at(`https://origin.example/a b|"ü"/100%25?x=1&y={2}`))
+	h.observe("names", at(`https://origin.example/c d`))
+	for path, want := range map[string][]string{
+		"changelist.xml": {"<loc>https://origin.example/a%20b%7C%22%C3%BC%22/100%25?x=1&amp;y=%7B2%7D</loc>", "<loc>https://origin.example/c%20d</loc>"},
+		"feed.atom":      {`<link rel="alternate" href="https://origin.example/c%20d"`},
+	} {
+		body := h.get("/sets/names/"+path).want(t, 200).body
+		for _, part := range want {
+			if !strings.Contains(body, part) {
+				t.Errorf("%s lacks %s:\n%s", path, part, body)
+			}
+		}
+	}
+}
+
 // list is as much of a list as its promises need.
 type list struct {
 	URLs []struct {

@@ -181,6 +181,40 @@ func testLocs(t *testing.T) {
 	b.want("listed before", b.records(b.log.Listed(context.Background(), "main", last-1)), "b")
 }
 
+// An address that is no URI is logged as one. A record that was logged as its Source writes it,
+// as before, stays so until it changes.
+func testLocsAsURIs(t *testing.T) {
+	b := begin(t, set{content: event.Reference}, "one", "two")
+	for _, step := range []struct {
+		source             int
+		says, href, logged string // logged: as an earlier bridge did
+		events             string
+	}{
+		{0, "a@1=x", "a b", "", "created a@1=x at a%20b"},
+		{0, "a@2=x", "a b", "", ""},
+		{0, "b@1=x", "b|ü", "b|ü", "created b@1=x at b|ü"},
+		{0, "b@2=x", "b|ü", "", ""},
+		{1, "b@2=x", "b|ü", "", ""},
+		{0, "b@3=y", "b|ü", "", "updated b@3=y at b%7C%C3%BC gone b|ü arrived"},
+		{0, "b@4=y", "b|ü", "", ""},
+		{0, "c@1=x", "c d", "c d", "created c@1=x at c d"},
+		{0, "-c@2", "", "", "deleted c@2 at c d"},
+		{0, "c@3=x", "c d", "", "created c@3=x at c%20d"},
+	} {
+		it := items(step.says)
+		if step.href != "" {
+			it[0].Representations[0].Href = href(step.href)
+			it[0].Claim = it[0].ClaimOf()
+		}
+		if step.logged != "" {
+			it[0].Loc = href(step.logged)
+		}
+		b.batch(step.source, &event.Batch{Start: true, Items: it})
+		b.reopen()
+		b.want(step.says+" at "+step.href, b.news(), step.events)
+	}
+}
+
 // A record moves to its URI at the next Source, where another record may be.
 func testLocsOfSources(t *testing.T) {
 	b := begin(t, set{content: event.Reference}, "one", "two")

@@ -27,6 +27,8 @@ type feedMemory struct {
 	Advised bool `json:"advised,omitempty"`
 	// Whole: all its archives or pages were read.
 	Whole bool `json:"whole,omitempty"`
+	// Pages is how many were read of a feed that has more than max_documents, else 0.
+	Pages int `json:"pages,omitempty"`
 }
 
 // feedWalk is a walk over a legacy feed: RSS, Atom or JSON Feed. Absence from it means
@@ -41,9 +43,10 @@ type feedWalk struct {
 	validators         follow.Validators
 	mark               event.Stamp
 	// whole: all documents that were wanted could be read. In the first walk that is all
-	// of them, later those that may have something new.
-	whole bool
-	short *shortfall
+	// of them, later those that may have something new. limited is feedMemory.Pages.
+	whole   bool
+	limited int
+	short   *shortfall
 }
 
 func (w *feedWalk) begin(context.Context, []byte) (err error) {
@@ -85,6 +88,13 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 	seen := map[string]bool{follow.Key(r.src.URL): true, follow.Key(answer.URL): true}
 	since, limit := r.stored.Mark.Add(-r.src.Overlap), cmp.Or(r.src.MaxDocuments, 10_000)
 	claimed, read := doc.results, int64(0)
+	before := r.memory.Feed
+	all := r.opt.Full || !before.Whole && before.Pages < limit
+	cut := func(pages int) {
+		w.limited = pages
+		r.warn(fmt.Sprintf("the feed has more than %d pages, and those behind them were not read; raise max_documents", pages))
+	}
+	known := map[[sha256.Size]byte]bool{doc.sum(): true}
 	for n := 1; ; n++ {
 		read += int64(len(doc.items))
 		page := r.newFeedPage(doc, answer)
@@ -94,17 +104,18 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 		if page.newest.After(w.mark) {
 			w.mark = page.newest
 		}
-		all := r.opt.Full || !r.memory.Feed.Whole
 		if doc.older == "" || seen[follow.Key(doc.older)] {
 			w.whole, w.short = true, shortfallOf(claimed, read)
 			return nil
 		}
 		if !all && !page.newest.After(since) {
-			w.whole = true
+			if w.whole = before.Whole; !w.whole {
+				cut(before.Pages)
+			}
 			return nil
 		}
 		if n >= limit {
-			r.warn(fmt.Sprintf("the feed has more than %d pages: %s and those behind it were not read; raise max_documents", limit, doc.older))
+			cut(limit)
 			return nil
 		}
 		if follow.Foreign(answer.URL, doc.older) {
@@ -123,7 +134,12 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 		case err != nil:
 			r.warn("a page of the feed could not be read, those behind it neither: " + err.Error())
 			return nil
+		case len(doc.items) > 0 && known[doc.sum()]: // so some software answers for any page after the last one
+			r.problem(ruleFeedPage, fmt.Sprintf("%s: the items of another page again; the pages end there", answer.URL))
+			w.whole, w.short = true, shortfallOf(claimed, read)
+			return nil
 		}
+		known[doc.sum()] = true
 	}
 }
 
@@ -142,7 +158,7 @@ func (w *feedWalk) result() walkResult {
 		}
 	}
 	if !w.notModified {
-		o.Memory.Feed.Validators, o.Memory.Feed.Whole = w.validators, w.whole
+		o.Memory.Feed.Validators, o.Memory.Feed.Whole, o.Memory.Feed.Pages = w.validators, w.whole, w.limited
 		if !w.whole {
 			o.Memory.Feed.Validators = follow.Validators{} // the rest is asked for again
 		}

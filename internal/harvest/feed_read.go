@@ -36,7 +36,7 @@ const (
 	ruleFeedItem      = "feed-item"      // an item that cannot be read
 	ruleFeedDeleted   = "feed-deleted"   // at:deleted-entry
 	ruleFeedKind      = "feed-kind"      // the feed offers more than kind feed reads
-	ruleFeedPage      = "feed-page"      // a page that is not there
+	ruleFeedPage      = "feed-page"      // a page that is not there, or is another one again
 	ruleFeedResults   = "feed-results"   // far fewer items than the feed claims to have
 )
 
@@ -49,6 +49,16 @@ type feedDocument struct {
 	// results is how many results it claims to have (OpenSearch), 0 when it does
 	// not say.
 	results int64
+}
+
+// sum is a hash of the items.
+func (d *feedDocument) sum() [sha256.Size]byte {
+	h := sha256.New()
+	for i := range d.items {
+		it := &d.items[i]
+		fmt.Fprintf(h, "%x %q ", it.content, it.entry.ID)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // feedHead is what describes a feed.

@@ -1,0 +1,84 @@
+package harvest_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// endlessFeed is a feed whose pages always lead to a further one.
+type endlessFeed struct {
+	*shelf
+	items func(page int) string
+	asked int
+}
+
+func newEndlessFeed(t *testing.T, items func(page int) string) *endlessFeed {
+	f := &endlessFeed{shelf: newShelf(t, t.TempDir(), event.Reference), items: items}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	f.src.Kind, f.src.URL, f.src.Client, f.src.MaxDocuments = harvest.Feed, server.URL+"/feed", server.Client(), 20
+	var err error
+	f.src.ID, err = f.log.EnsureSource(context.Background(), "main", harvest.Feed, f.src.URL, 0)
+	f.must(err)
+	return f
+}
+
+// ServeHTTP implements http.Handler.
+func (f *endlessFeed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	page, _ := strconv.Atoi(r.URL.Query().Get("page"))
+	if r.Method == http.MethodGet {
+		f.asked++
+	}
+	w.Header().Set("Content-Type", "application/atom+xml")
+	_, _ = fmt.Fprintf(w, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>Page %d</title><link rel="next" href="?page=%d"/>%s</feed>`, page, page+1, f.items(page))
+}
+
+// wants harvests, and checks how many documents were asked for and what the warnings say.
+func (f *endlessFeed) wants(what string, asked int, warns string) {
+	f.t.Helper()
+	f.asked = 0
+	r := f.run()
+	if got := strings.Join(r.Warnings, "; "); f.asked != asked || !strings.Contains(got, warns) || warns == "" && got != "" {
+		f.t.Errorf("%s: asked for %d documents, want %d; warnings %q, want %q", what, f.asked, asked, got, warns)
+	}
+}
+
+func entryOfPage(n int, day string) string {
+	return fmt.Sprintf(`<entry><id>urn:e:%d</id><title>%d</title><updated>2025-02-%sT00:00:00Z</updated><link href="/%d" type="text/html"/></entry>`, n, n, day, n)
+}
+
+// A feed with more pages than max_documents is read up to there once, and then as far as it has
+// something new; that the others were not read is said in each harvest, and what a higher
+// max_documents allows is read.
+func TestFeedWithTooManyPages(t *testing.T) {
+	day := "09"
+	f := newEndlessFeed(t, func(page int) string {
+		if page == 0 {
+			return entryOfPage(1000, day)
+		}
+		return entryOfPage(page, "01")
+	})
+	f.wants("first", 20, "raise max_documents")
+	f.wants("again", 1, "raise max_documents")
+	day = "10"
+	f.wants("something new", 2, "raise max_documents")
+	f.src.MaxDocuments = 30
+	f.wants("max_documents was raised", 30, "raise max_documents")
+	f.wants("again", 1, "raise max_documents")
+}
+
+// Pages that repeat the items of another page are the end of a feed: some software answers so for
+// any page behind the last one.
+func TestFeedWithRepeatedPages(t *testing.T) {
+	f := newEndlessFeed(t, func(page int) string { return entryOfPage(min(page, 3), "01") })
+	f.wants("first", 5, "")
+	f.wants("again", 1, "")
+}

@@ -52,6 +52,7 @@ func (c *capacity) acquire(ctx context.Context) (*slot, error) {
 	p.memory = &memoryUse{capacity: c, slot: p, age: c.youngest}
 	c.mu.Unlock()
 	if err := p.reacquire(ctx, false); err != nil {
+		p.close() // it may have been granted meanwhile
 		return nil, err
 	}
 	return p, nil

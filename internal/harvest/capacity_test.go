@@ -48,6 +48,42 @@ func TestSlotsAreLent(t *testing.T) {
 	})
 }
 
+// A harvest that is interrupted just when it gets its slot gives it back: else each such moment
+// would take one of them for ever.
+func TestSlotOfAnInterruptedHarvest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c capacity
+		for range 2 * slotsAtOnce {
+			var working []*slot
+			for range slotsAtOnce {
+				p, err := c.acquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				working = append(working, p)
+			}
+			ctx, interrupt := context.WithCancel(t.Context())
+			var waiting sync.WaitGroup
+			waiting.Go(func() {
+				if p, err := c.acquire(ctx); err == nil {
+					p.close()
+				}
+			})
+			synctest.Wait()
+			c.mu.Lock()
+			interrupt()
+			c.mu.Unlock()
+			for _, p := range working {
+				p.close()
+			}
+			waiting.Wait()
+			if c.slots != 0 {
+				t.Fatalf("%d slots are in use in the end", c.slots)
+			}
+		}
+	})
+}
+
 // TestSlotsAreBounded: no more harvests work at a time than there are slots.
 func TestSlotsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -112,6 +112,9 @@ func New(o Options) (*Client, error) {
 		if err := c.redirected(via[0].URL, req.URL); err != nil {
 			return err
 		}
+		if v, ok := req.Context().Value(validatorsKey{}).(Validators); ok {
+			v.apply(req)
+		}
 		if inner != nil {
 			return inner(req, via)
 		}
@@ -298,15 +301,12 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", c.o.Refused, err)
 	}
+	v.URL = cmp.Or(v.URL, req.URL.String())
+	req = req.WithContext(context.WithValue(ctx, validatorsKey{}, v))
 	if c.o.Accept != "" {
 		req.Header.Set("Accept", c.o.Accept)
 	}
-	if v.ETag != "" {
-		req.Header.Set("If-None-Match", v.ETag)
-	}
-	if v.LastModified != "" {
-		req.Header.Set("If-Modified-Since", v.LastModified)
-	}
+	v.apply(req)
 	maps.Copy(req.Header, file)
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -322,6 +322,9 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 	a := &Answer{
 		Requested: to, URL: resp.Request.URL.String(), Moved: movedForGood(resp), Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, body: resp.Body, cancel: cancel,
 		Validators: Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")},
+	}
+	if resp.Request.Response != nil && a.Validators != (Validators{}) {
+		a.Validators.URL = a.URL
 	}
 	a.Delimited = resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor >= 2 || resp.Uncompressed
 	t, err := http.ParseTime(resp.Header.Get("Date"))
@@ -370,6 +373,21 @@ func Key(raw string) string {
 type Validators struct {
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"last_modified,omitempty"`
+	// URL is that of the document that they are of, where a redirect has led to it, else "".
+	// Another document may be older than this one, or have an equal ETag.
+	URL string `json:"url,omitempty"`
+}
+
+// validatorsKey is the key of the Validators of a request, for when it is redirected.
+type validatorsKey struct{}
+
+// apply makes a request conditional if it is one for the document of the Validators.
+func (v Validators) apply(req *http.Request) {
+	for field, value := range map[string]string{"If-None-Match": v.ETag, "If-Modified-Since": v.LastModified} {
+		if req.Header.Del(field); value != "" && req.URL.String() == v.URL {
+			req.Header.Set(field, value)
+		}
+	}
 }
 
 // Answer is an answer with a document. It holds its connection until it is closed.

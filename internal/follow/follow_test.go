@@ -172,6 +172,42 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// What makes a request conditional is of the document that answered (RFC 9110 8.8): where a redirect
+// leads elsewhere by now, or not any more, an older file or another one of the same version there is
+// a change.
+func TestConditionsAreOfTheDocument(t *testing.T) {
+	var to atomic.Value
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if to := to.Load().(string); r.URL.Path == "/the feed" && to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+			return
+		}
+		times := map[string]string{"/a": "2026-01-02", "/b": "2026-01-01"}
+		if at, err := time.Parse(time.DateOnly, times[r.URL.Path]); err == nil {
+			http.ServeContent(w, r, "", at, strings.NewReader(r.URL.Path))
+			return
+		}
+		w.Header().Set("ETag", `"1"`)
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(r.URL.Path))
+	})
+	var v Validators
+	for _, step := range []struct{ to, want string }{
+		{"/a", "/a"}, {"/a", "304"}, {"/b", "/b"}, {"/b", "304"}, {"/hop", "/hop"}, {"/hop", "304"}, {"", "/the feed"}, {"", "304"}, {"/other", "/other"},
+	} {
+		to.Store(step.to)
+		a, err := newClient(t, Options{Start: s.URL}).Get(t.Context(), s.URL+"/the feed", v)
+		got := fmt.Sprint(Status(err))
+		if err == nil {
+			body, _ := io.ReadAll(a.Body)
+			a.Close()
+			got, v = string(body), a.Validators
+		}
+		if got != step.want {
+			t.Errorf("redirected to %q: %s, want %s", step.to, got, step.want)
+		}
+	}
+}
+
 // D50: what the operator typed, and the well-known places of its host, may be
 // redirected to other hosts, which links may lead to from then on; other
 // documents may not. D75: no redirect leads to a file.

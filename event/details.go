@@ -159,22 +159,31 @@ func Public(href string) bool { return href != "" && !hasScheme(href, "file") }
 // URI returns an IRI as a URI (RFC 3987 3.1). It escapes as well what may stand in neither, such
 // as a blank, which Sources write all the same.
 func URI(iri string) string {
-	at := strings.IndexFunc(iri, notInURI)
-	if at < 0 {
+	at := 0
+	for at < len(iri) && inURI(iri[at]) {
+		at++
+	}
+	if at == len(iri) {
 		return iri
 	}
 	b := []byte(iri[:at])
 	for _, c := range []byte(iri[at:]) {
-		if notInURI(rune(c)) {
-			b = fmt.Appendf(b, "%%%02X", c)
-		} else {
+		if inURI(c) {
 			b = append(b, c)
+		} else {
+			b = fmt.Appendf(b, "%%%02X", c)
 		}
 	}
 	return string(b)
 }
 
-func notInURI(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune("\"<>\\^`{|}", c) }
+func inURI(c byte) bool {
+	switch c {
+	case '"', '<', '>', '\\', '^', '`', '{', '|', '}':
+		return false
+	}
+	return ' ' < c && c < 0x7f
+}
 
 func hasScheme(href, scheme string) bool {
 	n := len(scheme)

@@ -181,7 +181,8 @@ func (r *Repository) Formats(ctx context.Context, identifier string) ([]oaipmh.F
 	for i := range formats {
 		f := &formats[i]
 		for j := range known {
-			if f.Schema == "" && known[j].Namespace == f.Namespace {
+			// What a Source states may be no URL, which no answer can have.
+			if f.Schema == "" && known[j].Namespace == f.Namespace && oaipmh.CanBeIdentifier(known[j].Schema) {
 				f.Schema = known[j].Schema
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
@@ -113,6 +115,36 @@ func TestRepository(t *testing.T) {
 	}
 	if page := h.get("/sets/main/"); !strings.Contains(page.body, `href="oai?verb=Identify"`) {
 		t.Errorf("the page does not name the repository: %s", page.body)
+	}
+}
+
+// The schema that a Source states for a format may be no URL. Then the format has the next one
+// that is known, or none, and the repository names its formats all the same.
+func TestRepositoryOfABadSchema(t *testing.T) {
+	const one, two = "https://one.example/format", "https://two.example/format"
+	h := newRepositoryServer(t, "", func(o *publish.RepositoryOptions) {
+		o.Known = func(context.Context) ([]oaipmh.Format, error) {
+			return []oaipmh.Format{{Prefix: "one", Namespace: one, Schema: "one.xsd"}, {Prefix: "two", Namespace: two, Schema: "none (see the manual)"},
+				{Prefix: "two", Namespace: two, Schema: "https://two.example/two.xsd"}}, nil
+		}
+	}).set("main", "Maps", event.Mirror)
+	o := event.Observation{Record: "urn:x:1", Title: "A record", Fetched: true}
+	for _, prefix := range []string{"one", "two"} {
+		body := `<a xmlns="https://` + prefix + `.example/format"/>`
+		if err := h.contents.Put(t.Context(), content.NewDraft([]byte(body))); err != nil {
+			t.Fatal(err)
+		}
+		o.Representations = append(o.Representations, event.Representation{Href: "https://origin.example/oai?verb=GetRecord&identifier=urn%3Ax%3A1&metadataPrefix=" + prefix,
+			Type: "application/xml", Profile: "https://" + prefix + ".example/format", Length: int64(len(body)), Hash: event.HashOf(sha256.Sum256([]byte(body)))})
+	}
+	h.observe("main", o)
+	for _, path := range []string{"/sets/main/oai?verb=ListMetadataFormats", "/sets/main/oai?verb=ListMetadataFormats&identifier=urn:x:1"} {
+		r := h.get(path).want(t, 200)
+		for _, want := range []string{"<metadataPrefix>one</metadataPrefix><schema></schema>", "<metadataPrefix>two</metadataPrefix><schema>https://two.example/two.xsd</schema>"} {
+			if !strings.Contains(r.body, want) {
+				t.Errorf("%s: no %s in %s", path, want, r.body)
+			}
+		}
 	}
 }
 

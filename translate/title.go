@@ -110,9 +110,18 @@ func cutTag(b []byte) (tag, rest []byte) {
 }
 
 // namespaces are the declarations of namespaces that are in scope.
-type namespaces []struct {
+type namespaces struct {
+	all []declared
+	// last has the place in all, from 1, of the innermost declaration of a prefix: there may be
+	// tens of thousands, and as many titles.
+	last map[string]int
+}
+
+// declared is the declaration of a prefix.
+type declared struct {
 	depth         int // of the element that has it
 	prefix, space string
+	hidden        int // place in all, from 1, of the one around it, 0 for none
 }
 
 // open adds those of a tag.
@@ -127,28 +136,33 @@ func (n *namespaces) open(depth int, tag []byte) {
 		name = bytes.TrimRight(name, " \t\r\n")
 		name = name[bytes.LastIndexAny(name, " \t\r\n")+1:]
 		if prefix, ok := bytes.CutPrefix(name, []byte("xmlns")); ok && (len(prefix) == 0 || prefix[0] == ':') {
-			*n = append(*n, struct {
-				depth         int
-				prefix, space string
-			}{depth, string(bytes.TrimPrefix(prefix, []byte(":"))), string(value)})
+			n.declare(depth, string(bytes.TrimPrefix(prefix, []byte(":"))), string(value))
 		}
 		tag = next
 	}
 }
 
+func (n *namespaces) declare(depth int, prefix, space string) {
+	if n.last == nil {
+		n.last = map[string]int{}
+	}
+	n.all = append(n.all, declared{depth, prefix, space, n.last[prefix]})
+	n.last[prefix] = len(n.all)
+}
+
 // close removes those of an element.
 func (n *namespaces) close(depth int) {
-	for len(*n) > 0 && (*n)[len(*n)-1].depth >= depth {
-		*n = (*n)[:len(*n)-1]
+	for len(n.all) > 0 && n.all[len(n.all)-1].depth >= depth {
+		d := &n.all[len(n.all)-1]
+		n.last[d.prefix] = d.hidden
+		n.all = n.all[:len(n.all)-1]
 	}
 }
 
 // of returns the namespace of a prefix, "" if there is none.
-func (n namespaces) of(prefix []byte) string {
-	for i := len(n) - 1; i >= 0; i-- {
-		if n[i].prefix == string(prefix) {
-			return n[i].space
-		}
+func (n *namespaces) of(prefix []byte) string {
+	if at := n.last[string(prefix)]; at > 0 {
+		return n.all[at-1].space
 	}
 	return ""
 }

@@ -24,6 +24,7 @@ func TestTitles(t *testing.T) {
 		{"<r><name>title</name></r>", "", ""},
 		{"<r" + ns + "><!-- <d:title>no</d:title> --><![CDATA[<d:title>no</d:title>]]><?p <d:title>no</d:title>?><d:title>yes</d:title></r>", "yes", "yes"},
 		{"<r" + ns + ` a="<d:title>" b='>"'><d:title c=">">yes</d:title></r>`, "yes", "yes"},
+		{"<r" + ns + `><e xmlns:d="urn:x" xmlns="http://purl.org/dc/terms/"><e xmlns:d="urn:y" xmlns=""/><d:title/><e><title>core</title></e></e></r>`, "core", "core"},
 		{"<r" + ns + `><e xmlns:d="urn:x"><d:title>other</d:title><e xmlns:d = 'http://purl.org/dc/terms/'/></e><d:title>core</d:title></r>`, "core", "core"},
 		{`<title xmlns="http://purl.org/dc/elements/1.1/">itself</title>`, "itself", "itself"},
 		{"<d:title\n" + ns + "\t>&lt;i> &#38; <![CDATA[<b>]]></d:title>", "<i> & <b>", "<i> & <b>"},
@@ -55,6 +56,7 @@ func TestTitleCost(t *testing.T) {
 		"titles in one that has text":                        []byte("<r" + ns + "><title>x" + string(nested("d:title", empty)) + "</title></r>"),
 		"titles beside each other, without text, in another": nested("d:title", strings.Repeat("<d:title/>", 32<<10)),
 	}
+	docs["titles whose prefix was declared before many others"] = []byte(strings.NewReplacer("<p:e/>", "<p:title/>", `"urn:p"`, `"http://purl.org/dc/x"`).Replace(testenv.ManyPrefixes(200, 2<<20)))
 	for name, element := range testenv.Hostile(256 << 10) {
 		docs["in a title: "+name] = []byte("<r" + ns + "><d:title>" + element + "</d:title></r>")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
 )
 
 // D75, D131: the cache keeps to its size, also what an earlier run has left in it;
@@ -207,6 +208,36 @@ func TestNotificationOfALargeSetHasNoAge(t *testing.T) {
 	}
 	if _, meta := get(t, p, "/sets/large/change-notification.xml", false); meta.ETag == before.ETag {
 		t.Error("the notification was not made anew")
+	}
+}
+
+// A Change Notification is no longer than a Change List may be, however long its changes are. It
+// has the newest ones.
+func TestNotificationOfLongChanges(t *testing.T) {
+	testenv.Heavy(t)
+	const records = 160
+	l := openRepositoryLog(t, event.Redirect)
+	var links []event.Link
+	for n := range 40 {
+		links = append(links, event.Link{Rel: event.RelLicense, Href: fmt.Sprintf("https://source.example/%d?%s", n, strings.Repeat("x", 8000)), Length: event.NoLength})
+	}
+	var items []event.Item
+	for i := range records {
+		it := live(fmt.Sprint("urn:x:", i), fmt.Sprint("version-", i))
+		it.Links = links
+		items = append(items, it)
+	}
+	l.add(items...)
+	p, err := New(Options{Log: l.Log, BaseURL: "https://bridge.example", CacheDir: t.TempDir(), SnapshotDir: t.TempDir(), CacheBytes: 1 << 30,
+		Hubs: func(string) []string { return []string{"https://hub.example/"} }})
+	must(t, err)
+	body, _ := get(t, p, "/sets/main/change-notification.xml", false)
+	if len(body) > int(resourcesync.MaxBytes) {
+		t.Errorf("it has %d bytes, and may have %d", len(body), resourcesync.MaxBytes)
+	}
+	last := translate.RecordURL("https://bridge.example", "main", fmt.Sprint("urn:x:", records-1))
+	if !bytes.Contains(body, []byte("<loc>"+last+"</loc>")) {
+		t.Error("it lacks the newest change")
 	}
 }
 

@@ -159,7 +159,7 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 		if len(p.hubs(name)) == 0 {
 			return Item{}, ErrNotFound
 		}
-		return notification(set), nil
+		return notification(set, segments), nil
 	case "feed.atom":
 		return subscription(set, segments), nil
 	case "complete.atom":

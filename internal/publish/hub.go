@@ -20,14 +20,14 @@ import (
 const notificationName = string(resourcesync.ChangeNotification) + ".xml"
 
 // notificationSpan bounds the changes in a Change Notification: those among so many newest
-// events of the log.
+// events of the log, as far as they are in the Change List of the newest segments.
 const notificationSpan = 1_000
 
 // notification is the document that the channel has now.
-func notification(set event.Set) Item {
-	it := Item{Path: setPath(set.Name, notificationName), Kind: Notification, Set: set, Entries: -1, From: set.Created, At: set.LastObserved,
-		Events: event.Range{After: max(set.Last-notificationSpan, 0), Upto: set.Last}}
-	return it
+func notification(set event.Set, segments []event.Segment) Item {
+	after := max(set.Last-notificationSpan, changeListWindow(set, segments).Events.After, 0)
+	return Item{Path: setPath(set.Name, notificationName), Kind: Notification, Set: set, Entries: -1, From: set.Created, At: set.LastObserved,
+		Events: event.Range{After: after, Upto: set.Last}}
 }
 
 // hubs returns those of a set.

@@ -2,6 +2,7 @@ package oaipmh
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -258,7 +259,8 @@ func (x *handling) checkDates(q *Request) []*Error {
 
 // serve answers a request whose arguments are good.
 func (x *handling) serve(q *Request) error {
-	ctx := x.r.Context()
+	ctx, written := context.WithCancel(x.r.Context())
+	defer written()
 	switch q.Verb {
 	case Identify:
 		id, err := x.Repository.Identity(ctx)

@@ -13,8 +13,9 @@ import (
 )
 
 // Repository is what a Handler serves. Its methods are called from several goroutines at
-// once. An *Error is answered as it is, an *UnavailableError with 503; any other error
-// with 500, and only Handler.Log gets its text.
+// once, with a context that ends when the answer has been written. An *Error is answered as
+// it is, an *UnavailableError with 503; any other error with 500, and only Handler.Log gets its
+// text.
 type Repository interface {
 	// Identity returns the repository's description of itself. It must be cheap.
 	Identity(ctx context.Context) (*Identity, error)

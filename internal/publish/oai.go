@@ -287,6 +287,13 @@ func (r *Repository) Record(ctx context.Context, identifier, prefix string) (*oa
 	}
 	p := r.page(&set, prefix)
 	it := p.item(e, p.own(e))
+	if it.own.length > largeContent {
+		free, err := p.room(ctx)
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(ctx, free) // it is in memory until it has been written
+	}
 	if err := p.fill(ctx, &it); err != nil {
 		return nil, err
 	}
@@ -724,12 +731,11 @@ func (p *repositoryPageOf) each(ctx context.Context, yield func(*oaipmh.Record, 
 // without which the record was not yielded. A header is yielded without it.
 func (p *repositoryPageOf) pass(ctx context.Context, it *repositoryItem, yield func(*oaipmh.Record, error) bool) (next bool, lost error) {
 	if it.own.length > largeContent {
-		select {
-		case p.large <- struct{}{}:
-			defer func() { <-p.large }()
-		case <-ctx.Done():
-			return yield(nil, ctx.Err()), nil
+		free, err := p.room(ctx)
+		if err != nil {
+			return yield(nil, err), nil
 		}
+		defer free()
 	}
 	err := p.fill(ctx, it)
 	if err != nil && (p.headers || p.changes) && p.o.Lost != nil && p.o.Lost(it.rec.Identifier, err) {
@@ -739,6 +745,16 @@ func (p *repositoryPageOf) pass(ctx context.Context, it *repositoryItem, yield f
 		err = nil
 	}
 	return yield(it.rec, err) && err == nil, nil
+}
+
+// room waits until a long content may be in memory, which it may until free is called.
+func (r *Repository) room(ctx context.Context) (free func(), err error) {
+	select {
+	case r.large <- struct{}{}:
+		return func() { <-r.large }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // fill reads the content of a record. If that cannot be metadata, the metadata is made from the

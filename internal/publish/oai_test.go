@@ -10,6 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -843,6 +845,46 @@ func TestRepositoryLongScans(t *testing.T) {
 	<-r.scanning
 	if got, _, _ := l.one(r, q); len(got) != 1 || len(r.scanning) != longScans-1 {
 		t.Errorf("with a place: %v, %d places taken", got, len(r.scanning))
+	}
+}
+
+// Few long contents are in memory at a time, also where each is asked for alone: a place is free
+// again when the answer has ended.
+func TestRepositoryLongRecords(t *testing.T) {
+	l := openRepositoryLog(t, event.Mirror)
+	long := `<mods xmlns="` + modsNamespace + `">` + strings.Repeat("x", largeContent) + "</mods>"
+	l.add(l.held("urn:x:long", [3]string{long, "application/xml", modsNamespace}), l.held("urn:x:short", [3]string{aMods, "application/xml", modsNamespace}))
+	r := l.repository(0)
+	r.o.Formats = []RepositoryFormat{{oaipmh.Format{Prefix: "mods", Namespace: modsNamespace}, ""}}
+	srv := httptest.NewServer(&oaipmh.Handler{Repository: r, BaseURL: r.base})
+	defer srv.Close()
+	ask := func(ctx context.Context, record string) (body string, err error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+"/?verb=GetRecord&metadataPrefix=mods&identifier="+record, nil)
+		must(t, err)
+		res, err := srv.Client().Do(req)
+		if err != nil {
+			return "", err
+		}
+		defer res.Body.Close()
+		all, err := io.ReadAll(res.Body)
+		return string(all), err
+	}
+	for range largeContents {
+		r.large <- struct{}{}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if body, err := ask(ctx, "urn:x:long"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with no place it has %d bytes, %v", len(body), err)
+	}
+	if body, err := ask(t.Context(), "urn:x:short"); err != nil || !strings.Contains(body, aMods) {
+		t.Errorf("a short one: %s, %v", body, err)
+	}
+	<-r.large
+	for range 2 { // the second time it is the place of the first
+		if body, err := ask(t.Context(), "urn:x:long"); err != nil || !strings.Contains(body, long) {
+			t.Errorf("with a place it has %d bytes, %v", len(body), err)
+		}
 	}
 }
 

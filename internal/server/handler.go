@@ -65,9 +65,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		writeText(rw, http.StatusMisdirectedRequest, "This server is not at the host that the request names.\n")
 		return
 	}
-	if strings.Contains(r.Header.Get("Range"), ",") {
-		// Each range is read and sent separately. No known client of ours asks for
-		// several, and the whole document costs less.
+	if r.Method != http.MethodGet || strings.Contains(r.Header.Get("Range"), ",") {
+		// Only GET has ranges (RFC 9110 14.2). Each of several is read and sent separately;
+		// no known client of ours asks for them, and the whole document costs less.
 		r.Header.Del("Range")
 	}
 	if s.redirectMoved(rw, r, path) {

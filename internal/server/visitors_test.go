@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,6 +32,11 @@ func TestOneRangeOrTheWhole(t *testing.T) {
 		many := h.get(path, "Range", "bytes=0-0"+strings.Repeat(",-1,0-0", 1000)).want(t, 200)
 		if many.body != whole.body || many.header.Get("Content-Type") != whole.header.Get("Content-Type") {
 			t.Errorf("%s: %d bytes of type %s", path, len(many.body), many.header.Get("Content-Type"))
+		}
+		// HEAD has no ranges (RFC 9110 14.2).
+		for _, ranges := range []string{"bytes=2-4", "bytes=99999999-"} {
+			h.ask(http.MethodHead, h.base+path, "Range", ranges).want(t, 200).field(t, "Content-Length", strconv.Itoa(len(whole.body))).
+				field(t, "Content-Range", "").field(t, "Content-Type", whole.header.Get("Content-Type"))
 		}
 	}
 }

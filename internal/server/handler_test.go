@@ -87,6 +87,7 @@ func TestMount(t *testing.T) {
 		}
 	}
 	h.ask(http.MethodGet, h.base).want(t, 308).field(t, "Location", "/some%20where/%C3%A9/")
+	h.ask(http.MethodGet, h.base+"/sets/main").want(t, 301).field(t, "Location", "/some%20where/%C3%A9/sets/main/")
 	h.ask(http.MethodGet, h.base+"x/healthz").want(t, 404)
 	h.ask(http.MethodGet, h.base+h.base[len(root):]+"/healthz").want(t, 404)
 }

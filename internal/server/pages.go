@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -196,7 +197,7 @@ func (s *Server) redirectToSlash(c echo.Context) error {
 	if err != nil {
 		return notFound(err)
 	}
-	http.Redirect(c.Response().Writer, c.Request(), s.mount+"/sets/"+set.Name+"/", http.StatusMovedPermanently)
+	http.Redirect(c.Response().Writer, c.Request(), (&url.URL{Path: s.mount + "/sets/" + set.Name + "/"}).EscapedPath(), http.StatusMovedPermanently)
 	return nil
 }
 

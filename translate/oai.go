@@ -229,17 +229,17 @@ func isNumber(s string) bool {
 }
 
 // maxSetSpec is how long a setSpec that is made of a category may be, in bytes: it
-// stands in URLs.
-const maxSetSpec = 200
+// stands in URLs. So does that of a set of an OAI-PMH repository, and in resumptionTokens.
+const maxSetSpec, maxOwnSetSpec = 200, 2000
 
 // SetSpec returns the setSpec of a category, "" for one without a term. That of a set of
-// an OAI-PMH repository (SetScheme) is its term. Of others it is made of the term alone:
-// what the grammar of setSpecs does not have is escaped as in a URL, with a hyphen in
-// place of the percent sign. Different terms have different setSpecs; a term that is a
-// setSpec is its own, unless a part of it looks escaped.
+// an OAI-PMH repository (SetScheme) is its term, unless that is too long. Of others it is made
+// of the term alone: what the grammar of setSpecs does not have is escaped as in a URL, with a
+// hyphen in place of the percent sign. Different terms have different setSpecs; a term that is
+// a setSpec is its own, unless a part of it looks escaped.
 func SetSpec(c event.Category) string {
 	term := c.Term
-	if c.Scheme == SetScheme && oaipmh.CanBeSet(term) {
+	if c.Scheme == SetScheme && len(term) <= maxOwnSetSpec && oaipmh.CanBeSet(term) {
 		return term
 	}
 	const digits = "0123456789ABCDEF"

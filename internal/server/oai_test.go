@@ -11,8 +11,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +28,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/oaipmh"
+	"github.com/pmh-bridge/bridge/translate"
 )
 
 const mods = "http://www.loc.gov/mods/v3"
@@ -115,6 +118,41 @@ func TestRepository(t *testing.T) {
 	}
 	if page := h.get("/sets/main/"); !strings.Contains(page.body, `href="oai?verb=Identify"`) {
 		t.Errorf("the page does not name the repository: %s", page.body)
+	}
+}
+
+// A set of a Source may have a very long setSpec. The list of sets can be read to its end, and
+// the records of each set, all the same.
+func TestRepositoryOfALongSetSpec(t *testing.T) {
+	h := newRepositoryServer(t, "", nil).set("main", "Maps", event.Redirect)
+	o := event.Observation{Record: "urn:x:1", Title: "A record", Representations: []event.Representation{{Href: "https://origin.example/1", Type: "text/html", Length: event.NoLength}}}
+	for i := range 502 { // the last one of a page is the long one
+		spec := fmt.Sprintf("s%04d", i)
+		if i == 499 {
+			spec += strings.Repeat("x", 16<<10)
+		}
+		o.Categories = append(o.Categories, event.Category{Term: spec, Scheme: translate.SetScheme})
+	}
+	h.observe("main", o)
+	if err := h.log.MarkSetComplete(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	var specs []string
+	for path := "/sets/main/oai?verb=ListSets"; path != ""; {
+		body := h.get(path).want(t, 200).body
+		for _, found := range regexp.MustCompile(`<setSpec>([^<]*)<`).FindAllStringSubmatch(body, -1) {
+			specs = append(specs, found[1])
+		}
+		path = ""
+		if next := resumptionToken.FindStringSubmatch(body); next != nil {
+			path = "/sets/main/oai?verb=ListSets&resumptionToken=" + url.QueryEscape(next[1])
+		}
+	}
+	if len(specs) != 502 {
+		t.Fatalf("%d sets, want 502", len(specs))
+	}
+	if r := h.get("/sets/main/oai?verb=ListIdentifiers&metadataPrefix=oai_dc&set="+url.QueryEscape(specs[499])).want(t, 200); !strings.Contains(r.body, "<identifier>urn:x:1</identifier>") {
+		t.Errorf("the records of the set: %.300s", r.body)
 	}
 }
 

@@ -109,13 +109,22 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	return out, errors.Join(err, ferr)
 }
 
-// formerSets returns the sets that have Sources of which none is configured any more.
+// formerSets returns the sets that have Sources of which none is configured any more, and
+// that are not published: one that is configured without a Source is.
 func (b *Bridge) formerSets(ctx context.Context) (names []string, err error) {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return nil, err
 	}
+	known := b.Config().File != ""
+	configured, err := b.configuredSets(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range sets {
+		if known && (configured == nil || configured[sets[i].Name]) {
+			continue
+		}
 		all, err := b.Log.Sources(ctx, sets[i].Name)
 		if err != nil {
 			return nil, err

@@ -52,20 +52,11 @@ func addSet(cmd *cobra.Command) *string {
 // one that --config names, or ./bridge.toml when neither --config, --data nor a SOURCE is
 // given; without a file the defaults apply. Every error that it returns means wrong usage.
 func (in *inputs) resolve(sources []string) (*config.Config, error) {
-	file := in.file
-	switch {
-	case file != "" && len(sources) > 0:
-		return nil, usage(errors.New("SOURCEs and --config exclude each other: write the Sources into the file, or leave --config out"))
-	case file == "" && len(sources) == 0 && in.flags.Data == "":
-		_, err := os.Stat(defaultFile)
-		if err == nil {
-			file = defaultFile
-		} else if !errors.Is(err, os.ErrNotExist) {
-			return nil, usage(fmt.Errorf("configuration: %w", err))
-		}
+	file, err := in.chosen(sources)
+	if err != nil {
+		return nil, err
 	}
 	var c *config.Config
-	var err error
 	if file != "" {
 		c, err = config.LoadWith(file, in.flags)
 	} else {
@@ -75,6 +66,42 @@ func (in *inputs) resolve(sources []string) (*config.Config, error) {
 		return nil, usage(err)
 	}
 	return c, nil
+}
+
+// chosen returns the path of the file that resolve reads, "" for none.
+func (in *inputs) chosen(sources []string) (string, error) {
+	switch {
+	case in.file != "" && len(sources) > 0:
+		return "", usage(errors.New("SOURCEs and --config exclude each other: write the Sources into the file, or leave --config out"))
+	case in.file == "" && len(sources) == 0 && in.flags.Data == "":
+		switch _, err := os.Stat(defaultFile); {
+		case err == nil:
+			return defaultFile, nil
+		case !errors.Is(err, os.ErrNotExist):
+			return "", usage(fmt.Errorf("configuration: %w", err))
+		}
+	}
+	return in.file, nil
+}
+
+// folder returns the data folder as resolve does, and reads nothing else of the file.
+func (in *inputs) folder() (string, error) {
+	file, err := in.chosen(nil)
+	if err != nil {
+		return "", err
+	}
+	if file != "" && in.flags.Data == "" {
+		folder, err := config.DataFolder(file)
+		if err != nil {
+			return "", usage(err)
+		}
+		return folder, nil
+	}
+	c, err := config.FromArguments(in.flags, nil)
+	if err != nil {
+		return "", usage(err)
+	}
+	return c.Data, nil
 }
 
 // action is the part of a command that needs an open data folder. It prints to w.

@@ -38,12 +38,9 @@ func loadFrom(path string, flags Flags, readFile func(string) ([]byte, error)) (
 	if err != nil {
 		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	data, err := readFile(absolute)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil, fmt.Errorf("there is no configuration file %s: name one with --config, or make one with bridge init", path)
-	}
+	data, err := readMain(absolute, path, readFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("configuration: %w", err)
+		return nil, nil, err
 	}
 	doc, root, err := parse(path, data)
 	if err != nil {
@@ -56,6 +53,41 @@ func loadFrom(path string, flags Flags, readFile func(string) ([]byte, error)) (
 	}
 	c.File, c.flags = absolute, flags
 	return c, files, nil
+}
+
+// DataFolder returns the data folder that a file names, as Load does, and reads nothing else
+// of it: secrets may be for the service alone.
+func DataFolder(path string) (string, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("configuration %s: %w", path, err)
+	}
+	data, err := readMain(absolute, path, os.ReadFile)
+	if err != nil {
+		return "", err
+	}
+	doc, root, err := parse(path, data)
+	if err != nil {
+		return "", err
+	}
+	doc.folder = filepath.Dir(absolute)
+	folder, ok := typed[string](root, "data", `a string: data = "folder"`)
+	if !ok {
+		folder = Default().Data
+	}
+	return doc.path(folder), doc.err()
+}
+
+// readMain reads the main file.
+func readMain(absolute, path string, readFile func(string) ([]byte, error)) ([]byte, error) {
+	data, err := readFile(absolute)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no configuration file %s: name one with --config, or make one with bridge init", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return data, nil
 }
 
 // Reload reads the file again, with the same flags.

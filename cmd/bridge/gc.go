@@ -14,7 +14,7 @@ func gcCommand() *cobra.Command {
 	in, asJSON := newInputs(cmd), addJSON(cmd)
 	var t daemon.Tidy
 	cmd.Flags().DurationVar(&t.Keep, "keep", -1, "keep what nothing needs any more for this `time`, like 48h (default: contents_keep of the configuration)")
-	cmd.Flags().Lookup("keep").DefValue = ""
+	cmd.Flags().Lookup("keep").DefValue = "0s" // is not printed
 	cmd.Flags().BoolVar(&t.Adopt, "adopt", false, "take back contents that the data folder has lost from objects that it does not know")
 	cmd.Flags().BoolVar(&t.Unknown, "unknown", false, "do that too, and remove the others of these objects")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

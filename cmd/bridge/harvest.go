@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ func harvestCommand() *cobra.Command {
 		}
 		c, err := in.resolve(args)
 		if err != nil {
-			return err
+			return nameHint(err, args)
 		}
 		if err := errors.Join(needSources(c), knownNames(c, names)); err != nil {
 			return err
@@ -54,6 +55,16 @@ func harvestCommand() *cobra.Command {
 		return errors.Join(underived, err, h.Close())
 	}
 	return cmd
+}
+
+// nameHint says how to select what ./bridge.toml names, if an argument that is no Source may
+// be such a name.
+func nameHint(err error, args []string) error {
+	named := slices.ContainsFunc(args, func(arg string) bool { return !strings.ContainsAny(arg, ":/=.") })
+	if _, missing := os.Stat(defaultFile); missing != nil || !named {
+		return err
+	}
+	return usage(fmt.Errorf("%w\nfor a set or a Source of %s: bridge harvest --config %s NAME", err, defaultFile, defaultFile))
 }
 
 // harvestAll makes one pass over every Source, all at the same time. The Bridge bounds

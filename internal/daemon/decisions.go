@@ -129,14 +129,14 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 	if err != nil {
 		return DecisionResult{}, err
 	}
-	v := b.service(s.Set)
-	if v == nil || v.server.Source != s.Source && d.Settle == nil {
-		return DecisionResult{}, fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
+	server, err := b.serverOf(ctx, s, d.Settle != nil)
+	if err != nil {
+		return DecisionResult{}, err
 	}
 	if d.Settle == nil {
-		return DecisionResult{}, v.server.Decide(ctx, ingest.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
+		return DecisionResult{}, server.Decide(ctx, ingest.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
 	}
-	before, err := v.server.Settle(ctx, d.ID, *d.Settle)
+	before, err := server.Settle(ctx, d.ID, *d.Settle)
 	if err != nil || before.State != submission.StateAccepted {
 		return DecisionResult{}, err
 	}
@@ -145,6 +145,24 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 		return DecisionResult{}, err
 	}
 	return DecisionResult{Published: before.Assigned}, nil
+}
+
+// serverOf returns the server that decides on a submission or, with settles, takes the
+// decision of another one. If the Source or target of the submission is not configured any
+// more, that is a server of the set, under the name that it has now, that nobody can call.
+func (b *Bridge) serverOf(ctx context.Context, s *submission.Submission, settles bool) (*ingest.Server, error) {
+	if v := b.service(s.Set); v != nil && (settles || v.server.Source == s.Source) {
+		return v.server, nil
+	}
+	former := slices.ContainsFunc(b.sip.former, func(d *ingest.Server) bool { return d.Source == s.Source }) || settles && slices.Contains(b.sip.expiry.Targets, s.Source)
+	if len(b.Config().Sets) == 0 || !former {
+		return nil, fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", s.ID, s.Set)
+	}
+	set, err := b.Log.Set(ctx, s.Set)
+	if err != nil {
+		return nil, err
+	}
+	return b.formerServer(&set, s.Source, servicePath+set.Name), nil
 }
 
 // resend puts submissions back into the queues of their targets.

@@ -36,6 +36,9 @@ const servicePath = "/sip/"
 type sipState struct {
 	services   []*service
 	submitters []*delivery.Submitter
+	// former are the servers of the SIP Sources that the log has and that are not
+	// configured any more. Nobody can call them: they conclude what was received.
+	former []*ingest.Server
 	// reload has a channel for each of submitters, in the same order. It is sent to when
 	// submissions were put back into the queue of that submitter.
 	reload []chan struct{}
@@ -85,11 +88,11 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 			return fmt.Errorf("set %s: %w", s.Name, err)
 		}
 	}
-	return b.openExpiry(ctx)
+	return b.openFormer(ctx)
 }
 
-// openExpiry finds the targets that are not configured any more.
-func (b *Bridge) openExpiry(ctx context.Context) error {
+// openFormer finds the targets and SIP Sources that are not configured any more.
+func (b *Bridge) openFormer(ctx context.Context) error {
 	f := &b.sip.expiry
 	f.Store, f.Now, f.Log = b.SIP, b.opt.Now, b.opt.Logger
 	sets, err := b.Log.Sets(ctx)
@@ -106,8 +109,26 @@ func (b *Bridge) openExpiry(ctx context.Context) error {
 				f.Targets = append(f.Targets, t.ID)
 			}
 		}
+		if len(b.Config().Sets) == 0 {
+			continue // without a configuration it is not known what is configured
+		}
+		sources, err := b.Log.Sources(ctx, sets[i].Name)
+		if err != nil {
+			return err
+		}
+		for _, s := range sources {
+			if v := b.service(s.Set); s.Kind == config.KindSIP && (v == nil || v.server.Source != s.ID) {
+				b.sip.former = append(b.sip.former, b.formerServer(&sets[i], s.ID, s.URL))
+			}
+		}
 	}
 	return nil
+}
+
+// formerServer returns the server of a Source that is not configured any more.
+func (b *Bridge) formerServer(set *event.Set, source event.SourceID, url string) *ingest.Server {
+	return &ingest.Server{Set: set.Name, Feed: set.Feed, Source: source, URL: url, Content: set.Content, Store: b.SIP,
+		Notified: b.sip.notifier.Wake, Now: b.opt.Now, Log: b.opt.Logger}
 }
 
 // isSent reports whether a Source is an ingest server to which records are submitted.

@@ -59,13 +59,16 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 			})
 		}
 	}
+	for _, d := range b.sip.former {
+		group.Go(func() { once("the former SIP service of set "+d.Set, func() error { d.Run(ctx); return nil }) })
+	}
 	for _, o := range b.sip.submitters {
 		group.Go(func() { b.restartOnPanic(ctx, "the submission of set "+o.Set+" to "+Redact(o.URL), o.Run) })
 	}
 	if len(b.sip.expiry.Targets) > 0 {
 		group.Go(func() { b.restartOnPanic(ctx, "the end of submissions to former targets", b.sip.expiry.Run) })
 	}
-	if len(b.sip.services) > 0 {
+	if len(b.sip.services)+len(b.sip.former) > 0 {
 		group.Go(func() { once("the delivery of notifications", func() error { b.sip.notifier.Run(ctx); return nil }) })
 	}
 	group.Go(func() { b.restartOnPanic(ctx, "the taking of decisions", b.serveDecisions) }) // a set needs no service any more for a record to be withdrawn

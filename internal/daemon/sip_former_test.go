@@ -1,0 +1,98 @@
+package daemon_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testserver"
+)
+
+// filesSet is a set that has nothing to do with SIP, as a part of a configuration file.
+func filesSet(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("[[set]]\nname = \"files\"\n[[set.source]]\nkind = \"folder\"\nurl = %q\n", t.TempDir())
+}
+
+// withoutSet takes a set out of the configuration of a bridge, and restarts it.
+func (h *sipBridge) withoutSet(name string) {
+	h.t.Helper()
+	h.restart(func() {
+		h.config.Sets = slices.DeleteFunc(slices.Clone(h.config.Sets), func(s config.Set) bool { return s.Name == name })
+	})
+}
+
+// What is under review is still decided when its set is not configured any more, and when
+// nothing else here uses SIP: its submitters are told, and then the set can be removed.
+func TestFormerReview(t *testing.T) {
+	submitter := newRecipient(t)
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode)+filesSet(t))
+	for _, name := range []string{"1", "2"} {
+		h.send("/sip/main", requestNaming(name, submitter.URL), 200)
+	}
+	h.withoutSet("main")
+	if _, err := h.bridge.RemoveSet(t.Context(), "main", false); err == nil || !strings.Contains(err.Error(), "2 submissions to conclude") {
+		t.Errorf("removed with what is under review: %v", err)
+	}
+	for i, err := range decided(t, h.config.Data, daemon.Decision{ID: 1, Accept: true, Assigned: "L1"}, daemon.Decision{ID: 2, Reason: "no title"}) {
+		if err != nil {
+			t.Fatalf("decision %d: %v", i+1, err)
+		}
+	}
+	var told []string
+	for range 2 {
+		got := submitter.next()
+		reason := ""
+		if got.Rejected != nil {
+			reason = got.Rejected.Reason
+		}
+		told = append(told, got.Assigned+reason)
+	}
+	slices.Sort(told)
+	h.want("the submitters are told", told, "L1", "no title")
+	h.want("the set has", h.told("main"), "created L1", "rejected 2: no title")
+	eventually(t, "the set is removed", func() bool { // once it is logged that they have been told
+		_, err := h.bridge.RemoveSet(t.Context(), "main", false)
+		return err == nil
+	})
+	h.verified()
+}
+
+// What a gateway has sent on ends at its deadline when the gateway is not configured any
+// more, also what a killed process was sending, and can be settled.
+func TestFormerGateway(t *testing.T) {
+	library, clock := testserver.NewIngestServer(t, testserver.Defers), &testClock{}
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", "mode = \"gateway\"\ndeadline = \"24h\"\nupstream = \""+library.URL+"\"")+filesSet(t))
+	h.restart(func() { h.options.Now = clock.now })
+	h.send("/sip/main", requestNaming("1", "http://203.0.114.1/n"), 200)
+	h.want("sent on", h.submissions("main"), "provisional 1 -> http://203.0.114.1/n")
+	source := h.bridge.Sources()[0].ID
+	left := submission.Submission{Source: source, State: submission.StateForwarding, Request: [32]byte{1}, Tries: 1, SourceIdentifier: "2"}
+	if _, err := h.bridge.SIP.Write(t.Context(), &submission.Batch{Source: source, Updates: []submission.Update{{Submission: left}}}); err != nil {
+		t.Fatal(err)
+	}
+	h.withoutSet("main")
+	eventually(t, "what was being sent is in doubt", func() bool { return slices.Contains(h.submissions("main"), "in doubt 2 -> ") })
+	h.restart(func() { clock.pass(169 * time.Hour) })
+	eventually(t, "all is unresolved", func() bool {
+		return slices.Equal(h.submissions("main"), []string{"unresolved 1 -> http://203.0.114.1/n", "unresolved 2 -> "})
+	})
+	all, err := h.bridge.SIP.Submissions(t.Context(), submission.Query{Set: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		if err := decided(t, h.config.Data, daemon.Decision{ID: all[i].ID, Settle: &daemon.Settlement{Outcome: submission.StateUnsent}})[0]; err != nil {
+			t.Errorf("settle %s: %v", all[i].SourceIdentifier, err)
+		}
+	}
+	if _, err := h.bridge.RemoveSet(t.Context(), "main", false); err != nil {
+		t.Error(err)
+	}
+	h.verified()
+}

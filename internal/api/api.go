@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -230,13 +231,21 @@ func page(r *http.Request) (cursor int64, limit int, err error) {
 			return 0, 0, badRequest("cursor: %.50q is none: write the next of the page before", text)
 		}
 	}
-	limit = defaultItems
-	if text := q.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > mostItems {
-			return 0, 0, badRequest("limit: %.50q is no number from 1 to %d", text, mostItems)
-		}
+	limit, err = limitOf(q)
+	return cursor, limit, err
+}
+
+// limitOf returns how many items a page has at most.
+func limitOf(q url.Values) (int, error) {
+	text := q.Get("limit")
+	if text == "" {
+		return defaultItems, nil
 	}
-	return cursor, limit, nil
+	limit, err := strconv.Atoi(text)
+	if err != nil || limit < 1 || limit > mostItems {
+		return 0, badRequest("limit: %.50q is no number from 1 to %d", text, mostItems)
+	}
+	return limit, nil
 }
 
 // number returns the number in the path.
@@ -467,20 +476,24 @@ func (a *API) reload(r *http.Request) (any, error) {
 	return a.do(r, daemon.Decision{Reload: true})
 }
 
+// sets returns the sets by their names. The cursor is a name, so that sets that are added or
+// removed between two pages move no other one.
 func (a *API) sets(r *http.Request) (any, error) {
 	s, err := a.Status(r.Context())
 	if err != nil {
 		return nil, err
 	}
-	cursor, limit, err := page(r)
+	q := r.URL.Query()
+	limit, err := limitOf(q)
 	if err != nil {
 		return nil, err
 	}
-	from := min(int(min(cursor, math.MaxInt32)), len(s.Sets))
-	to := min(from+limit, len(s.Sets))
-	out := list{Items: s.Sets[from:to:to]}
-	if to < len(s.Sets) {
-		out.Next = strconv.Itoa(to)
+	cursor := q.Get("cursor")
+	all := slices.DeleteFunc(slices.Clone(s.Sets), func(set status.Set) bool { return set.Name <= cursor })
+	slices.SortFunc(all, func(a, b status.Set) int { return strings.Compare(a.Name, b.Name) })
+	out := list{Items: all[:min(limit, len(all))]}
+	if len(all) > limit {
+		out.Next = all[limit-1].Name
 	}
 	return out, nil
 }

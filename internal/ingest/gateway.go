@@ -77,7 +77,11 @@ func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, s
 		return s, err
 	}
 	if submission.Identifies(r.Source) { // no other version may be sent meanwhile
-		defer d.gateway.sending.lock(string(sip.AppendSource(nil, r.Source)))()
+		end, err := d.gateway.lockVersions(ctx, r.Source)
+		if err != nil {
+			return nil, err
+		}
+		defer end()
 	}
 	if s, err = d.repeatOf(ctx, d.Store, s); err != nil { // another version may have been sent before
 		return nil, err
@@ -86,6 +90,20 @@ func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, s
 		return s, err
 	}
 	return d.send(ctx, s, r.Source, r.Record.XML, submitterWaits)
+}
+
+// turnWait is how long a request waits for the answers to other versions of its record.
+const turnWait = time.Minute
+
+// lockVersions waits until no other version of the record of a source element is being sent,
+// and returns the function that lets the next one be sent.
+func (g *gatewayState) lockVersions(ctx context.Context, source *sip.Source) (end func(), err error) {
+	waits, cancel := context.WithTimeout(ctx, turnWait)
+	defer cancel()
+	if end = g.sending.lock(waits, string(sip.AppendSource(nil, source))); end != nil {
+		return end, nil
+	}
+	return nil, &sip.Fault{Code: sip.Server, Text: "the request was not sent, since another version of its record waits for its answer: send it again later"}
 }
 
 // newest returns the newest submission with a digest, nil when there is none.
@@ -389,8 +407,8 @@ type keyedMutex struct {
 	locked map[string]chan struct{} // closed when the key is unlocked
 }
 
-// lock locks a key, and returns the function that unlocks it.
-func (t *keyedMutex) lock(key string) (end func()) {
+// lock locks a key, and returns the function that unlocks it; nil if ctx ends sooner.
+func (t *keyedMutex) lock(ctx context.Context, key string) (end func()) {
 	own := make(chan struct{})
 	for {
 		t.mu.Lock()
@@ -409,7 +427,11 @@ func (t *keyedMutex) lock(key string) (end func()) {
 			}
 		}
 		t.mu.Unlock()
-		<-other
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 }
 

@@ -247,6 +247,44 @@ func TestVersionsAreSentInTurn(t *testing.T) {
 	})
 }
 
+// A version that cannot be sent within a minute, since an earlier one waits for its answer,
+// is not sent, and its submitter may repeat it.
+func TestVersionWaitsForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		h := newHarness(t, Gateway, func(_ *harness, d *Server) {
+			d.Endpoint = func() string { return "http://bridge.example" }
+			d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) {
+				if textOf(r.Record.XML) == "old" {
+					<-hold
+				}
+				return accepted(r.Source, "urn:lib:1"), nil
+			})
+		})
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			if _, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "old")); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		time.AfterFunc(5*time.Minute, func() { close(hold) })
+		began := time.Now()
+		d, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "new"))
+		var fault *sip.Fault
+		if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.Contains(fault.Text, "was not sent") {
+			t.Errorf("answered %+v, %v", d, err)
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("answered after %v", took)
+		}
+		wait.Wait()
+		if d, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "new")); err != nil || d.Outcome != sip.Accepted {
+			t.Errorf("the repeat is answered %+v, %v", d, err)
+		}
+	})
+}
+
 // Of two versions that are accepted as the same record the later one is published,
 // whichever disposition comes first, or both at once. Accepted as different
 // records both are.

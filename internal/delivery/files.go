@@ -174,7 +174,11 @@ func (f *Files) request(file *File, r *FileResult, listed []string) *sip.Request
 		r.Reason, r.Unlisted = reason, true
 		return nil
 	}
-	return &sip.Request{Source: sourceElement(f.Submitter, f.Sequence, file.Identifier), Recipient: f.Recipient, Record: record}
+	source := sourceElement(f.Submitter, f.Sequence, file.Identifier)
+	if r.Reason = unwritable(source); r.Reason != "" {
+		return nil
+	}
+	return &sip.Request{Source: source, Recipient: f.Recipient, Record: record}
 }
 
 func readFile(file *File) (sip.Record, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -247,6 +249,22 @@ func TestFilesFormats(t *testing.T) {
 		if r := got[0]; r.State != c.want || r.Reason != c.reason || r.Unlisted != (c.want == submission.StateUnsent) {
 			t.Errorf("%s: %+v", c.name, r)
 		}
+	}
+}
+
+// A source-identifier with characters that XML does not hold is not sent: written
+// otherwise, two of them would be one, and the second file would replace the first.
+func TestFilesIdentifiers(t *testing.T) {
+	library := testserver.NewIngestServer(t, testserver.Accepts)
+	f := Files{Server: &sip.HTTPClient{URL: library.URL, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}, Force: true}
+	lines, err := submitFiles(t.Context(), f, file("M\xfcller", book("1")), file("M\xf6ller", book("2")), file("a\x01", book("3")), file("M\u00fcller", book("4")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reason = " unsent: its source-identifier has characters that XML does not hold: "
+	wantLines(t, lines, "M\xfcller.xml"+reason+`"M\xfcller"`, "M\xf6ller.xml"+reason+`"M\xf6ller"`, "a\x01.xml"+reason+`"a\x01"`, "M\u00fcller.xml accepted: "+testserver.AssignedTo("M\u00fcller"))
+	if n := len(library.Requests("M\ufffdller")); n != 0 {
+		t.Errorf("%d requests with an identifier that nobody gave", n)
 	}
 }
 

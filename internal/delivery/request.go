@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -78,11 +79,34 @@ func (o *Submitter) request(ctx context.Context, r *report, formats []string) *s
 		}
 		return nil
 	}
-	request := &sip.Request{Source: sourceElement(o.Submitter, o.Sequence, &r.Record), Record: record}
+	source := sourceElement(o.Submitter, o.Sequence, &r.Record)
+	if r.unsent = unwritable(source); r.unsent != "" {
+		return nil
+	}
+	request := &sip.Request{Source: source, Record: record}
 	if o.Recipient != nil && r.Token != "" {
 		request.Recipient = o.Recipient(r.Token)
 	}
 	return request
+}
+
+// unwritable returns why a source element cannot be sent: XML does not hold a text of it.
+// The writer replaces such characters, which would make one record of several.
+func unwritable(s *sip.Source) string {
+	if s == nil {
+		return ""
+	}
+	read, err := sip.ParseSource(sip.AppendSource(nil, s))
+	if err != nil {
+		return "its source element cannot be written: " + submission.Clip(err.Error())
+	}
+	texts, held := submission.SourceTexts(s), submission.SourceTexts(read)
+	for _, path := range slices.Sorted(maps.Keys(texts)) {
+		if texts[path] != held[path] {
+			return fmt.Sprintf("its %s has characters that XML does not hold: %q", strings.TrimPrefix(path, "source/"), submission.Clip(texts[path]))
+		}
+	}
+	return ""
 }
 
 func (o *Submitter) content(ctx context.Context, sum [32]byte) ([]byte, error) {

@@ -91,6 +91,7 @@ func TestSubmitterSendsListedFormats(t *testing.T) {
 			"urn:4-unlisted":   strings.ReplaceAll(book("x"), bookFormat, "https://schemas.example/old.xsd"),
 			"urn:5-broken":     `<book>`,
 			"urn:6-doctype":    `<!DOCTYPE book><book/>`,
+			"urn:8-\x01":       book("its identifier is none in XML"),
 			"urn:7-overruled":  `<tale xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:noNamespaceSchemaLocation="https://schemas.example/old.xsd"/>`,
 		}
 		var said []event.Observation
@@ -113,6 +114,7 @@ func TestSubmitterSendsListedFormats(t *testing.T) {
 			"urn:5-broken unsent: the record cannot be read: "+restOf(h.rows()[4].Reason),
 			"urn:6-doctype unsent: the record cannot be read: "+restOf(h.rows()[5].Reason),
 			"urn:7-overruled accepted as library:urn:7-overruled",
+			"urn:8-\x01 unsent: its source-identifier has characters that XML does not hold: \"urn:8-\\x01\"",
 		)
 		for i, word := range map[int]string{4: "cut off inside <book>", 5: "DOCTYPE is refused"} {
 			if s := h.rows()[i]; !strings.Contains(s.Reason, word) {

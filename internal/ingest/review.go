@@ -20,6 +20,14 @@ func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposi
 	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
 		return nil, err
 	}
+	digest := requestDigest(r)
+	s, err := d.previous(ctx, d.Store, digest)
+	if err != nil {
+		return nil, err
+	}
+	if s != nil { // nothing has to be written, whatever would be said of the record now
+		return d.answer(s, r.Source)
+	}
 	reason, err := d.rejectReason(ctx, &r.Record)
 	if err != nil {
 		return nil, err
@@ -29,14 +37,6 @@ func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposi
 	}
 	if reason != "" {
 		return d.conclude(ctx, r, reason)
-	}
-	digest := requestDigest(r)
-	s, err := d.previous(ctx, d.Store, digest)
-	if err != nil {
-		return nil, err
-	}
-	if s != nil { // nothing has to be written
-		return d.answer(s, r.Source)
 	}
 	queued, err := d.newSubmission(ctx, r, digest)
 	if err != nil {

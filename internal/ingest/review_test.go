@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -76,6 +77,31 @@ func TestReview(t *testing.T) {
 			h.verified()
 		})
 	}
+}
+
+// A repeat gets the answer of its submission, also when the format would not be accepted any
+// more: else its submitter would be told that it is rejected, and later that it is accepted.
+func TestReviewRepeatedWithAnotherConfiguration(t *testing.T) {
+	root := "map"
+	h := newGatewayHarness(t, Review, func(d *Server) { d.Formats = map[xml.Name]string{{Space: "urn:maps", Local: root}: mapFormat} })
+	r := h.request("1")
+	h.answered(r, sip.ProvisionallyAccepted)
+	root = "atlas"
+	h.start(Review, nil)
+	h.answered(r, sip.ProvisionallyAccepted)
+	h.do(h.decide(r, true, "17", ""))
+	if got := h.answered(r, sip.Accepted); got.AssignedIdentifier != "17" {
+		t.Errorf("a repeat is answered %+v", got)
+	}
+	if ev := h.events("1"); len(ev) != 1 || ev[0] != "created" {
+		t.Errorf("events %v", ev)
+	}
+	h.answered(h.request("2"), sip.Rejected)
+	h.deliver()
+	if told := h.boxes.Of("1"); len(told) != 1 || told[0].AssignedIdentifier != "17" {
+		t.Errorf("notified of %+v", told)
+	}
+	h.verified()
 }
 
 // The published record is what was submitted, byte for byte.

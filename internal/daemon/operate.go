@@ -210,7 +210,8 @@ func (b *Bridge) actOnInput(ctx context.Context, do string, id int64) (string, e
 
 // Forget ends a Source that is not harvested any more. The records that only this Source
 // has stay as they are with keep, and are deleted with remove. If there are such records
-// and neither is set, the error is an UndecidedError.
+// and neither is set, the error is an UndecidedError. It refuses a SIP Source with
+// submissions that are not concluded.
 func (b *Bridge) Forget(ctx context.Context, set, source string, keep, remove bool) (string, error) {
 	if keep && remove {
 		return "", &UndecidedError{"keep and delete exclude each other: say one of them"}
@@ -226,6 +227,9 @@ func (b *Bridge) Forget(ctx context.Context, set, source string, keep, remove bo
 		}
 		if b.stop.Load() != nil && b.sourceByID(src.ID) != nil { // otherwise it would be harvested again at once
 			return "", fmt.Errorf("%s: %s is configured, and harvested again: take it out of the configuration first, and have that read with bridge reload", src.Set, Redact(src.URL))
+		}
+		if err := b.concluded(ctx, src.Set, src.URL); err != nil { // nothing here would conclude them any more
+			return "", err
 		}
 		report, err := b.harvest.Forget(ctx, &src.Source, keep)
 		return Redact(src.URL) + " is forgotten: " + count(report.Deleted, "record") + " deleted", err

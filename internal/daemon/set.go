@@ -370,7 +370,7 @@ func (b *Bridge) RemoveSet(ctx context.Context, name string, fromConfig bool) (s
 	if err != nil {
 		return "", err
 	}
-	if err := b.concluded(ctx, name); err != nil {
+	if err := b.concluded(ctx, name, ""); err != nil {
 		return "", err
 	}
 	if err := b.takeOut(ctx, e, name, fromConfig); err != nil {
@@ -442,13 +442,17 @@ func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromC
 	return err
 }
 
-// concluded returns an error when a set has submissions that are not concluded.
-func (b *Bridge) concluded(ctx context.Context, name string) error {
+// concluded returns an error when a set has submissions that are not concluded; with the
+// URL of a Source, submissions to that one.
+func (b *Bridge) concluded(ctx context.Context, name, source string) error {
 	peers, err := b.submissionStatus(ctx, name)
 	if err != nil {
 		return err
 	}
 	for _, p := range peers {
+		if source != "" && p.URL != source {
+			continue
+		}
 		open := int64(0)
 		for state, n := range p.States {
 			if state.Open() {

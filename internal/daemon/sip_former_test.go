@@ -39,6 +39,9 @@ func TestFormerReview(t *testing.T) {
 	if _, err := h.bridge.RemoveSet(t.Context(), "main", false); err == nil || !strings.Contains(err.Error(), "2 submissions to conclude") {
 		t.Errorf("removed with what is under review: %v", err)
 	}
+	if said, err := h.bridge.Forget(t.Context(), "main", "", true, false); err == nil || !strings.Contains(err.Error(), "2 submissions to conclude") {
+		t.Fatalf("its Source is forgotten with what is under review: %q, %v", said, err)
+	}
 	for i, err := range decided(t, h.config.Data, daemon.Decision{ID: 1, Accept: true, Assigned: "L1"}, daemon.Decision{ID: 2, Reason: "no title"}) {
 		if err != nil {
 			t.Fatalf("decision %d: %v", i+1, err)
@@ -56,10 +59,13 @@ func TestFormerReview(t *testing.T) {
 	slices.Sort(told)
 	h.want("the submitters are told", told, "L1", "no title")
 	h.want("the set has", h.told("main"), "created L1", "rejected 2: no title")
-	eventually(t, "the set is removed", func() bool { // once it is logged that they have been told
-		_, err := h.bridge.RemoveSet(t.Context(), "main", false)
+	eventually(t, "the Source is forgotten", func() bool { // once it is logged that they have been told
+		_, err := h.bridge.Forget(t.Context(), "main", "", true, false)
 		return err == nil
 	})
+	if _, err := h.bridge.RemoveSet(t.Context(), "main", false); err != nil {
+		t.Error(err)
+	}
 	h.verified()
 }
 

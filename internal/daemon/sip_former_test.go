@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
@@ -101,4 +102,29 @@ func TestFormerGateway(t *testing.T) {
 		t.Error(err)
 	}
 	h.verified()
+}
+
+// What a target that is not configured any more has not answered can be settled, also when
+// its set has nothing to do with SIP any more.
+func TestFormerTargetSettled(t *testing.T) {
+	library := testserver.NewIngestServer(t, testserver.Defers)
+	h := newSIPBridge(t, filesSet(t)+fmt.Sprintf("[[set.submit]]\nurl = %q\n", library.URL))
+	targets, err := h.bridge.Log.Targets(t.Context(), "files")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(targets, func(s eventlog.Source) bool { return s.URL == library.URL })
+	silent := submission.Submission{Source: targets[i].ID, State: submission.StateUnresolved, Seq: 1, Record: "urn:1", SourceIdentifier: "urn:1", Tries: 1}
+	if _, err := h.bridge.SIP.Write(t.Context(), &submission.Batch{Source: silent.Source, Updates: []submission.Update{{Submission: silent}}}); err != nil {
+		t.Fatal(err)
+	}
+	h.restart(func() {
+		h.config.Sets = slices.Clone(h.config.Sets)
+		h.config.Sets[0].Submit = nil
+	})
+	if err := decided(t, h.config.Data, daemon.Decision{ID: 1, Settle: &daemon.Settlement{Outcome: submission.StateRejected, Reason: "too old"}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	h.want("settled", h.submissions("files"), "rejected urn:1 -> ")
+	h.want("the set has", h.told("files"), "rejected urn:1: too old")
 }

@@ -35,6 +35,9 @@ const (
 	// packageBatch is how many are, when their contents are in a package on the disk, or
 	// in the store already.
 	packageBatch = 5000
+	// mirrorsMost is how many mirrors of a record are asked for its content, one after the
+	// other: a thousand that do not answer would take hours.
+	mirrorsMost = 10
 	// putBytes is how many fetched bytes are put into the store at once.
 	putBytes = 16 << 20
 )
@@ -324,9 +327,13 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 	if version, ok := r.fetchMemento(ctx, j, it, document, first, keep); ok {
 		return version
 	}
+	left := mirrorsMost
 	for _, l := range it.Links {
 		if l.Rel != resourcesync.RelDuplicate || !fetchable(l.Href, document) {
 			continue
+		}
+		if left--; left < 0 || ctx.Err() != nil {
+			break
 		}
 		if second := r.fetchFrom(ctx, j, rep, l.Href, keep); second.err == nil {
 			r.problem("mirror", fmt.Sprintf("%v; it came from its mirror %s", first.err, l.Href))

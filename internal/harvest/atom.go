@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net/http"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -331,19 +329,18 @@ func (r *run) alive(ctx context.Context, e *atompmh.Entry) (bool, error) {
 		return false, errors.New("its content came with the entry, and nothing else can be asked for")
 	}
 	for _, l := range e.Alternates() {
-		resp, err := r.get(ctx, l.Href)
-		if err != nil {
-			return false, err
+		j := newJob(0, 0, l.Href)
+		host := r.host(j.host)
+		if host.failing() { // there may be any number of such records, and each request may take a minute
+			return false, fmt.Errorf("%s is not asked: the last requests to its host failed", l.Href)
 		}
-		status := resp.StatusCode
-		if err := resp.Body.Close(); err != nil {
-			return false, err
-		}
+		r.slot.whileServerAnswers(ctx, func() { j = r.askURL(ctx, j, l.Href) })
+		host.record(&j, r.h.now())
 		switch {
-		case status == http.StatusOK:
+		case j.err == nil:
 			return true, nil
-		case !fetch.Gone(status):
-			return false, fmt.Errorf("%s answered %d", l.Href, status)
+		case !j.gone:
+			return false, j.err
 		}
 	}
 	return false, nil

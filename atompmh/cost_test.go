@@ -107,6 +107,26 @@ func TestManyCategories(t *testing.T) {
 	}
 }
 
+// The same of persons.
+func TestManyPersons(t *testing.T) {
+	for _, role := range []string{"author", "contributor"} {
+		persons := strings.Repeat("<"+role+"><name>a</name></"+role+">", maxPersons)
+		one := "<" + role + "><email>b</email></" + role + ">"
+		entry := func(more string) string {
+			return `<entry><id>urn:x:1</id><title>t</title><updated>2020-01-01T00:00:00Z</updated><link href="http://h.example/r"/>` + more + `</entry>`
+		}
+		got := readAll(strings.NewReader(feedOf(persons+persons+entry(persons)+entry(persons+one)+entry("<source>"+persons+persons+"</source>"))), ReadOptions{URL: docURL})
+		if got.err != nil || len(got.entries) != 2 || len(got.bad) != 1 || !strings.Contains(got.bad[0].Reason, "more than 20000 authors") {
+			t.Fatalf("%s: %d entries, %v, %v", role, len(got.entries), got.bad, got.err)
+		}
+		for what, m := range map[string]*Metadata{"feed": &got.feed.Metadata, "source": &got.entries[1].Source.Metadata} {
+			if n := len(m.Authors) + len(m.Contributors); n < maxPersons || n > maxPersons+2 { // the feed has an author of its own
+				t.Errorf("the %s has %d of role %s", what, n, role)
+			}
+		}
+	}
+}
+
 // What is wrong in front of the first entry is not kept, however much of it there is.
 func TestHeldIsBounded(t *testing.T) {
 	d := &Document{}

@@ -19,6 +19,10 @@ const maxLinks = 10_000
 // atom:source one more is kept.
 const maxCategories = 20_000
 
+// maxPersons is how many authors, and how many contributors, an entry may have. Of the feed and of
+// an atom:source one more is kept.
+const maxPersons = 20_000
+
 // draftEntry is an entry while it is being read, with what it breaks.
 type draftEntry struct {
 	Entry
@@ -240,6 +244,9 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 	if ok, err := r.metadata(&d.Metadata); ok {
 		if len(d.Categories) > maxCategories {
 			d.bad(ruleEntry, "more than %d categories", maxCategories)
+		}
+		if max(len(d.Authors), len(d.Contributors)) > maxPersons {
+			d.bad(ruleEntry, "more than %d authors or contributors", maxPersons)
 		}
 		return err
 	}

@@ -437,7 +437,7 @@ func (r *Reader) person(to *[]Person) error {
 	if p.Name == "" {
 		p.Name = p.URI
 	}
-	if p.Name != "" {
+	if p.Name != "" && len(*to) <= maxPersons {
 		*to = append(*to, p)
 	}
 	return nil

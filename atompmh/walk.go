@@ -162,7 +162,7 @@ type cursor struct {
 	// Complete: the last document is a complete enumeration.
 	Complete bool `json:"complete,omitempty"`
 	// Smallest is the earliest stamp of the walk, Last that of the last
-	// document; zero when there was none.
+	// document, of a page that of its last entry; zero when there was none.
 	Smallest time.Time `json:"smallest,omitzero"`
 	Last     time.Time `json:"last,omitzero"`
 	// Validators of the subscription document, for when the walk has ended.
@@ -280,6 +280,7 @@ type Document struct {
 	// Active, Deletions and Bad count the entries read so far.
 	Active, Deletions, Bad int
 
+	last   time.Time // the Updated read last
 	reader *Reader
 	answer *follow.Answer
 	sum    hash.Hash
@@ -308,6 +309,7 @@ func (d *Document) next() (*Entry, error) {
 		} else {
 			d.Active++
 		}
+		d.last = e.Updated
 		if d.Smallest.IsZero() || e.Updated.Before(d.Smallest) {
 			d.Smallest = e.Updated
 		}
@@ -409,7 +411,9 @@ func (d *Document) advance() {
 	if c.Complete {
 		c.Next, c.Paged = "", false
 	}
-	c.Last = d.Smallest
+	if c.Last = d.Smallest; c.Paged { // the newest come first, but for some that stay in front
+		c.Last = d.last
+	}
 	if d.Active+d.Deletions == 0 {
 		return // it had no entry with a stamp
 	}

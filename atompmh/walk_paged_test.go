@@ -33,6 +33,11 @@ func TestPagesAreFollowed(t *testing.T) {
 		{name: "first harvest", paths: "/feed /p2 /p3", entries: "aa ab ac"},
 		{name: "below the mark", mark: 15, paths: "/feed /p2", entries: "aa ab", above: true},
 		{name: "full", mark: 15, full: true, paths: "/feed /p2 /p3", entries: "aa ab ac"},
+		{name: "an old entry that stays in front", mark: 15, paths: "/feed /p2 /p3", entries: "az aa ab ac", above: true, change: func(s *site) {
+			s.put("/feed", page{updated: 20, tail: next("/p2"), entries: []string{alive("z", 1), alive("a", 20)}}.String())
+			s.put("/p2", page{updated: 20, tail: next("/p3"), entries: []string{alive("b", 18)}}.String())
+			s.put("/p3", page{updated: 20, tail: next("/p4"), entries: []string{alive("c", 5)}}.String())
+		}},
 		{name: "a page that is not there", paths: "/feed /p2", entries: "aa ab", change: func(s *site) { s.status("/p3", 404) }},
 		{name: "every page is the first", paths: "/feed /p2", entries: "aa aa", change: func(s *site) {
 			same := page{updated: 20, tail: next("/p2"), entries: []string{alive("a", 20)}}.String()

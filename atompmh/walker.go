@@ -261,8 +261,8 @@ func (k *walker) linked(doc *Document, rel, to string) (*Document, error) {
 }
 
 // nextPage returns the page after doc (RFC 5005 3). Pages promise nothing: by
-// convention the newest entries come first, so the walk ends at the first page that
-// lies below the mark, at one that it has read, and at one that is not there.
+// convention the newest entries come first, so the walk ends at the first page whose last
+// entry lies below the mark, at one that it has read, and at one that is not there.
 func (k *walker) nextPage(doc *Document) (*Document, error) {
 	if doc.Index == 0 {
 		doc.problem(Problem{Rule: rulePaged, URL: doc.URL, Found: "next pages instead of archives", Expected: "prev-archive; the pages are read, but entries that move between them meanwhile may be missed"})

@@ -157,22 +157,22 @@ func Original(href string) string {
 func Public(href string) bool { return href != "" && !hasScheme(href, "file") }
 
 // URI returns an IRI as a URI (RFC 3987 3.1). It escapes as well what may stand in neither, such
-// as a blank, which Sources write all the same.
+// as a blank, or a % that escapes nothing, which Sources write all the same.
 func URI(iri string) string {
-	at := 0
-	for at < len(iri) && inURI(iri[at]) {
-		at++
-	}
-	if at == len(iri) {
-		return iri
-	}
-	b := []byte(iri[:at])
-	for _, c := range []byte(iri[at:]) {
-		if inURI(c) {
-			b = append(b, c)
-		} else {
+	var b []byte // nil as long as nothing was escaped
+	for i := range len(iri) {
+		switch c := iri[i]; {
+		case !inURI(c), c == '%' && !escapes(iri[i:]):
+			if b == nil {
+				b = []byte(iri[:i])
+			}
 			b = fmt.Appendf(b, "%%%02X", c)
+		case b != nil:
+			b = append(b, c)
 		}
+	}
+	if b == nil {
+		return iri
 	}
 	return string(b)
 }
@@ -183,6 +183,12 @@ func inURI(c byte) bool {
 		return false
 	}
 	return ' ' < c && c < 0x7f
+}
+
+// escapes reports whether the % at the beginning of s is that of an escaped byte.
+func escapes(s string) bool {
+	const digits = "0123456789ABCDEFabcdef"
+	return len(s) > 2 && strings.IndexByte(digits, s[1]) >= 0 && strings.IndexByte(digits, s[2]) >= 0
 }
 
 func hasScheme(href, scheme string) bool {

@@ -253,7 +253,7 @@ func (s *sourceAudit) askOriginal(ctx context.Context, here *eventlog.SourceReco
 		out.why = fmt.Sprintf("record %q: its original could not be read: %v", here.Record, err)
 		return out
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.Via.Href, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, event.URI(o.Via.Href), nil)
 	if err != nil {
 		return fail(err)
 	}

@@ -186,7 +186,7 @@ func (b *Bridge) restoreRecord(ctx context.Context, s *Source, ev *event.Event, 
 
 // restoreContent fetches one content.
 func (b *Bridge) restoreContent(ctx context.Context, s *Source, href string, want content.Sum) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, href, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, event.URI(href), nil)
 	if err != nil {
 		return err
 	}

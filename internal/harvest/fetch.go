@@ -520,7 +520,7 @@ func (r *run) get(ctx context.Context, href string) (*http.Response, error) {
 }
 
 func (r *run) send(ctx context.Context, method, href string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, r.src.locate(href), nil)
+	req, err := http.NewRequestWithContext(ctx, method, event.URI(r.src.locate(href)), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 // recentTag returns the entity tag, made of everything that determines the bytes. Its
 // first number changes with the form of these feeds.
 func (s *Server) recentTag(form string, set *event.Set) string {
-	tagged := fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 4, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved)
+	tagged := fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 5, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved)
 	if hubs := s.hubs(set.Name); len(hubs) > 0 {
 		tagged = fmt.Appendf(tagged, " %q", hubs)
 	}

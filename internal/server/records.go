@@ -98,7 +98,7 @@ func addVia(h http.Header, href string) {
 
 // isWeb reports whether a URL from outside is http or https, and so may be linked.
 func isWeb(href string) bool {
-	u, err := url.Parse(href)
+	u, err := url.Parse(event.URI(href))
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
 }
 

@@ -133,8 +133,8 @@ func TestOtherModes(t *testing.T) {
 func TestRedirectToAnIRI(t *testing.T) {
 	h := newTestServer(t, "", nil).set("away", "Away", event.Redirect)
 	h.observe("away", event.Observation{Record: "urn:example:1", Representations: []event.Representation{
-		{Href: `https://origin.example/a b|"ü"/100%25?x=[1]&y={2}#<3>`, Type: "text/html", Length: event.NoLength}}})
-	const want = "https://origin.example/a%20b%7C%22%C3%BC%22/100%25?x=[1]&y=%7B2%7D#%3C3%3E"
+		{Href: `https://origin.example/a b|"ü"/100%25%?x=[1]&y={2}#<3>`, Type: "text/html", Length: event.NoLength}}})
+	const want = "https://origin.example/a%20b%7C%22%C3%BC%22/100%25%25?x=[1]&y=%7B2%7D#%3C3%3E"
 	r := h.get(recordPath("away", "urn:example:1", "")).want(t, 307).field(t, "Location", want)
 	if links := r.header.Values("Link"); !slices.Contains(links, "<"+want+`>; rel="via"`) {
 		t.Errorf("the links are %q", links)

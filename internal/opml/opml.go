@@ -101,7 +101,8 @@ func Write(w io.Writer, title string, feeds []Feed) error {
 		return e.String()
 	}
 	fmt.Fprintf(&b, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<opml version=\"2.0\">\n  <head><title>%s</title></head>\n  <body>\n", escape(title))
-	var open []string
+	type level struct{ name, title string }
+	var open []level
 	shut := func(depth int) {
 		for len(open) > depth {
 			open = open[:len(open)-1]
@@ -109,18 +110,19 @@ func Write(w io.Writer, title string, feeds []Feed) error {
 		}
 	}
 	for _, f := range feeds {
+		innermost := len(f.Folder) - 1
 		same := 0
-		for same < len(open) && same < len(f.Folder) && open[same] == f.Folder[same] {
+		for same < len(open) && same < len(f.Folder) && open[same].name == f.Folder[same] && (same < innermost || open[same].title == f.Title) {
 			same++
 		}
 		shut(same)
-		for _, name := range f.Folder[same:] {
-			more := ""
-			if f.Title != "" && len(open) == len(f.Folder)-1 {
-				more = fmt.Sprintf(" title=\"%s\"", escape(f.Title))
+		for i, name := range f.Folder[same:] {
+			in, more := level{name: name}, ""
+			if same+i == innermost && f.Title != "" {
+				in.title, more = f.Title, fmt.Sprintf(" title=\"%s\"", escape(f.Title))
 			}
 			fmt.Fprintf(&b, "%s<outline text=\"%s\"%s>\n", strings.Repeat("  ", len(open)+2), escape(name), more)
-			open = append(open, name)
+			open = append(open, in)
 		}
 		fmt.Fprintf(&b, "%s<outline text=\"%s\" type=\"%s\" xmlUrl=\"%s\"/>\n", strings.Repeat("  ", len(open)+2), escape(cmp.Or(f.Name, f.URL)), escape(cmp.Or(f.Type, "rss")), escape(f.URL))
 	}

@@ -52,6 +52,27 @@ func TestReadHostile(t *testing.T) {
 	}
 }
 
+// Folders of one name with different titles stay two.
+func TestTitleOfTheSecond(t *testing.T) {
+	t.Parallel()
+	feeds := []Feed{
+		{URL: "http://a.example/", Name: "a", Type: "rss", Folder: []string{"maps"}},
+		{URL: "http://b.example/", Name: "b", Type: "rss", Folder: []string{"maps"}, Title: "The maps"},
+		{URL: "http://c.example/", Name: "c", Type: "rss", Folder: []string{"maps", "old"}},
+	}
+	var b strings.Builder
+	if err := Write(&b, "All", feeds); err != nil {
+		t.Fatal(err)
+	}
+	is, err := Read(strings.NewReader(b.String()), "x.opml")
+	for i := range is {
+		is[i].Line = 0
+	}
+	if err != nil || !reflect.DeepEqual(is, feeds) || strings.Count(b.String(), `text="maps"`) != 2 {
+		t.Errorf("%v\n%s\n%+v", err, b.String(), is)
+	}
+}
+
 // Law: what is written is read as it was.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()

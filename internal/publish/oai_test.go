@@ -590,7 +590,8 @@ func TestRepositorySetsBounded(t *testing.T) {
 		add(fmt.Sprint("urn:x:", i), "long", long)
 	}
 	r := l.repository(0)
-	for of, spec := range map[string]string{"deep": deep, "long": long} {
+	for of, term := range map[string]string{"deep": deep, "long": long} {
+		spec := translate.SetSpec(event.Category{Term: term, Scheme: translate.SetScheme})
 		if got := l.all(r, oaipmh.Query{Verb: oaipmh.ListRecords, Prefix: oaipmh.DC, Set: spec}); len(got) != 1 {
 			t.Errorf("of the %s set: %v", of, got)
 		}

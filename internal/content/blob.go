@@ -69,7 +69,7 @@ func (s *Store) openOnce(ctx context.Context, sum Sum) (*Blob, error) {
 	err := s.query.QueryRowContext(ctx, "SELECT id, CAST(length AS BIGINT), bytes FROM content WHERE sum = $1", sum[:]).Scan(&row.id, &row.size, &body)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return nil, fmt.Errorf("content %s: %w", sum, fs.ErrNotExist)
+		return nil, database.Missing("there is no content %s", sum)
 	case err != nil:
 		return nil, fmt.Errorf("%s: read content %s: %w", s.name, sum, s.coded(err))
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -66,7 +67,7 @@ func runAlert(ctx context.Context, command []string, m *alert.Message) error {
 	// A process that the command left in the background may keep its output open: the
 	// message was delivered all the same.
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		text := strings.TrimSpace(out.String())
+		text := cmp.Or(strings.TrimSpace(out.String()), "it wrote nothing")
 		return fmt.Errorf("%w: %s", err, text[:min(len(text), 500)])
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
@@ -74,7 +75,7 @@ func (c contents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, in
 // openContent is contents.Open that also works without a store.
 func (b *Bridge) openContent(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
 	if b.Contents == nil {
-		return nil, 0, fmt.Errorf("the content store: %w", fs.ErrNotExist)
+		return nil, 0, database.Missing("there is no content store")
 	}
 	return contents{b.Contents}.Open(ctx, sum)
 }

@@ -3,13 +3,13 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"reflect"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/publish"
@@ -261,7 +261,7 @@ func (l published) Sets(ctx context.Context) ([]event.Set, error) {
 // Set returns a set that is published.
 func (l published) Set(ctx context.Context, name string) (event.Set, error) {
 	if !l.has(name) {
-		return event.Set{}, fmt.Errorf("set %q is not published: %w", name, fs.ErrNotExist)
+		return event.Set{}, database.Missing("set %q is not published", name)
 	}
 	return l.Log.Set(ctx, name)
 }

@@ -3,8 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -38,7 +36,7 @@ const lookEvery = time.Second
 // content store yet.
 func (b *Bridge) openBeside(ctx context.Context) error {
 	if b.Contents == nil {
-		return fmt.Errorf("there is no content store in %s yet: %w", database.Shown(b.Config().Store.Log), fs.ErrNotExist)
+		return database.Missing("there is no content store in %s yet", database.Shown(b.Config().Store.Log))
 	}
 	if err := b.openGuard(ctx, nil); err != nil {
 		return err

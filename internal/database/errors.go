@@ -34,6 +34,17 @@ var (
 	ErrOlder = errors.New("it was written by an older bridge")
 )
 
+// Missing returns an error that says what is not there. It is an fs.ErrNotExist, and does not
+// have the words of that, which are about a file.
+func Missing(format string, args ...any) error { return missingError(fmt.Sprintf(format, args...)) }
+
+type missingError string
+
+func (e missingError) Error() string { return string(e) }
+
+// Is implements errors.Is.
+func (missingError) Is(target error) bool { return target == fs.ErrNotExist }
+
 // Code returns the primary result code of an error of the driver, 0 for others.
 func Code(err error) int { return extended(err) & 0xff }
 

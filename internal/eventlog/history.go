@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -68,7 +67,7 @@ type chain struct {
 func (l *Log) openChain(ctx context.Context, q database.Querier, set, key string, anySet bool) (*chain, error) {
 	bits, ok := event.KeyBitsOf(key)
 	if !ok {
-		return nil, fmt.Errorf("%q is no key of a record: %w", key, fs.ErrNotExist)
+		return nil, database.Missing("%q is no key of a record", key)
 	}
 	c := &chain{ctx: ctx, q: q, key: key}
 	var has setRow
@@ -77,7 +76,7 @@ func (l *Log) openChain(ctx context.Context, q database.Querier, set, key string
 		return nil, err
 	}
 	if !has.History && !anySet {
-		return nil, fmt.Errorf("set %s has no history: %w", set, fs.ErrNotExist)
+		return nil, database.Missing("set %s has no history", set)
 	}
 	c.set = has.id
 	type candidate struct {
@@ -103,7 +102,7 @@ func (l *Log) openChain(ctx context.Context, q database.Querier, set, key string
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("set %s has no record %s: %w", set, key, fs.ErrNotExist)
+	return nil, database.Missing("set %s has no record %s", set, key)
 }
 
 // read reads one version, which has that number; 0 is any. c.v is its body then.

@@ -245,7 +245,7 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
 	if !found.Exists && l.opt.CopyingTo != "" {
-		return fmt.Errorf("%s holds no log: %w", l.folder, fs.ErrNotExist)
+		return database.Missing("%s holds no log", l.folder)
 	}
 	if !found.Exists && !l.opt.DryRun {
 		if err := l.create(ctx, found); err != nil && !found.Exists {
@@ -366,7 +366,7 @@ func (l *Log) openForReading(ctx context.Context) (err error) {
 	if found.Exists {
 		err = l.recognize(found)
 	} else {
-		err = fmt.Errorf("%s holds no log: give the data folder of a bridge with --data, or harvest something first: %w", l.folder, fs.ErrNotExist)
+		err = database.Missing("%s holds no log: give the data folder of a bridge with --data, or harvest something first", l.folder)
 	}
 	if err != nil {
 		return err

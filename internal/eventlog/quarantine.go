@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"fmt"
-	"io/fs"
 	"math"
 	"strings"
 
@@ -191,7 +190,7 @@ func (l *Log) QuarantineKinds(ctx context.Context) (sets, rules []string, err er
 func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantined, err error) {
 	found, err := l.quarantined(ctx, "q.id = $1 ORDER BY q.id", id)
 	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("nothing in quarantine has number %d: %w", id, fs.ErrNotExist)
+		err = database.Missing("nothing in quarantine has number %d", id)
 	}
 	if err != nil {
 		return q, err

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"slices"
 
@@ -369,7 +368,7 @@ func (l *Log) Event(ctx context.Context, seq event.Seq) (*event.Event, error) {
 	for ev, err := range l.Events(ctx, "", event.Range{After: seq - 1, Upto: seq}) {
 		return ev, err
 	}
-	return nil, fmt.Errorf("event %d: %w", seq, fs.ErrNotExist)
+	return nil, database.Missing("there is no event %d", seq)
 }
 
 const selectCurrent = `SELECT e.id, e.record, e.kind, e.observed, e.body FROM any_key k JOIN record r ON r.id = k.record JOIN event e ON e.id = $2 << 40 | r.seq
@@ -380,7 +379,7 @@ WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32`
 func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, err error) {
 	bits, ok := event.KeyBitsOf(key)
 	if !ok {
-		return nil, fmt.Errorf("%q is no key of a record: %w", key, fs.ErrNotExist)
+		return nil, database.Missing("%q is no key of a record", key)
 	}
 	err = l.read(ctx, func(q database.Querier) error {
 		s, err := newScanner(ctx, q, set)
@@ -399,7 +398,7 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 		})
 	})
 	if err == nil && found == nil {
-		err = fmt.Errorf("set %s has no record %s: %w", set, key, fs.ErrNotExist)
+		err = database.Missing("set %s has no record %s", set, key)
 	}
 	return found, err
 }

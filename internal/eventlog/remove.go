@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -438,4 +437,4 @@ func beforeGaps(lost epochs, removed []RemovedSet, seq event.Seq) event.Seq {
 }
 
 // errRemoved is the error of a batch for a set that was removed.
-var errRemoved = fmt.Errorf("the set was removed: %w", fs.ErrNotExist)
+var errRemoved = database.Missing("the set was removed")

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -208,7 +207,7 @@ func (l *Log) findSet(ctx context.Context, tx *database.Tx, name string) (set se
 }
 
 func noSet(name string) error {
-	return fmt.Errorf("no set %q in this data folder: %w", name, fs.ErrNotExist)
+	return database.Missing("no set %q in this data folder", name)
 }
 
 const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_seq, last_observed, clock, live, events, partial, records, base_seq, base_n, named FROM sets`

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 
@@ -378,7 +377,7 @@ func (l *Log) SourceKind(ctx context.Context, source event.SourceID) (kind strin
 }
 
 func noSource(id event.SourceID) error {
-	return fmt.Errorf("no Source %d in this data folder: %w", id, fs.ErrNotExist)
+	return database.Missing("no Source %d in this data folder", id)
 }
 
 // DuePending returns which Sources have pending observations that are due: see Due.

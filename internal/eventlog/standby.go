@@ -73,7 +73,7 @@ func (l *Log) openBeside(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
 	if !found.Exists {
-		return fmt.Errorf("there is no log in %s yet: %w", database.Shown(l.path), fs.ErrNotExist)
+		return database.Missing("there is no log in %s yet", database.Shown(l.path))
 	}
 	if err := l.openReaders(ctx, found); err != nil {
 		return err

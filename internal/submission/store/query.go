@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"io/fs"
 	"math"
 	"slices"
 	"strings"
@@ -43,7 +41,7 @@ func one[T any](found []T, err error, what string) (*T, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("there is no such %s: %w", what, fs.ErrNotExist)
+		return nil, database.Missing("there is no such %s", what)
 	}
 	return &found[0], nil
 }

@@ -78,9 +78,10 @@ func (p *urls) mediaType(stated string) string {
 	return linkType(stated)
 }
 
-// original is the link to the original of the event's record, as it came, or by the loc if that
-// names the same; ok is false when there is none that may be named. A record that was submitted to us (SIP) has its
-// original here, unless the submitter's identifier of it is a URL.
+// original is the link to the original of the event's record, as it came, or by the loc if
+// that names the same; ok is false when there is none that may be named. A record that was
+// submitted to us (SIP) has its original here, unless the submitter's identifier of it is a
+// URL.
 func original(e *event.Event) (via event.Link, ok bool) {
 	via = e.Via
 	if e.Origin.Protocol == "sip" && !event.OnTheWeb(via.Href) {

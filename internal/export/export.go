@@ -117,7 +117,7 @@ type exporter struct {
 	gone    []string        // files of records that are to be removed
 	own     []replacement   // bridge's own files, with the state
 	renewed map[string]bool // sets with another list of records
-	missing int             // contents that could not be read
+	missing int             // records of the set under way of which a content could not be read
 	report  Report
 }
 
@@ -333,9 +333,13 @@ func (x *exporter) problem(format string, args ...any) {
 
 // exportSet writes what is new of a set to drafts.
 func (x *exporter) exportSet(ctx context.Context, set *event.Set) error {
+	x.missing = 0
 	files, err := x.exportRecords(ctx, set)
 	if err != nil {
 		return err
+	}
+	if more := x.missing - maxNamed; more > 0 {
+		x.problem("set %s: records without a file besides these: %d; bridge verify names all", set.Name, more)
 	}
 	x.report.Sets = append(x.report.Sets, SetReport{set.Name, set.Content.String(), set.Last, set.Live, files})
 	return x.exportDocuments(ctx, set)

@@ -627,6 +627,45 @@ func TestExportMissingContent(t *testing.T) {
 	}
 }
 
+// Of records without a file each set names five and counts the others.
+func TestExportCountsMissingContents(t *testing.T) {
+	w := newWorld(t)
+	lost := map[string]int{"main": 7, "other": 6, "some": 2}
+	for _, set := range slices.Sorted(maps.Keys(lost)) {
+		w.set(eventlog.SetConfig{Name: set, Content: event.Mirror})
+		for i := range lost[set] {
+			o := w.record(fmt.Sprint(set, i), fmt.Sprint(set, i), "text/xml", "text/html")
+			w.append(set, o)
+			for _, r := range o.Representations {
+				sum, err := content.ParseSum(r.SHA256())
+				if err == nil {
+					err = w.content.Remove(t.Context(), sum)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	r, err := Run(t.Context(), w.options(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, more := map[string]int{}, []string{}
+	for _, p := range r.Problems {
+		set, what, _ := strings.Cut(strings.TrimPrefix(p, "set "), ": ")
+		if named[set]++; !strings.HasPrefix(what, "record ") {
+			more = append(more, p)
+		}
+	}
+	if want := map[string]int{"main": 6, "other": 6, "some": 2}; !maps.Equal(named, want) {
+		t.Errorf("problems by set: %v, want %v:\n%s", named, want, strings.Join(r.Problems, "\n"))
+	}
+	if want := []string{"set main: records without a file besides these: 2; bridge verify names all", "set other: records without a file besides these: 1; bridge verify names all"}; !slices.Equal(more, want) {
+		t.Errorf("%q, want %q", more, want)
+	}
+}
+
 // A set that is not whole yet is left out, or as it was.
 func TestExportPartialSet(t *testing.T) {
 	w := newWorld(t)

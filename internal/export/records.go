@@ -2,6 +2,7 @@ package export
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ import (
 // maxChanged is how many changed records are exported from the events alone. For more,
 // all records of the set are compared: that needs no memory for each.
 const maxChanged = 200_000
+
+// maxNamed is how many records of a set without a file are named.
+const maxNamed = 5
 
 // record is a record as the tree has it: a line of a list in .bridge/records.
 type record struct {
@@ -397,13 +401,11 @@ func (x *exporter) exportRecord(ctx context.Context, set *event.Set, dir *record
 	modified := e.Observed.Time().Truncate(time.Second)
 	kept := r.files[:0]
 	var first placed
+	var missing error
 	for i, f := range r.files {
 		p, err := x.place(ctx, dir, f.path(r.key), f.sha256, modified, first)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, content.ErrDamaged) {
-			x.new.Sets[set.Name].Whole = false
-			if x.missing++; x.missing <= 5 {
-				x.problem("set %s: record %q (event %d) has no file: %v", set.Name, e.Record, e.Seq, err)
-			}
+			missing = cmp.Or(missing, err)
 			continue
 		}
 		if err != nil {
@@ -415,6 +417,12 @@ func (x *exporter) exportRecord(ctx context.Context, set *event.Set, dir *record
 		kept = append(kept, f)
 	}
 	r.files = kept
+	if missing != nil {
+		x.new.Sets[set.Name].Whole = false
+		if x.missing++; x.missing <= maxNamed {
+			x.problem("set %s: record %q (event %d) has no file: %v", set.Name, e.Record, e.Seq, missing)
+		}
+	}
 	return r, nil
 }
 

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -624,6 +625,39 @@ func TestExportMissingContent(t *testing.T) {
 	w.export(out)
 	if data, err := os.ReadFile(filepath.Join(out, "sets/main/records", event.Key("urn:example:a")+".html")); err != nil || string(data) != string(lost) {
 		t.Errorf("%q, %v", data, err)
+	}
+}
+
+// A damaged list of the records that the tree has ends no export, and keeps no file: then all
+// records are compared.
+func TestExportDamagedList(t *testing.T) {
+	for name, damage := range map[string]func(list []byte) []byte{
+		"no list":    func([]byte) []byte { return []byte("no\tlist\n") },
+		"zeros":      func(list []byte) []byte { return make([]byte, len(list)) },
+		"empty":      func([]byte) []byte { return nil },
+		"a line off": func(list []byte) []byte { return list[bytes.IndexByte(list, '\n')+1:] },
+	} {
+		w, out := newWorld(t), t.TempDir()
+		w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+		w.append("main", w.record("a", "one", "text/xml", "text/html"), w.record("b", "one", "text/xml"), w.record("c", "one", "text/xml"))
+		w.export(out)
+		path := filepath.Join(out, listPath("main"))
+		list, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, damage(list), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.append("main", w.record("a", ""), w.record("b", "two", "text/xml"))
+		fresh := t.TempDir()
+		if _, err := Run(t.Context(), w.options(out)); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		w.export(fresh)
+		t.Log(name)
+		sameFiles(t, files(t, out), files(t, fresh))
 	}
 }
 

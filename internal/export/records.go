@@ -91,26 +91,30 @@ func listPath(set string) string { return own + "/records/" + set }
 
 func sumsPath(set string) string { return own + "/records-" + set + ".sha256" }
 
-// readRecords calls do for each record in the list of a set. The record is valid until do
-// returns.
-func (t *tree) readRecords(set string, do func(r *record) error) error {
+// readRecords calls do for each record in the list of a set, and returns what the list is. The
+// record is valid until do returns.
+func (t *tree) readRecords(set string, do func(r *record) error) (is sum, err error) {
 	f, err := t.root.Open(listPath(set))
 	if err != nil {
-		return err
+		return is, err
 	}
 	defer f.Close()
 	var r record
-	lines := bufio.NewScanner(f)
+	h := publish.NewHashWriter(io.Discard)
+	lines := bufio.NewScanner(io.TeeReader(f, h))
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
 		if err := r.parse(lines.Text()); err != nil {
-			return fmt.Errorf("%s: %w", listPath(set), err)
+			return is, fmt.Errorf("%s: %w", listPath(set), err)
 		}
 		if err := do(&r); err != nil {
-			return err
+			return is, err
 		}
 	}
-	return lines.Err()
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return is, fmt.Errorf("%s: %w", listPath(set), errList)
+	}
+	return sumOf(h), lines.Err()
 }
 
 // listWriter writes the list of a set's records, and their hashes.
@@ -165,7 +169,7 @@ func (w *listWriter) end(err error) error {
 	if err != nil {
 		return err
 	}
-	w.x.renewed[w.set] = true
+	w.x.renewed[w.set], w.state.List = true, list.sum
 	w.x.own = append(w.x.own, replacement{draft: list, to: listPath(w.set)})
 	if sums.Length == 0 {
 		w.x.gone = append(w.x.gone, sumsPath(w.set))
@@ -193,13 +197,13 @@ func (x *exporter) exportRecords(ctx context.Context, set *event.Set) (int64, er
 		}
 		defer func() { _ = dir.root.Close() }() // all in it was written by name
 	}
-	if old != nil && old.Whole && x.size(listPath(set.Name)) >= 0 && (x.size(sumsPath(set.Name)) < 0) == (len(old.Types) == 0) {
+	if old != nil && old.Whole && x.size(listPath(set.Name)) == old.List.Length && (x.size(sumsPath(set.Name)) < 0) == (len(old.Types) == 0) {
 		ours, err := old.isOf(ctx, x.moment, set)
 		if err != nil {
 			return 0, err
 		}
 		if ours && old.Seq == set.Last && !x.doubtful {
-			st.Files, st.Types = old.Files, old.Types
+			st.Files, st.List, st.Types = old.Files, old.List, old.Types
 			return st.Files, nil
 		}
 		if ours {
@@ -213,10 +217,10 @@ func (x *exporter) exportRecords(ctx context.Context, set *event.Set) (int64, er
 }
 
 // exportChanged writes the records that events have changed since the former state; done
-// is false when these are too many.
+// is false when these are too many, or the list of the former state is damaged.
 func (x *exporter) exportChanged(ctx context.Context, set *event.Set, dir *recordFolder, old *setState) (done bool, err error) {
 	last := map[string]event.Seq{}
-	names := map[string][]string{} // files that an export may have written that did not end
+	names := map[string][]string{} // by key, the files that the tree may have of changed records
 	for e, err := range x.moment.since(ctx, set, old.Seq) {
 		if err != nil {
 			return false, err
@@ -227,54 +231,57 @@ func (x *exporter) exportChanged(ctx context.Context, set *event.Set, dir *recor
 		if last[e.Record] = e.Seq; len(last) > maxChanged {
 			return false, nil
 		}
-		if x.doubtful {
-			key := event.Key(e.Record)
-			names[key] = append(names[key], key)
+		key := event.Key(e.Record)
+		files := names[key]
+		if x.doubtful { // an export that did not end may have written them
+			files = append(files, key)
 			for i := range e.Representations {
-				names[key] = append(names[key], key+"."+e.Representations[i].Name)
+				files = append(files, key+"."+e.Representations[i].Name)
 			}
 		}
-	}
-	changed := make(map[string]record, len(last))
-	for e, err := range x.moment.since(ctx, set, old.Seq) {
-		if err != nil {
-			return false, err
-		}
-		if last[e.Record] != e.Seq || e.Kind == event.Rejected {
-			continue
-		}
-		r, err := x.exportRecord(ctx, set, dir, e)
-		if err != nil {
-			return false, err
-		}
-		changed[r.key] = r
+		names[key] = files
 	}
 	w, err := x.newList(set.Name)
 	if err != nil {
 		return false, err
 	}
-	err = x.readRecords(set.Name, func(r *record) error {
-		now, ok := changed[r.key]
-		if !ok {
+	is, err := x.readRecords(set.Name, func(r *record) error {
+		files, changed := names[r.key]
+		if !changed {
 			return w.add(r)
 		}
 		for i := range r.files {
-			names[r.key] = append(names[r.key], r.files[i].path(r.key))
+			files = append(files, r.files[i].path(r.key))
 		}
-		x.remains(set.Name, &now, names[r.key])
-		delete(names, r.key)
+		names[r.key] = files
 		return nil
 	})
-	for key, files := range names {
-		now := changed[key]
-		x.remains(set.Name, &now, files)
+	if err == nil && is != old.List {
+		err = errList
 	}
-	for _, r := range changed {
+	if err != nil {
+		if err = w.end(err); errors.Is(err, errList) {
+			err = nil
+		}
+		return false, err
+	}
+	for e, err := range x.moment.since(ctx, set, old.Seq) {
+		if err == nil && (last[e.Record] != e.Seq || e.Kind == event.Rejected) {
+			continue
+		}
+		var r record
 		if err == nil {
+			r, err = x.exportRecord(ctx, set, dir, e)
+		}
+		if err == nil {
+			x.remains(set.Name, &r, names[r.key])
 			err = w.add(&r)
 		}
+		if err != nil {
+			return false, w.end(err)
+		}
 	}
-	return true, w.end(err)
+	return true, w.end(nil)
 }
 
 // remains marks for removal those of some files that a record no longer has.

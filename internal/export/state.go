@@ -40,6 +40,7 @@ type setState struct {
 	Observed event.Micros `json:"observed"` // of the event Seq
 	Records  int64        `json:"records"`
 	Files    int64        `json:"files"` // of records
+	List     sum          `json:"list"`  // of them, in .bridge/records
 	// Whole: every record that is alive at Seq has its files. Else all of them are
 	// compared in the next export.
 	Whole bool `json:"whole"`

@@ -125,7 +125,7 @@ func (x *exporter) writeMaps(name string, set *setState) (*setSite, error) {
 	for _, b := range []*bytes.Buffer{&m.caddyGone, &m.caddyTypes, &m.caddyTargets} {
 		b.WriteString("none none\n") // Caddy reads no empty file
 	}
-	err := x.readRecords(name, func(r *record) error {
+	_, err := x.readRecords(name, func(r *record) error {
 		if len(r.key) < mapDigits {
 			return errList
 		}

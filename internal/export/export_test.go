@@ -10,10 +10,12 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -697,6 +699,49 @@ func TestExportCountsMissingContents(t *testing.T) {
 	}
 	if want := []string{"set main: records without a file besides these: 2; bridge verify names all", "set other: records without a file besides these: 1; bridge verify names all"}; !slices.Equal(more, want) {
 		t.Errorf("%q, want %q", more, want)
+	}
+}
+
+// An export that has begun waits while the server of the bucket is away, and goes on where it
+// was.
+func TestExportWaitsForBucket(t *testing.T) {
+	testenv.Heavy(t)
+	s3 := testenv.SharedS3(t)
+	s3.Setenv(t)
+	var reads, away atomic.Int64 // requests for objects, and of these so many are refused, from the second on
+	endpoint := s3.Proxy(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || r.URL.Query().Has("list-type") {
+			return false
+		}
+		n := reads.Add(1)
+		refuse := n > 1 && n <= 1+away.Load()
+		if refuse {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return refuse
+	})
+	w := newWorld(t)
+	if err := w.content.Close(); err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(w.folder, "content.db")
+	o := content.Options{Bucket: "s3://" + s3.NewBucket(t) + "?endpoint=" + endpoint, Keep: -1, Idle: true}
+	var err error
+	if w.content, err = content.Open(t.Context(), at, o); err != nil {
+		t.Fatal(err)
+	}
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	for i := range 8 {
+		w.append("main", w.record(fmt.Sprint(i), fmt.Sprint(i), "text/xml"))
+	}
+	if _, err := w.content.Tidy(t.Context(), content.TidyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	reads.Store(0)
+	away.Store(4) // one more than the requests of one read
+	r, err := Run(t.Context(), w.options(t.TempDir()))
+	if err != nil || len(r.Problems) > 0 || r.Sets[0].Files != 16 || reads.Load() <= 5 {
+		t.Errorf("%v, %q, %+v, %d reads", err, r.Problems, r.Sets, reads.Load())
 	}
 }
 

@@ -573,7 +573,7 @@ func (x *exporter) copyContent(ctx context.Context, w io.Writer, digits string) 
 	if x.Contents == nil {
 		return fmt.Errorf("the data folder has no content.db: %w", fs.ErrNotExist)
 	}
-	blob, err := x.Contents.Open(ctx, id)
+	blob, err := x.Contents.OpenPatiently(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -175,7 +175,7 @@ func printAuditReport(w io.Writer, s *daemon.AuditedSet, r *audit.Report) {
 	}
 	count := func(n int64, what, see string) {
 		if n > 0 || see == "" {
-			if see != "" {
+			if see = strings.TrimSpace(see); see != "" {
 				see = "  (above: " + see + ")"
 			}
 			fmt.Fprintf(w, "    %9d  %s%s\n", n, what, see)
@@ -221,6 +221,8 @@ func printAuditReport(w io.Writer, s *daemon.AuditedSet, r *audit.Report) {
 		fmt.Fprintf(w, "  THE NUMBERS DO NOT ADD UP: %v; the log was written during the audit: run it again\n", err)
 	}
 	switch {
+	case r.Whole() && r.Part:
+		fmt.Fprintln(w, "  All that the Source gives is published here. It may have more than it gives.")
 	case r.Whole() && r.Kind != "":
 		fmt.Fprintln(w, "  All that the Source has is published here, and nothing else.")
 	case r.Documents == 0:

@@ -164,7 +164,7 @@ func (s *sourceAudit) readSource(ctx context.Context, dir string, progress func(
 		s.unchecked("the Source gave no document")
 	}
 	s.read = s.survey.Documents > 0
-	s.report.Documents, s.report.Complete = s.survey.Documents, s.survey.Complete
+	s.report.Documents, s.report.Complete, s.report.Part = s.survey.Documents, s.survey.Complete, !s.survey.Whole
 	if s.survey.At.Known() {
 		s.report.At = s.survey.At.Time()
 	}

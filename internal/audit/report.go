@@ -15,12 +15,13 @@ type Report struct {
 	Kind   string `json:"kind"`
 	// Started and Ended are when it was audited, At the moment that its lists show, zero when
 	// they state none. Documents of the Source were read; Complete: these enumerate all its
-	// records.
+	// records. Part: it may have others, as a legacy feed, which gives its newest entries.
 	Started   time.Time `json:"started"`
 	Ended     time.Time `json:"ended"`
 	At        time.Time `json:"at,omitzero"`
 	Documents int64     `json:"documents"`
 	Complete  bool      `json:"complete"`
+	Part      bool      `json:"part,omitempty"`
 
 	// AtSource counts the records that the Source has.
 	AtSource    int64 `json:"at_source"`
@@ -79,7 +80,8 @@ func (r *Report) Sums() error {
 	return nil
 }
 
-// Whole reports whether all that the Source has is published, and nothing else.
+// Whole reports whether all that the Source has is published, and nothing else; with Part,
+// whether all that it gives is published.
 func (r *Report) Whole() bool {
 	return r.Documents > 0 && len(r.Unchecked) == 0 && r.Differences == r.Repaired && r.Changed == 0
 }

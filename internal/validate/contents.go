@@ -11,6 +11,7 @@ import (
 	"mime"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/internal/follow"
@@ -81,21 +82,56 @@ func (r *run) noteEntry(head *resourcesync.Document, at string, e *resourcesync.
 	r.note(c)
 }
 
-// noteAlternates notes the representations of an active entry, unless a newer entry of the
-// record was read before.
-func (r *run) noteAlternates(at string, e *atompmh.Entry) {
-	if !r.o.Contents || len(r.contents) > maxContents || r.noted["record "+e.ID] {
+// newest has the newest entries of the records of an Atom Feed Document, whose entries are in no
+// order.
+type newest struct {
+	ids     []string // in the order of the document
+	entries map[string]newestEntry
+}
+
+type newestEntry struct {
+	updated    time.Time
+	alternates []content // none of a deletion
+}
+
+// addNewest adds an entry, if contents are wanted. A deletion wins over an active entry of the same time.
+func (r *run) addNewest(to *newest, at string, e *atompmh.Entry) {
+	if !r.o.Contents {
 		return
 	}
-	if r.noted == nil {
-		r.noted = map[string]bool{}
-	}
-	r.noted["record "+e.ID] = true
-	if e.Kind != atompmh.Active {
+	was, met := to.entries[e.ID]
+	switch {
+	case !met:
+		if to.entries == nil {
+			to.entries = map[string]newestEntry{}
+		}
+		to.ids = append(to.ids, e.ID)
+	case e.Updated.Before(was.updated), e.Updated.Equal(was.updated) && e.Kind == atompmh.Active:
 		return
 	}
-	for _, l := range e.Alternates() {
-		r.note(content{url: l.Href, document: at, record: e.ID, line: e.Line, column: e.Column, typ: l.Type, rule: ruleResolves})
+	is := newestEntry{updated: e.Updated}
+	if e.Kind == atompmh.Active {
+		for _, l := range e.Alternates() {
+			is.alternates = append(is.alternates, content{url: l.Href, document: at, record: e.ID, line: e.Line, column: e.Column, typ: l.Type, rule: ruleResolves})
+		}
+	}
+	to.entries[e.ID] = is
+}
+
+// noteAlternates notes the representations of the active entries of a document, unless a newer
+// document has an entry of the record.
+func (r *run) noteAlternates(of *newest) {
+	for _, id := range of.ids {
+		if len(r.contents) > maxContents || r.noted["record "+id] {
+			continue
+		}
+		if r.noted == nil {
+			r.noted = map[string]bool{}
+		}
+		r.noted["record "+id] = true
+		for _, c := range of.entries[id].alternates {
+			r.note(c)
+		}
 	}
 }
 

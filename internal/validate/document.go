@@ -33,6 +33,8 @@ func (r *run) feed(in input) {
 	d := r.begin(in.url)
 	d.Kind = "Atom Feed Document"
 	rd := atompmh.NewReader(in.body, atompmh.ReadOptions{URL: in.url, ContentType: in.contentType, Strict: true, Report: r.atomProblem})
+	var all newest
+	defer func() { r.noteAlternates(&all) }()
 	for {
 		e, err := rd.Next()
 		if errors.Is(err, io.EOF) {
@@ -42,7 +44,7 @@ func (r *run) feed(in input) {
 			return
 		}
 		if e != nil {
-			r.noteAlternates(in.url, e)
+			r.addNewest(&all, in.url, e)
 		}
 	}
 	d.Kind = feedKind(rd.Feed())

@@ -31,14 +31,16 @@ func (r *run) chain(ctx context.Context) error {
 			break
 		}
 		d := r.begin(doc.URL)
+		var all newest
 		for e, bad := range doc.Entries() {
 			if e == nil {
 				r.entryError(d, doc.URL, bad)
 			} else {
 				d.Entries++
-				r.noteAlternates(doc.URL, e)
+				r.addNewest(&all, doc.URL, e)
 			}
 		}
+		r.noteAlternates(&all)
 		d.Kind = feedKind(doc.Feed())
 		last = doc.URL
 	}

@@ -204,6 +204,36 @@ func TestPackagesStay(t *testing.T) {
 	}
 }
 
+// Of the entries of a record the newest one counts, wherever it stands in its document: the
+// representations of historical entries need not be there any more, those of active ones must.
+func TestAlternatesOfNewest(t *testing.T) {
+	const active, deletion = `<entry><id>urn:example:1</id><title>T</title><updated>2026-01-0%dT00:00:00Z</updated><link type="text/plain" href="{host}/%s.txt"/></entry>`,
+		`<entry><id>urn:example:1</id><title>T</title><updated>2026-01-0%dT00:00:00Z</updated><content/></entry>`
+	there, gone := func(day int) string { return fmt.Sprintf(active, day, "there") }, func(day int) string { return fmt.Sprintf(active, day, "gone") }
+	deleted := func(day int) string { return fmt.Sprintf(deletion, day) }
+	for name, c := range map[string]struct {
+		entries string
+		musts   int
+	}{
+		"active":                       {there(1), 0},
+		"gone":                         {gone(1), 1},
+		"gone, then deleted":           {gone(1) + deleted(2), 0},
+		"deleted, before that gone":    {deleted(2) + gone(1), 0},
+		"gone, then there":             {gone(1) + there(2), 0},
+		"deleted, then gone":           {deleted(1) + gone(2), 1},
+		"gone and deleted at one time": {gone(1) + deleted(1), 0},
+	} {
+		feed := `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:example:feed</id><title>F</title><updated>2026-01-02T00:00:00Z</updated><author><name>A</name></author><link rel="self" href="{self}"/>` + c.entries + `</feed>`
+		site := serveCorpus(t, &txtar.Archive{Files: []txtar.File{{Name: "pass/feed.atom", Data: []byte(feed)}, {Name: "pass/there.txt", Data: []byte("tides")}}})
+		for _, follow := range []bool{true, false} {
+			findings, sum := check(t, Options{Follow: follow, Contents: true}, site["pass"]+"/feed.atom")
+			if sum.Musts != c.musts || sum.Unread > 0 {
+				t.Errorf("%s, follow %v: %v", name, follow, findings)
+			}
+		}
+	}
+}
+
 // A document that exceeds a limit of ours is not checked, and breaks no rule by that.
 func TestLimits(t *testing.T) {
 	deep := strings.Repeat("<a>", 300) + strings.Repeat("</a>", 300)

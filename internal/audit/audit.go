@@ -84,6 +84,7 @@ type sourceAudit struct {
 	seen  ordinals  // records of the log that the Source has stated
 	// badHere and badThere are why records are in quarantine.
 	badHere, badThere map[string]string
+	servers           originServers
 	page              Page
 }
 
@@ -400,6 +401,7 @@ func (s *sourceAudit) compareHere(ctx context.Context) error {
 	if err := s.countAbsent(ctx); err != nil {
 		return err
 	}
+	defer s.noteServers()
 	return s.eachHere(ctx, s.end, false, func(all []eventlog.SourceRecord) error {
 		for i := range all {
 			if here := &all[i]; here.Alive && s.read && !s.seen.has(here.Number) {

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +165,54 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 	if r := b.audit(0, false); !r.Whole() || len(r.Unchecked) > 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A server of originals that fails again and again is not asked for each of them, which may take
+// a minute; what was not asked for is counted. Others are asked for all.
+func TestFailingOrigin(t *testing.T) {
+	var asked atomic.Int64
+	dead := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	defer dead.Close()
+	alive := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }))
+	defer alive.Close()
+	const each = 40
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		head := `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">`
+		switch r.URL.Path {
+		case "/one/capabilitylist.xml":
+			fmt.Fprintf(w, `%s<rs:md capability="capabilitylist"/><url><loc>http://%s/resourcelist.xml</loc><rs:md capability="resourcelist"/></url></urlset>`, head, r.Host)
+		case "/resourcelist.xml":
+			fmt.Fprintf(w, `%s<rs:md capability="resourcelist" at="%s"/>`, head, when(0))
+			for i := range each {
+				for _, origin := range []string{dead.URL, alive.URL} {
+					path := fmt.Sprintf("/%d/%s", i, strings.TrimPrefix(origin, "http://"))
+					fmt.Fprintf(w, `<url><loc>http://%s%s</loc><rs:md type="text/plain"/><rs:ln rel="via" href="%s%s"/></url>`, r.Host, path, origin, path)
+				}
+			}
+			_, _ = io.WriteString(w, "</urlset>")
+		default:
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = io.WriteString(w, r.URL.Path)
+		}
+	}))
+	defer server.Close()
+	b := open(t, server.URL)
+	b.harvest(0)
+	a := audit.Auditor{Log: b.log, Contents: b.store, Origin: http.DefaultClient, Workers: 1}
+	r, err := a.Source(t.Context(), b.sources[0], func(harvest.Progress) {}, func(context.Context, *audit.Page) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Originals != each+8 || asked.Load() != 8 || r.Differences != 0 {
+		t.Errorf("%d originals were asked for, %d of the server that fails; %d differences", r.Originals, asked.Load(), r.Differences)
+	}
+	want := fmt.Sprintf("%d originals at %s: the last 8 requests there failed", each-8, strings.TrimPrefix(dead.URL, "http://"))
+	if n := len(r.Unchecked); n != 9 || !strings.HasPrefix(r.Unchecked[n-1], want) {
+		t.Errorf("not checked: %q, want at the end %q", r.Unchecked, want)
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -99,7 +101,7 @@ func (s *sourceAudit) checkContents(ctx context.Context, all []eventlog.SourceRe
 	for _, o := range s.askOriginals(ctx, originals) {
 		if o.why != "" {
 			s.unchecked(o.why)
-		} else {
+		} else if !o.left {
 			note(o.here, o.found...)
 		}
 	}
@@ -219,9 +221,67 @@ func (s *sourceAudit) leadsElsewhere(here *eventlog.SourceRecord) bool {
 // original is the result of a request for an original: the differences, or why it could not be
 // compared.
 type original struct {
-	here  *eventlog.SourceRecord
-	found []Finding
-	why   string
+	here   *eventlog.SourceRecord
+	found  []Finding
+	why    string
+	failed bool // its server did
+	left   bool // it was not asked for
+}
+
+// mostFailures is how many requests to a server of originals fail one after the other until it
+// is asked no more: each may take a minute.
+const mostFailures = 8
+
+// originServer is a server of originals, as the requests of this audit found it.
+type originServer struct {
+	failed int   // requests one after the other
+	left   int64 // originals that it was not asked for
+}
+
+// originServers has the servers of originals by host, for any goroutine.
+type originServers struct {
+	sync.Mutex
+	all map[string]*originServer
+}
+
+// next begins a page: a server that failed may be back, and is asked once more.
+func (s *originServers) next() {
+	for _, server := range s.all {
+		server.failed = min(server.failed, mostFailures-1)
+	}
+}
+
+// of returns a server. The caller holds the lock.
+func (s *originServers) of(host string) *originServer {
+	if s.all == nil {
+		s.all = map[string]*originServer{}
+	}
+	if s.all[host] == nil {
+		s.all[host] = &originServer{}
+	}
+	return s.all[host]
+}
+
+// mayAsk reports whether a server is asked for one more original.
+func (s *originServers) mayAsk(host string) bool {
+	s.Lock()
+	defer s.Unlock()
+	server := s.of(host)
+	if server.failed < mostFailures {
+		return true
+	}
+	server.left++
+	return false
+}
+
+// note notes whether a server has failed.
+func (s *originServers) note(host string, failed bool) {
+	s.Lock()
+	defer s.Unlock()
+	server := s.of(host)
+	if server.failed++; !failed {
+		server.failed = 0
+	}
 }
 
 // askOriginals asks for the originals of records, some at a time.
@@ -230,18 +290,47 @@ func (s *sourceAudit) askOriginals(ctx context.Context, all []*eventlog.SourceRe
 	if workers == 0 {
 		workers = 8
 	}
+	s.servers.next()
 	out, slots := make([]original, len(all)), make(chan struct{}, workers)
 	var group sync.WaitGroup
 	for i, here := range all {
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
+			host := hostOf(here.Observation.Via.Href)
+			if !s.servers.mayAsk(host) {
+				out[i] = original{here: here, left: true}
+				return
+			}
 			out[i] = s.askOriginal(ctx, here)
+			s.servers.note(host, out[i].failed)
 		})
 	}
 	group.Wait()
-	s.report.Originals += int64(len(all))
+	for i := range out {
+		if !out[i].left {
+			s.report.Originals++
+		}
+	}
 	return out
+}
+
+// noteServers notes the servers that were not asked for all originals.
+func (s *sourceAudit) noteServers() {
+	for _, host := range slices.Sorted(maps.Keys(s.servers.all)) {
+		if left := s.servers.all[host].left; left > 0 {
+			s.unchecked(fmt.Sprintf("%d originals at %s: the last %d requests there failed, and these were not made; run it again when the server answers", left, host, mostFailures))
+		}
+	}
+}
+
+// hostOf returns the host of a URL, in lower case.
+func hostOf(href string) string {
+	u, err := url.Parse(href)
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(u.Host)
 }
 
 // askOriginal compares the original of a record with what its via states, or where that
@@ -253,13 +342,17 @@ func (s *sourceAudit) askOriginal(ctx context.Context, here *eventlog.SourceReco
 		out.why = fmt.Sprintf("record %q: its original could not be read: %v", here.Record, err)
 		return out
 	}
+	serverFails := func(err error) original {
+		out.failed = true
+		return fail(err)
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, event.URI(o.Via.Href), nil)
 	if err != nil {
 		return fail(err)
 	}
 	resp, err := s.Origin.Do(req)
 	if err != nil {
-		return fail(err)
+		return serverFails(err)
 	}
 	defer resp.Body.Close()
 	stated := event.Representation{Hash: o.Via.Hash, Length: event.NoLength}
@@ -270,6 +363,8 @@ func (s *sourceAudit) askOriginal(ctx context.Context, here *eventlog.SourceReco
 	case fetch.Gone(resp.StatusCode):
 		out.found = []Finding{{Kind: Original, URL: o.Via.Href, Found: stated.Hash, Expected: "nothing: it answers " + resp.Status}}
 		return out
+	case resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode >= http.StatusInternalServerError:
+		return serverFails(errors.New("it answers " + resp.Status))
 	case resp.StatusCode != http.StatusOK:
 		return fail(errors.New("it answers " + resp.Status))
 	}
@@ -289,8 +384,10 @@ func (s *sourceAudit) askOriginal(ctx context.Context, here *eventlog.SourceReco
 		body = bytes.NewReader(metadata)
 	}
 	sum, _, why, err := harvest.CompareContent(&stated, body)
-	if err != nil {
+	if errors.Is(err, fetch.ErrTooLarge) {
 		return fail(err)
+	} else if err != nil {
+		return serverFails(err)
 	}
 	if why != "" {
 		out.found = []Finding{{Kind: Original, URL: o.Via.Href, Found: stated.Hash, Expected: event.HashOf(sum)}}

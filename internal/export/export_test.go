@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -942,4 +943,40 @@ func TestExportMoves(t *testing.T) {
 			t.Errorf("%s has the former base URL", name)
 		}
 	}
+}
+
+// After s3.sh the bucket has the bytes of the tree, also of a record of which a version of equal
+// length was logged before the former one was copied. A second copy makes it right if the first
+// one was interrupted.
+func TestCopyToBucket(t *testing.T) {
+	testenv.Soak(t)                                 // its client starts forty times
+	if _, err := exec.LookPath("aws"); err != nil { // no peer that make deps installs: it is large
+		t.Skip("the command line client of AWS is not installed, so s3.sh is not tried")
+	}
+	s3 := testenv.SharedS3(t)
+	bucket := s3.NewBucket(t)
+	w, out := newWorld(t), t.TempDir()
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	send := func(endpoint string, want bool) {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), "sh", filepath.Join(out, own, "s3.sh"), "s3://"+bucket, "--endpoint-url", endpoint)
+		c.Env = append(append(os.Environ(), "AWS_DEFAULT_REGION=us-east-1", "AWS_MAX_ATTEMPTS=1"), s3.Env()...)
+		if text, err := c.CombinedOutput(); (err == nil) != want {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
+	w.append("main", w.record("a", "one", "text/xml"), w.record("b", "one", "text/xml"))
+	w.export(out)
+	w.append("main", w.record("a", "two", "text/xml"))
+	send(s3.Endpoint(), true)
+	w.export(out)
+	send("http://127.0.0.1:1", false)
+	send(s3.Endpoint(), true)
+	want := map[string]string{}
+	for name, data := range files(t, out) {
+		if !strings.HasPrefix(name, own) && !strings.HasSuffix(name, ".gz") {
+			want[name] = data
+		}
+	}
+	sameFiles(t, files(t, filepath.Join(s3.Folder(), bucket)), want)
 }

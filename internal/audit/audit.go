@@ -312,10 +312,10 @@ func (s *sourceAudit) classify(ctx context.Context, here, there *eventlog.Source
 			r.count(old, &r.ChangedHere)
 		case here.Held:
 			r.Held++
-			return one(Held, "alive; its deletion is held", "deleted"+at(there))
+			return one(Held, "alive; its deletion is held", "deleted"+s.at(there))
 		default:
 			r.ToDelete++
-			return one(DeletedThere, "alive", "deleted"+at(there))
+			return one(DeletedThere, "alive", "deleted"+s.at(there))
 		}
 		return nil, nil
 	}
@@ -358,9 +358,9 @@ func (s *sourceAudit) classify(ctx context.Context, here, there *eventlog.Source
 }
 
 // at returns when the Source has stated the present state of a record, as a text, "" if it is
-// not known.
-func at(there *eventlog.SourceRecord) string {
-	if o := there.Observation.Order; o.Known() {
+// not known. The order of another set of the log is no time.
+func (s *sourceAudit) at(there *eventlog.SourceRecord) string {
+	if o := there.Observation.Order; o.Known() && s.src.Kind != harvest.Set {
 		return " " + o.String()
 	}
 	return ""
@@ -389,7 +389,7 @@ func presence(here *eventlog.SourceRecord) string {
 func (s *sourceAudit) repairOf(here, there *eventlog.SourceRecord) *harvest.Repair {
 	r := harvest.RepairOf(here)
 	r.Observation = there.Observation
-	if r.Observation.Deleted {
+	if r.Observation.Deleted && s.src.Kind != harvest.Set {
 		r.Observation.Modified = r.Observation.Order
 	}
 	return r

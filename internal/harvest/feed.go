@@ -47,6 +47,8 @@ type feedWalk struct {
 	whole   bool
 	limited int
 	short   *shortfall
+	// unfinished: the last walk was interrupted, and may have left pages unread.
+	unfinished bool
 }
 
 func (w *feedWalk) begin(context.Context, []byte) (err error) {
@@ -54,7 +56,7 @@ func (w *feedWalk) begin(context.Context, []byte) (err error) {
 	if r.opt.Full {
 		r.memory.Feed.Validators = follow.Validators{}
 	}
-	*w = feedWalk{r: r, url: r.src.URL, mark: r.stored.Mark, short: r.memory.Short}
+	*w = feedWalk{r: r, url: r.src.URL, mark: r.stored.Mark, short: r.memory.Short, unfinished: r.data != nil}
 	w.client, err = follow.New(follow.Options{HTTP: r.documentClient(), Start: r.src.URL, AllowHost: r.src.AllowHost, Now: r.h.now,
 		Accept: "application/atom+xml, application/rss+xml, application/rdf+xml, application/feed+json, application/xml;q=0.9, text/xml;q=0.9, application/json;q=0.8, */*;q=0.1"})
 	return err
@@ -89,7 +91,7 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 	since, limit := r.stored.Mark.Add(-r.src.Overlap), cmp.Or(r.src.MaxDocuments, 10_000)
 	claimed, read := doc.results, int64(0)
 	before := r.memory.Feed
-	all := r.opt.Full || !before.Whole && before.Pages < limit
+	all := r.opt.Full || w.unfinished || !before.Whole && before.Pages < limit
 	cut := func(pages int) {
 		w.limited = pages
 		r.warn(fmt.Sprintf("the feed has more than %d pages, and those behind them were not read; raise max_documents", pages))
@@ -98,6 +100,7 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 	for n := 1; ; n++ {
 		read += int64(len(doc.items))
 		page := r.newFeedPage(doc, answer)
+		page.looksUp = !all
 		if !yield(page) {
 			return nil
 		}
@@ -108,7 +111,7 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 			w.whole, w.short = true, shortfallOf(claimed, read)
 			return nil
 		}
-		if !all && !page.newest.After(since) {
+		if !all && !page.fresh && !page.newest.After(since) {
 			if w.whole = before.Whole; !w.whole {
 				cut(before.Pages)
 			}
@@ -219,6 +222,9 @@ type feedPage struct {
 	answer *follow.Answer
 	counts map[string]*feedItem // by identifier, which item counts
 	newest event.Stamp          // of them that does not lie in the future
+	// fresh: the Source has not reported the record of one of them before. That is found out
+	// if looksUp.
+	looksUp, fresh bool
 }
 
 func (r *run) newFeedPage(doc *feedDocument, answer *follow.Answer) *feedPage {
@@ -272,8 +278,11 @@ func (p *feedPage) translate(b *backlog[*event.Item], it *feedItem) {
 
 // latest returns the items in the order of their dates, those that are bad last. It
 // takes over the memory of the entries.
-func (p *feedPage) latest(_ context.Context, b *backlog[*event.Item], items []*event.Item) ([]*event.Item, error) {
+func (p *feedPage) latest(ctx context.Context, b *backlog[*event.Item], items []*event.Item) ([]*event.Item, error) {
 	b.values = nil
+	if err := p.lookUp(ctx, items); err != nil {
+		return nil, err
+	}
 	slices.SortStableFunc(items, func(a, b *event.Item) int {
 		switch {
 		case a.Quarantine != b.Quarantine && a.Quarantine:
@@ -286,6 +295,28 @@ func (p *feedPage) latest(_ context.Context, b *backlog[*event.Item], items []*e
 		return a.Modified.Compare(b.Modified)
 	})
 	return items, nil
+}
+
+// lookUp finds out whether items are of records that the Source has not reported before: new
+// items may have old dates, or none.
+func (p *feedPage) lookUp(ctx context.Context, items []*event.Item) error {
+	for part := range slices.Chunk(items, lookedUp) {
+		if !p.looksUp || p.fresh {
+			break
+		}
+		ids := make([]string, len(part))
+		for i := range part {
+			ids[i] = part[i].Record
+		}
+		known, err := p.r.h.Log.SourceRecordsOf(ctx, p.r.src.ID, ids)
+		if err != nil {
+			return err
+		}
+		for i := range part {
+			p.fresh = p.fresh || !part[i].Quarantine && !known[i].Known && known[i].Pending == ""
+		}
+	}
+	return nil
 }
 
 // state returns nil: a walk over a feed always starts anew.

@@ -82,3 +82,57 @@ func TestFeedWithRepeatedPages(t *testing.T) {
 	f.wants("first", 5, "")
 	f.wants("again", 1, "")
 }
+
+// entriesFrom returns pages with one entry each: n, then n-1, and so on.
+func entriesFrom(n *int, dates string) func(page int) string {
+	return func(page int) string {
+		e := *n - page
+		return fmt.Sprintf(`<entry><id>urn:e:%d</id><title>%d</title>%s<link href="/%d" type="text/html"/></entry>`, e, e, dates, e)
+	}
+}
+
+// New items may have dates before the last harvest, or none, as those of a repository that dates them
+// by when they were published. Pages are read as far as they have such items.
+func TestFeedWithOldDates(t *testing.T) {
+	for _, dates := range []string{"<updated>2001-01-01T00:00:00Z</updated>", ""} {
+		n := 1000
+		f := newEndlessFeed(t, entriesFrom(&n, dates))
+		f.wants("first", 20, "raise max_documents")
+		f.wants("again", 1, "raise max_documents")
+		n += 5
+		f.wants("five new ones", 6, "raise max_documents")
+		f.wants("again", 1, "raise max_documents")
+		if live := len(f.live()); live != 25 {
+			t.Errorf("%d records, want 25", live)
+		}
+	}
+}
+
+// A walk that was interrupted begins anew, and reads the pages behind those whose items are known
+// since.
+func TestFeedWithOldDatesInterrupted(t *testing.T) {
+	n := 1000
+	entry := entriesFrom(&n, "")
+	f := newEndlessFeed(t, entry)
+	f.harvest.BatchSize = 1 // each is durable at once
+	f.wants("first", 20, "raise max_documents")
+	n += 5
+	ctx, cancel := context.WithCancel(t.Context())
+	known := f.log.Changed()
+	f.items = func(page int) string {
+		if page == 2 {
+			<-known
+			cancel()
+		}
+		return entry(page)
+	}
+	src := f.src
+	if _, err := f.harvest.Run(ctx, &src, harvest.Options{}); err == nil {
+		t.Fatal("the harvest was not interrupted")
+	}
+	f.items = entry
+	f.run()
+	if live := len(f.live()); live != 25 {
+		t.Errorf("%d records, want 25", live)
+	}
+}

@@ -64,8 +64,8 @@ type Walk struct {
 	// Report is called with each broken rule, from the goroutine of the loop over
 	// Documents; nil is allowed.
 	Report func(Problem)
-	// Now is the clock for answers without a Date, and for how old the next document is that
-	// was requested meanwhile; nil is time.Now.
+	// Now is the clock for answers without a Date, for marks, which are never later, and for
+	// how old the next document is that was requested meanwhile; nil is time.Now.
 	Now func() time.Time
 
 	result Result
@@ -188,9 +188,10 @@ type Result struct {
 	Ended bool
 	// FeedID is the atom:id of the subscription document, "" when it has none.
 	FeedID string
-	// Target is the largest stamp in the first document that had entries; stamps later
-	// than the date of its answer do not count. It is the mark of State once the walk has
-	// ended whole. Zero when there is none: the mark stays.
+	// Target is the largest stamp in the first document that had entries, or the walk's
+	// clock where that is earlier; stamps later than the date of its answer do not count. It
+	// is the mark of State once the walk has ended whole. Zero when there is none: the mark
+	// stays.
 	Target time.Time
 	// Full: the walk was to read to the oldest document, as Walk.Full asked for when
 	// it began.
@@ -421,7 +422,7 @@ func (d *Document) advance() {
 		c.Smallest = d.Smallest
 	}
 	if !c.Fixed {
-		c.Fixed, c.Target = true, d.Largest
+		c.Fixed, c.Target = true, d.answer.Mark(d.Largest)
 	}
 }
 

@@ -158,13 +158,14 @@ func TestA3_Target(t *testing.T) {
 		doc    page
 		target time.Time
 	}{
-		{"largest, not first or last", day(30), day(1), page{updated: 20, entries: []string{alive("a", 12), alive("b", 20), alive("c", 13)}}, day(20)},
+		{"largest, not first or last", day(30), day(99), page{updated: 20, entries: []string{alive("a", 12), alive("b", 20), alive("c", 13)}}, day(20)},
 		{"later than the answer's date", day(19), day(99), page{updated: 20, entries: []string{alive("a", 20), alive("b", 18)}}, day(18)},
+		{"later than our clock", day(30), day(19), page{updated: 20, entries: []string{alive("a", 20), alive("b", 18)}}, day(19)},
 		{"without a date our clock counts", time.Time{}, day(19), page{updated: 20, entries: []string{alive("a", 20), alive("b", 18)}}, day(18)},
-		{"within the second of the date", day(20), day(1), page{updated: 20, entries: []string{aliveAt("a", second), alive("b", 18)}}, second},
+		{"within the second of the date", day(20), day(99), page{updated: 20, entries: []string{aliveAt("a", second), alive("b", 18)}}, second},
 		{"all late", day(2), day(99), page{updated: 20, entries: []string{alive("a", 20)}}, time.Time{}},
-		{"deletions count", day(30), day(1), page{updated: 20, entries: []string{gone("a", 20), alive("b", 18)}}, day(20)},
-		{"empty: the next document decides", day(30), day(1), page{updated: 20}, day(25)},
+		{"deletions count", day(30), day(99), page{updated: 20, entries: []string{gone("a", 20), alive("b", 18)}}, day(20)},
+		{"empty: the next document decides", day(30), day(99), page{updated: 20}, day(25)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -40,6 +40,27 @@ func TestA2_LostArchives(t *testing.T) {
 	b.wantMark(day(8))
 }
 
+// The clock of a server was a day ahead, and is set right between two harvests: what it stamps then
+// is earlier than what was harvested, and is found in archives too.
+func TestA3_ClockSetRight(t *testing.T) {
+	b := newEntryHarness(t, fixtures.Options{})
+	now := time.Now().Truncate(time.Second)
+	b.later(-10 * time.Minute)
+	b.archive(active("a", "v1", now.Add(-48*time.Hour)))
+	b.feed(active("b", "v1", now.Add(-24*time.Hour)), active("c", "v1", now.Add(23*time.Hour)))
+	b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Header: http.Header{"Date": {now.Add(24 * time.Hour).UTC().Format(http.TimeFormat)}}})
+	b.wantLog("a day ahead", "created b v1", "created c v1", "created a v1")
+	b.provider.SetHook(fixtures.Subscription, fixtures.Hook{})
+	b.later(0)
+	b.provider.CloseArchive()
+	b.archive(active("d", "v1", now.Add(-4*time.Minute)), active("e", "v1", now.Add(-3*time.Minute)))
+	b.feed(active("f", "v1", now.Add(-2*time.Minute)))
+	for path, updated := range map[string]time.Time{fixtures.Subscription: now.Add(-2 * time.Minute), fixtures.Archive(3): now.Add(-3 * time.Minute)} {
+		b.provider.Edit(path, func(d *fixtures.Document) { d.Updated = updated })
+	}
+	b.wantLog("set right", "created f v1", "created d v1", "created e v1")
+}
+
 func TestA12_OverlapCatchesLateCommits(t *testing.T) {
 	b := threeDocuments(t, func(c *config.Config) { c.Sets[0].Sources[0].Overlap = 36 * time.Hour })
 	// Committed after the harvest with a stamp before its mark, into an archive.

@@ -329,8 +329,8 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 	a.Delimited = resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor >= 2 || resp.Uncompressed
 	t, err := http.ParseTime(resp.Header.Get("Date"))
 	a.dated = err == nil
-	if !a.dated {
-		t = c.now()
+	if a.came = c.now().UTC(); !a.dated {
+		t = a.came
 	}
 	a.Date = t.UTC()
 	return a, nil
@@ -412,7 +412,8 @@ type Answer struct {
 	// off fails.
 	Delimited bool
 
-	dated  bool // Date is the answer's
+	dated  bool      // Date is the answer's
+	came   time.Time // when it came, by the Client's clock
 	body   io.Closer
 	cancel context.CancelFunc
 }
@@ -435,6 +436,15 @@ func (a *Answer) Late(stamp time.Time) bool {
 		return !stamp.Before(a.Date.Truncate(time.Second).Add(time.Second))
 	}
 	return stamp.After(a.Date)
+}
+
+// Mark returns a stamp that is not late as a mark: it is the Client's clock if that is earlier,
+// since the server's may be ahead, and be set right later.
+func (a *Answer) Mark(stamp time.Time) time.Time {
+	if stamp.After(a.came) {
+		return a.came
+	}
+	return stamp
 }
 
 // Close closes the body and releases the connection.

@@ -14,6 +14,12 @@ import (
 
 // Contents are asked for at addresses as people write them, with what a URI must escape.
 func TestAddressesThatAreNoURIs(t *testing.T) {
+	for _, kind := range []string{harvest.AtomPMH, harvest.Feed} {
+		t.Run(kind, func(t *testing.T) { harvestOddAddresses(t, kind) })
+	}
+}
+
+func harvestOddAddresses(t *testing.T, kind string) {
 	s := newShelf(t, t.TempDir(), event.Mirror)
 	links := []string{"a b|ü", "?q=a b", "50%-off", "100%", "%zz%20?x=100%", "%C3%BC"}
 	var server *httptest.Server
@@ -35,7 +41,7 @@ func TestAddressesThatAreNoURIs(t *testing.T) {
 	t.Cleanup(server.Close)
 	guard := fetch.New(fetch.Options{Reach: fetch.Reach{Origin: server.URL}})
 	t.Cleanup(guard.Close)
-	s.src.Kind, s.src.URL, s.src.Client, s.src.Selection.PublicURL = harvest.AtomPMH, server.URL+"/feed", guard.Client(""), ""
+	s.src.Kind, s.src.URL, s.src.Client, s.src.Selection.PublicURL = kind, server.URL+"/feed", guard.Client(""), ""
 	var err error
 	s.src.ID, err = s.log.EnsureSource(context.Background(), "main", s.src.Kind, s.src.URL, 0)
 	s.must(err)

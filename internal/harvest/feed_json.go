@@ -187,7 +187,7 @@ func (x *feedJSON) head() {
 	d := &x.doc
 	d.Title, d.ID, d.ended = plainText(head.Title, false), head.FeedURL, head.Expired
 	for _, l := range []struct{ rel, ref string }{{"alternate", head.HomePageURL}, {"self", head.FeedURL}, {"next", head.NextURL}} {
-		to, err := strictxml.Resolve(x.base, l.ref)
+		to, err := strictxml.Resolve(x.base, readable(l.ref))
 		switch {
 		case err != nil || l.ref == "" || !x.reachable(to):
 		case l.rel == "next":
@@ -255,7 +255,7 @@ func (x *feedJSON) item(raw []byte, offset int) feedItem {
 		}
 	}
 	resolve := func(ref string) (href string, ok bool) {
-		href, err := strictxml.Resolve(x.base, ref)
+		href, err := strictxml.Resolve(x.base, readable(ref))
 		return x.checkLink(href, err, ref, line, column)
 	}
 	for _, ref := range []string{item.URL, item.ExternalURL} {

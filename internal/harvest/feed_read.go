@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -158,7 +159,7 @@ func (g *feedReader) addItem(it feedItem) error {
 func (it *feedItem) identify(id, permalink string) {
 	e := &it.entry
 	e.Kind = atompmh.Active
-	permalink = escaped(permalink)
+	permalink = escaped(readable(permalink))
 	links := e.Alternates()
 	if len(links) == 0 && !e.Content.Taken() {
 		switch {
@@ -314,6 +315,27 @@ func (g *feedReader) checkLink(resolved string, err error, ref string, line, col
 		return "", false
 	}
 	return href, true
+}
+
+// readable returns a reference that can be read: a % that escapes nothing, for which it could
+// not, is escaped.
+func readable(ref string) string {
+	ref = strictxml.Trim(ref)
+	var wrong url.EscapeError
+	if _, err := url.Parse(ref); !errors.As(err, &wrong) {
+		return ref
+	}
+	var b strings.Builder
+	for i := range len(ref) {
+		b.WriteByte(ref[i])
+		if ref[i] != '%' {
+			continue
+		}
+		if _, err := url.PathUnescape(ref[i:min(i+3, len(ref))]); err != nil {
+			b.WriteString("25")
+		}
+	}
+	return b.String()
 }
 
 // escaped returns a link as a URI or IRI: it percent-encodes characters that neither may

@@ -201,6 +201,7 @@ func feedTable() []feedCase {
 			"4 | Only Atom's link |  | http://links.example/news/4",
 			"http://links.example/6 | Mail |  | http://links.example/6",
 			"http://links.example/a%20b/é# | Unusual |  | http://links.example/a%20b/é#",
+			"http://links.example/news/50%25-off | Half off |  | http://links.example/news/50%25-off",
 			"quarantined | feed-link | 5 | the item has neither a link nor an enclosure that could be taken",
 			"quarantined | feed-link | 7 | the item has neither a link nor an enclosure that could be taken",
 			"quarantined | feed-link | 9 | the item has neither a link nor an enclosure that could be taken",

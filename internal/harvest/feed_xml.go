@@ -181,7 +181,7 @@ func (x *feedXML) headLink(h *feedHead) error {
 	}
 	archive := l.Rel == "prev-archive"
 	h.protocol = h.protocol || archive && x.atom
-	href, bad := x.scan.Resolve(base, l.Href)
+	href, bad := x.scan.Resolve(base, readable(l.Href))
 	if href = escaped(href); l.Href == "" || bad != nil || !x.reachable(href) {
 		return nil
 	}
@@ -376,7 +376,7 @@ func (x *feedXML) atomChild(it *xmlItem, name string) error {
 			return err
 		}
 		if has && src != "" && x.atom { // it does not stand in the feed (RFC 4287 4.1.3.2)
-			href, err := s.Resolve(s.Base(), src)
+			href, err := s.Resolve(s.Base(), readable(src))
 			href, ok := x.checkLink(href, err, src, s.Line, s.Column)
 			switch {
 			case ok && x.inline && !it.entry.Content.Taken():
@@ -438,7 +438,7 @@ func (x *feedXML) itemLink(it *xmlItem, own bool) error {
 
 // addLink adds a link to an item, if it can be fetched.
 func (x *feedXML) addLink(it *feedItem, l atompmh.Link, base *strictxml.Base, line, column int) {
-	resolved, err := x.scan.Resolve(base, l.Href)
+	resolved, err := x.scan.Resolve(base, readable(l.Href))
 	href, ok := x.checkLink(resolved, err, l.Href, line, column)
 	if !ok {
 		return

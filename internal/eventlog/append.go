@@ -326,7 +326,8 @@ type hashes struct {
 	key    int64 // of the identifier
 	loc    int64 // of the URI in mode reference
 	digest int64 // of the state; 0 of a deletion
-	// same: the item repeats the last report of its Source, so only the key was computed.
+	// same: the item repeats the last report of its Source, and will when its turn comes, so
+	// only the key was computed.
 	same bool
 }
 
@@ -335,9 +336,10 @@ func (b *batch) hashStates() error {
 	reference := b.set.Content == event.Reference
 	return b.onAllCores(func(i int) {
 		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
-		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.sources) == 1 {
+		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.sources) == 1 && !r.shared {
 			s := &r.sources[0]
-			h.same = s.source == b.source.id && len(s.parts) == 0 && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place
+			h.same = s.source == b.source.id && len(s.parts) == 0 && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place &&
+				inOrder(s.stamp, s.place, b.source.ordering)
 		}
 		if h.same || it.Deleted || it.Quarantine || it.Unselected {
 			return

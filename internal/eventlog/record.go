@@ -167,9 +167,10 @@ type record struct {
 	seen       bool // in the walk under way
 	seenInPart bool // in the part of the Source that the item is of
 
-	fresh bool           // has no row in table record yet
-	dirty bool           // its row has to be written
-	room  [1]sourceState // of sources, of which there is mostly one
+	shared bool           // several items of the batch are of it
+	fresh  bool           // has no row in table record yet
+	dirty  bool           // its row has to be written
+	room   [1]sourceState // of sources, of which there is mostly one
 }
 
 func (r *record) of(source event.SourceID) *sourceState {
@@ -276,6 +277,7 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 	for n, i := range order {
 		if n > 0 && items[order[n-1]].Record == items[i].Record {
 			out[i] = out[order[n-1]]
+			out[i].shared = true
 			continue
 		}
 		r := &backing[len(all)]

@@ -83,10 +83,16 @@ func (a *decider) lastReport(r *record, it *event.Item) (w lastReport) {
 	return w
 }
 
+// inOrder reports whether what a Source has reported under such a stamp and place can be compared in
+// an order.
+func inOrder(stamp event.Stamp, place event.Place, o ordering) bool {
+	return o == unordered || orderedBy(stamp, place) == o
+}
+
 // comparableBy clears an order of another ordering. The Source has to report the record
 // again.
 func (w *lastReport) comparableBy(o ordering) {
-	if w.known && o != unordered && orderedBy(w.stamp, w.place) != o {
+	if w.known && !inOrder(w.stamp, w.place, o) {
 		*w = lastReport{known: true, alive: w.alive}
 	}
 }

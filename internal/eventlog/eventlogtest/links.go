@@ -62,6 +62,8 @@ func testLinks(t *testing.T) {
 		{"it becomes the authority, in one event", 0, items("-n@2"), "updated n@1=y > o"},
 		{"two targets come, one of them twice", 0, linked("k@1=x", "l", "m", "l"), "created k@1=x"},
 		{"they come", 0, items("l@1=x m@1=x"), "created l@1=x, created m@1=x, updated k@1=x > l > m > l"},
+		{"without a time", 0, linked("p=x", "l"), "created p=x > l"},
+		{"the same again", 0, linked("p=x", "l"), ""},
 	} {
 		b.batch(c.source, &event.Batch{Items: c.items})
 		var news []string

@@ -95,6 +95,21 @@ func testLists(t *testing.T) {
 	}
 }
 
+// A baseline repeats what the Source reported last, and in the same batch a change of the same
+// moment comes before it. Neither is news.
+func testListsTogether(t *testing.T) {
+	b := begin(t, set{content: event.Redirect, kind: "resourcesync"})
+	linked := func(all []event.Item) []event.Item {
+		all[0].Links = []event.Link{{Rel: "describedby", Href: href("b"), Length: 3, Record: "urn:b"}}
+		return all
+	}
+	list := func() []event.Item { return linked(baseline(1, "a=x b=x")) }
+	b.want("first", b.pass(list()), "logged logged")
+	b.news()
+	b.want("together", b.pass(append(linked(placed(1, "a@1=x")), list()...)), "unchanged unchanged unchanged")
+	b.want("events", b.news(), "")
+}
+
 func unmoved(all []event.Item) []event.Item {
 	for i := range all {
 		all[i].Order = event.Stamp{}

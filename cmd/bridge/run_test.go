@@ -255,3 +255,38 @@ func TestAddOddPath(t *testing.T) {
 		t.Errorf("it has become %s", c.Sets[0].Sources[0].URL)
 	}
 }
+
+// A data folder that this user may not read is not taken for one without a log, nor its bridge
+// serve for one that does not run.
+func TestUnreadableDataFolder(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("root may read every folder")
+	}
+	folder := filepath.Join(t.TempDir(), "data")
+	source := filepath.Join(t.TempDir(), "letters")
+	for _, path := range []string{folder, source} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(source, "a.xml"), []byte("<a/>"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bridge := func(args ...string) (status int, said string) {
+		var out bytes.Buffer
+		return run(t.Context(), append(args, "--data", folder), nil, &out, &out), out.String()
+	}
+	if status, said := bridge("harvest", source); status != exitDone {
+		t.Fatalf("harvest: status %d\n%s", status, said)
+	}
+	if err := os.Chmod(folder, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(folder, 0o700) //nolint:errcheck // so that it can be removed
+	for _, args := range [][]string{{"status"}, {"serve"}, {"harvest", source}, {"reload"}, {"source", "pause", "main"}, {"backup", filepath.Join(source, "b")}} {
+		if status, said := bridge(args...); status != exitFailed || !strings.Contains(said, "run the command as the user whom it belongs to: ") {
+			t.Errorf("%s: status %d\n%s", args, status, said)
+		}
+	}
+}

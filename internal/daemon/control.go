@@ -112,6 +112,9 @@ func SendDecisions(ctx context.Context, folder string, all []Decision, told func
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", at)
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
 		if err != nil {
 			return nil, errors.Join(ErrNotServing, err)
 		}
@@ -124,6 +127,9 @@ func SendDecisions(ctx context.Context, folder string, all []Decision, told func
 		return err
 	}
 	resp, err := client.Do(req)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("this user may not ask the bridge serve that has the data folder %s: run the command as the user whom it belongs to: %w", folder, errors.Unwrap(err))
+	}
 	if err != nil {
 		return err
 	}

@@ -198,6 +198,9 @@ func ReadMark(folder, name string) (other string, err error) {
 // complete, or was copied. One that was copied to the folder copyingTo is being copied.
 func refuseMarked(folder string, readOnly bool, copyingTo string) error {
 	from, err := ReadMark(folder, CopyingName)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("this user may not read the data folder %s: run the command as the user whom it belongs to: %w", folder, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -141,10 +141,11 @@ func kind() *database.Kind {
 	}}
 }
 
-// Exists reports whether a data folder holds a log, or a file in its place.
+// Exists reports whether a data folder holds a log, or a file in its place. One that may not
+// be searched is taken to hold one: whoever opens it says that it may not be read.
 func Exists(folder string) bool {
 	_, err := os.Stat(filepath.Join(folder, FileName))
-	return err == nil || OnServer(folder)
+	return err == nil || errors.Is(err, fs.ErrPermission) || OnServer(folder)
 }
 
 // Open opens the log in the data folder. It makes both if they are missing, unless

@@ -256,37 +256,59 @@ func TestAddOddPath(t *testing.T) {
 	}
 }
 
-// A data folder that this user may not read is not taken for one without a log, nor its bridge
-// serve for one that does not run.
-func TestUnreadableDataFolder(t *testing.T) {
-	t.Parallel()
+// newDataFolder harvests a folder with a file into a data folder of this user. What it returns
+// runs a command on it.
+func newDataFolder(t *testing.T) (data, source string, bridge func(args ...string) (status int, said string)) {
+	t.Helper()
 	if os.Geteuid() == 0 {
-		t.Skip("root may read every folder")
+		t.Skip("root may use every file")
 	}
-	folder := filepath.Join(t.TempDir(), "data")
-	source := filepath.Join(t.TempDir(), "letters")
-	for _, path := range []string{folder, source} {
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
+	data, source = filepath.Join(t.TempDir(), "data"), t.TempDir()
 	if err := os.WriteFile(filepath.Join(source, "a.xml"), []byte("<a/>"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	bridge := func(args ...string) (status int, said string) {
+	bridge = func(args ...string) (int, string) {
 		var out bytes.Buffer
-		return run(t.Context(), append(args, "--data", folder), nil, &out, &out), out.String()
+		return run(t.Context(), append(args, "--data", data), nil, &out, &out), out.String()
 	}
 	if status, said := bridge("harvest", source); status != exitDone {
 		t.Fatalf("harvest: status %d\n%s", status, said)
 	}
-	if err := os.Chmod(folder, 0); err != nil {
+	return data, source, bridge
+}
+
+// A data folder that this user may not read is not taken for one without a log, nor its bridge
+// serve for one that does not run.
+func TestUnreadableDataFolder(t *testing.T) {
+	t.Parallel()
+	data, source, bridge := newDataFolder(t)
+	if err := os.Chmod(data, 0); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Chmod(folder, 0o700) //nolint:errcheck // so that it can be removed
+	defer os.Chmod(data, 0o700) //nolint:errcheck // so that it can be removed
 	for _, args := range [][]string{{"status"}, {"serve"}, {"harvest", source}, {"reload"}, {"source", "pause", "main"}, {"backup", filepath.Join(source, "b")}} {
 		if status, said := bridge(args...); status != exitFailed || !strings.Contains(said, "run the command as the user whom it belongs to: ") {
 			t.Errorf("%s: status %d\n%s", args, status, said)
 		}
+	}
+}
+
+// A file of the data folder that this user may not use, as one that root has made there, is
+// named.
+func TestForeignFileInDataFolder(t *testing.T) {
+	t.Parallel()
+	for name, mode := range map[string]os.FileMode{"log.db": 0o400, "log.db-wal": 0, "content.db": 0o400} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, source, bridge := newDataFolder(t)
+			path := filepath.Join(data, name)
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+			if err := errors.Join(err, f.Close(), os.Chmod(path, mode), os.WriteFile(filepath.Join(source, "b.xml"), []byte("<b/>"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if status, said := bridge("harvest", source); status != exitFailed || !strings.Contains(said, path+": permission denied: give the file to the user who runs bridge") {
+				t.Errorf("status %d\n%s", status, said)
+			}
+		})
 	}
 }

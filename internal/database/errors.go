@@ -80,11 +80,11 @@ func Explain(path string, err error) error {
 			return fmt.Errorf("%w: %w", ErrFull, err)
 		}
 		if code == lib.SQLITE_CANTOPEN && !gone(path) {
-			return fmt.Errorf("%w: %w", ErrCannotOpen, err)
+			return denied(path, unix.R_OK, fmt.Errorf("%w: %w", ErrCannotOpen, err))
 		}
 		return fmt.Errorf("%w: %w", ErrDisk, err)
 	case code == lib.SQLITE_READONLY:
-		return fmt.Errorf("%w: %w", ErrDisk, err)
+		return denied(path, unix.W_OK, fmt.Errorf("%w: %w", ErrDisk, err))
 	}
 	return err
 }
@@ -94,6 +94,17 @@ func Explain(path string, err error) error {
 func gone(path string) bool {
 	_, err := os.Stat(path)
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// denied adds to an error which file of a database this user may not use in a mode, as one
+// that another user has made. It opens none: to close it would end SQLite's locks.
+func denied(path string, mode uint32, err error) error {
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		if refused := unix.Access(name, mode); errors.Is(refused, fs.ErrPermission) {
+			return fmt.Errorf("%w: %s: %w: give the file to the user who runs bridge", err, name, refused)
+		}
+	}
+	return err
 }
 
 // full reports whether a file system has no room for the smallest of files.

@@ -37,6 +37,9 @@ type cache struct {
 	// full returns why nothing more may be written, nil while the disk has room; a nil
 	// func means that it always has.
 	full func() error
+	// changed is called with the reason when the cache cannot be written any more, and with
+	// nil when it can again. What full returns is not reported: who says that has said it.
+	changed func(why error)
 	// slots bounds how many documents are made at a time, and with that the memory
 	// and the readers of the log that they take.
 	slots chan struct{}
@@ -47,6 +50,7 @@ type cache struct {
 	files    map[string]*cachedFile
 	bytes    int64  // bytes of files
 	uses     uint64 // how often a file was used, as a clock
+	refused  bool   // whether changed was last called with a reason
 }
 
 // How many documents are made at a time: in all, and of one set.
@@ -172,13 +176,30 @@ func (c *cache) make(ctx context.Context, name string, render renderFunc) ([]byt
 	err = c.store(ctx, name, render)
 	var unwritable *storeError
 	if !errors.As(err, &unwritable) {
+		if err == nil {
+			c.report(nil)
+		}
 		return nil, err
 	}
+	c.report(unwritable)
 	data, err := inMemory(ctx, render)
 	if err != nil {
 		return nil, errors.Join(err, unwritable)
 	}
 	return data, nil
+}
+
+// report calls changed when the cache can no longer be written, or can be again.
+func (c *cache) report(why error) {
+	if why != nil && c.full != nil && c.full() != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if (why != nil) != c.refused && c.changed != nil {
+		c.refused = why != nil
+		c.changed(why)
+	}
 }
 
 // storeError is a failure to write a document to the disk, not to render it.

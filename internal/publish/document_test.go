@@ -2,12 +2,14 @@ package publish
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -275,6 +277,37 @@ func eachFault(t *testing.T, body func(t *testing.T, fault func(op, path string,
 				}
 				break
 			}
+		}
+	}
+}
+
+// That the cache cannot be written is logged once, and that it can be again; a disk that is
+// nearly full was logged by whoever says so.
+func TestCacheSaysThatItCannotBeWritten(t *testing.T) {
+	l := history(10, event.Mirror).fill("main", 35)
+	p := newPublisher(t, l)
+	var out bytes.Buffer
+	p.logger = slog.New(slog.NewTextHandler(&out, nil))
+	var fault error
+	p.setFault(func(_, _ string, step func() error) error { return cmp.Or(fault, step()) })
+	for _, row := range []struct {
+		fault, full error
+		lists       []int
+		want        string
+	}{
+		{nil, nil, []int{1}, ""},
+		{syscall.EACCES, errors.New("nearly full"), []int{2}, ""},
+		{syscall.EACCES, nil, []int{2, 3}, "permission denied"},
+		{nil, nil, []int{2, 3}, "the cache can be written again"},
+	} {
+		fault = row.fault
+		p.cache.full = func() error { return row.full }
+		out.Reset()
+		for _, n := range row.lists {
+			get(t, p, fmt.Sprintf("/sets/main/changelist/%d.xml", n), false)
+		}
+		if said := out.String(); strings.Count(said, "\n") != min(1, len(row.want)) || !strings.Contains(said, row.want) {
+			t.Errorf("with %v and %v: %q", row.fault, row.full, said)
 		}
 	}
 }

@@ -210,7 +210,7 @@ func New(o Options) (*Publisher, error) {
 	}
 	p.lasting, p.end = context.WithCancel(context.Background())
 	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, o.CacheBytes)
-	p.cache.full = o.Full
+	p.cache.full, p.cache.changed = o.Full, p.logCache
 	if o.Files != nil && o.ReportFiles == nil {
 		p.opts.ReportFiles = p.logFiles
 	}
@@ -218,6 +218,15 @@ func New(o Options) (*Publisher, error) {
 		p.files = &files{p: p, bucket: o.Files, wakeup: make(chan struct{}, 1)}
 	}
 	return p, nil
+}
+
+// logCache logs that documents cannot be kept, and that they can be again.
+func (p *Publisher) logCache(why error) {
+	if why == nil {
+		p.logger.Info("the cache can be written again")
+		return
+	}
+	p.logger.Error("documents cannot be kept in the cache: each is made anew, in memory, for each request", "folder", p.opts.CacheDir, "error", why)
 }
 
 // cacheEpoch names the folder of all that is rendered in one format and for one base URL, so

@@ -34,6 +34,9 @@ type cache struct {
 	dir  string
 	disk disk
 	size int64
+	// memory is the size of all documents in memory above which no more are made: clients
+	// that read slowly keep them there.
+	memory int
 	// full returns why nothing more may be written, nil while the disk has room; a nil
 	// func means that it always has.
 	full func() error
@@ -51,6 +54,9 @@ type cache struct {
 	bytes    int64  // bytes of files
 	uses     uint64 // how often a file was used, as a clock
 	refused  bool   // whether changed was last called with a reason
+
+	inUse      map[string]*memoryDoc // documents that could not be written, by name
+	inUseBytes int
 }
 
 // How many documents are made at a time: in all, and of one set.
@@ -77,8 +83,8 @@ type sum struct {
 type renderFunc func(ctx context.Context, w io.Writer) error
 
 func newCache(dir string, d disk, size int64) *cache {
-	return &cache{dir: dir, disk: d, size: size, slots: make(chan struct{}, slotsInAll), setSlots: map[string]chan struct{}{},
-		calls: map[string]*call{}, files: map[string]*cachedFile{}}
+	return &cache{dir: dir, disk: d, size: size, memory: 4 * memoryLimit, slots: make(chan struct{}, slotsInAll), setSlots: map[string]chan struct{}{},
+		calls: map[string]*call{}, files: map[string]*cachedFile{}, inUse: map[string]*memoryDoc{}}
 }
 
 // acquire waits until a document of the set that a name belongs to may be rendered.
@@ -118,11 +124,18 @@ func (c *cache) open(ctx context.Context, name string, render renderFunc) (io.Re
 		data, err := c.share(ctx, name, func(ctx context.Context) ([]byte, error) {
 			return c.make(ctx, name, render)
 		})
-		if err != nil || data != nil {
-			return openMemory(data, err)
+		if err != nil {
+			return nil, 0, err
+		}
+		if data != nil {
+			return c.openShared(name, data)
 		}
 	}
-	return openMemory(inMemory(ctx, render))
+	data, err := c.inMemory(ctx, name, render)
+	if err != nil {
+		return nil, 0, err
+	}
+	return c.openShared(name, data)
 }
 
 // memoryFile is a document that is no file.
@@ -136,6 +149,45 @@ func openMemory(data []byte, err error) (io.ReadSeekCloser, int64, error) {
 		return nil, 0, err
 	}
 	return memoryFile{bytes.NewReader(data)}, int64(len(data)), nil
+}
+
+// memoryDoc is a document that could not be written. All who read it at the same time share
+// it.
+type memoryDoc struct {
+	data    []byte
+	readers int
+}
+
+// sharedFile is a memoryDoc for one of its readers.
+type sharedFile struct {
+	*bytes.Reader
+	close func()
+}
+
+func (f sharedFile) Close() error {
+	f.close()
+	return nil
+}
+
+// openShared opens a document in memory, until its last reader has closed it.
+func (c *cache) openShared(name string, data []byte) (io.ReadSeekCloser, int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.inUse[name]
+	if d == nil {
+		d = &memoryDoc{data: data}
+		c.inUse[name] = d
+		c.inUseBytes += len(data)
+	}
+	d.readers++
+	return sharedFile{bytes.NewReader(d.data), sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if d.readers--; d.readers == 0 {
+			delete(c.inUse, name)
+			c.inUseBytes -= len(d.data)
+		}
+	})}, int64(len(d.data)), nil
 }
 
 // openChecked opens a file whose hash is known to be right; nil when there is none.
@@ -182,7 +234,7 @@ func (c *cache) make(ctx context.Context, name string, render renderFunc) ([]byt
 		return nil, err
 	}
 	c.report(unwritable)
-	data, err := inMemory(ctx, render)
+	data, err := c.inMemory(ctx, name, render)
 	if err != nil {
 		return nil, errors.Join(err, unwritable)
 	}
@@ -215,7 +267,16 @@ func (e *storeError) Unwrap() error { return e.err }
 // a Change List with a gigantic entry.
 const memoryLimit = 64 << 20
 
-func inMemory(ctx context.Context, render renderFunc) ([]byte, error) {
+func (c *cache) inMemory(ctx context.Context, name string, render renderFunc) ([]byte, error) {
+	c.mu.Lock()
+	d, held := c.inUse[name], c.inUseBytes
+	c.mu.Unlock()
+	if d != nil {
+		return d.data, nil
+	}
+	if held > c.memory {
+		return nil, &NotReadyError{Path: name, RetryAfter: memoryWait}
+	}
 	b := limitedBuffer{limit: memoryLimit}
 	if err := render(ctx, &b); err != nil {
 		return nil, err

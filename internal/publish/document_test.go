@@ -329,6 +329,47 @@ func TestCacheFullAndDocumentTooLarge(t *testing.T) {
 	}
 }
 
+// Documents that cannot be kept are in memory while clients read them: those of one document
+// share it, and of others only so much is made that the memory has room for it.
+func TestDocumentsInMemoryAreBounded(t *testing.T) {
+	c := newCache(t.TempDir(), disk{func(string, string, func() error) error { return syscall.EACCES }}, 1<<30)
+	c.memory = 40
+	made := map[string]int{}
+	open := func(name string) (io.ReadSeekCloser, error) {
+		f, _, err := c.open(t.Context(), name, func(_ context.Context, w io.Writer) error {
+			made[name]++
+			_, err := w.Write(make([]byte, 10))
+			return err
+		})
+		return f, err
+	}
+	var readers []io.Closer
+	for range 2 {
+		for _, name := range []string{"1", "2", "3", "4", "5"} {
+			f, err := open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			readers = append(readers, f)
+		}
+	}
+	var wait *NotReadyError
+	if _, err := open("6"); !errors.As(err, &wait) || !errors.Is(err, syscall.EACCES) {
+		t.Errorf("a sixth document: %v", err)
+	}
+	for _, f := range readers {
+		if err := errors.Join(f.Close(), f.Close()); err != nil { // the second one counts for nothing
+			t.Fatal(err)
+		}
+	}
+	if _, err := open("6"); err != nil || made["1"] != 1 || made["6"] != 1 {
+		t.Errorf("after the others: %v; made so often: %v", err, made)
+	}
+	if len(c.inUse) != 1 || c.inUseBytes != 10 {
+		t.Errorf("%d documents, %d bytes are in memory", len(c.inUse), c.inUseBytes)
+	}
+}
+
 // gate is a log whose events wait until they are let through.
 type gate struct {
 	*sliceLog

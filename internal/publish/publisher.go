@@ -154,7 +154,7 @@ type openRendering struct {
 var ErrNotFound = errors.New("no such document")
 
 // NotReadyError: the document will exist, but its snapshot has not been made
-// yet, or the set does not have all its records yet. A server answers 503 with
+// yet, or the set does not have all its records yet, or there is no room for it. A server answers 503 with
 // Retry-After.
 type NotReadyError struct {
 	Path       string
@@ -170,10 +170,11 @@ func (e *NotReadyError) Error() string {
 
 // snapshotWait is the Retry-After of a snapshot that is being made: a million
 // records take less. partialWait is that of a set whose Sources are being walked
-// for the first time.
+// for the first time; memoryWait, of a document for which there is neither a cache nor memory.
 const (
 	snapshotWait = 10 * time.Second
 	partialWait  = 30 * time.Second
+	memoryWait   = 5 * time.Second
 )
 
 // requireComplete returns a *NotReadyError while the state of a set must not be

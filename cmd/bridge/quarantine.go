@@ -22,6 +22,11 @@ func quarantineListCommand() *cobra.Command {
 	in, asJSON, set := newInputs(cmd), addJSON(cmd), addSet(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			if *set != "" {
+				if _, err := b.Log.Set(ctx, *set); err != nil {
+					return err
+				}
+			}
 			return eachQuarantined(ctx, b, event.QuarantineQuery{Set: *set}, func(q *event.Quarantined) error { return printQuarantined(w, q, *asJSON) })
 		})
 	}
@@ -147,7 +152,7 @@ func (in *inputs) decideQuarantined(cmd *cobra.Command, ids []int64) error {
 	if still == 0 {
 		return nil
 	}
-	are, what := "are", "still bad"
+	are, what := "are", "not replayed"
 	if still == 1 {
 		are = "is"
 	}

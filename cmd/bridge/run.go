@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
@@ -105,6 +106,7 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetArgs(unlessUnknown(root, args))
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return describeFlag(err) })
 
 	// Errors before a command's own code runs are wrong usage: unknown commands and flags,
 	// missing arguments.
@@ -130,6 +132,27 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 		fmt.Fprintf(stderr, "Usage: %s\nMore: %s --help\n", cmd.UseLine(), cmd.CommandPath())
 	}
 	return status
+}
+
+// describeFlag says of a flag that should have a number, a time, true or false what it has
+// instead.
+func describeFlag(err error) error {
+	bad, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err
+	}
+	flag, wants := bad.GetFlag(), ""
+	switch flag.Value.Type() {
+	case "int", "int64":
+		wants = "a number"
+	case "duration":
+		wants = "a time; write one like 90s, 10m or 48h"
+	case "bool":
+		wants = "true or false"
+	default:
+		return err
+	}
+	return fmt.Errorf("--%s: %q is not %s", flag.Name, bad.GetValue(), wants)
 }
 
 // unlessUnknown returns the arguments, without a request for help where they name a

@@ -153,6 +153,9 @@ func (b *Bridge) sourceStatus(ctx context.Context, set string, pauses map[event.
 			if err := json.Unmarshal(src.Schedule.Report, &out[i].Last.Report); err != nil {
 				return nil, fmt.Errorf("the report of the last harvest of %s: %w", src.URL, err)
 			}
+			if r := &out[i].Last.Report; src.Held == 0 {
+				r.Warnings = slices.DeleteFunc(r.Warnings, harvest.IsAboutHeld)
+			}
 		}
 		out[i].SetSchedule(&src.Schedule)
 		if src.Pending == 0 {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
@@ -344,9 +345,16 @@ func (r *run) guardDeletions(absent, have int64) (mode event.Mode, person bool) 
 		r.warn(fmt.Sprintf("records that the Source does not list: %d of %d, but its lists ended too early or changed while they were read; they are deleted when they are absent once more", absent, have))
 		return event.ModeHold, r.active == 0
 	}
-	r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
+	r.warn(fmt.Sprintf("the Source no longer has %d of %d records%s look at the Source, then apply them with bridge source release %s %s", absent, have, areHeld, r.src.Set, r.src.URL))
 	return event.ModeHold, r.active == 0
 }
+
+// areHeld is in the warning about deletions that a harvest has held.
+const areHeld = ": these deletions are held;"
+
+// IsAboutHeld reports whether a warning of a Report says that deletions are held. Once they
+// are released, it is no longer true.
+func IsAboutHeld(warning string) bool { return strings.Contains(warning, areHeld) }
 
 // absences deletes the records that a complete enumeration did not have (A5),
 // unless the guard keeps that back (A6). What the Source has said since the

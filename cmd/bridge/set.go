@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -131,11 +132,18 @@ func setRemoveCommand() *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.Set = args[0]
-		sure := a.Yes
+		sure, configured := a.Yes, false
 		if err := in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			set, err := b.Log.Set(ctx, a.Set)
 			if err != nil {
 				return err
+			}
+			if c := b.FileConfig(); c.File != "" && len(c.Sets) > 0 && !a.FromConfig {
+				all, err := b.SetInfos(ctx)
+				if err != nil {
+					return err
+				}
+				configured = slices.ContainsFunc(all, func(s daemon.SetInfo) bool { return s.Name == a.Set && s.Published })
 			}
 			contents := ""
 			if set.Content == event.Mirror {
@@ -146,7 +154,7 @@ func setRemoveCommand() *cobra.Command {
 				contents = fmt.Sprintf(", and of %s (%d bytes) those that no other set has", plural(int(n), "content", "contents"), bytes)
 			}
 			fmt.Fprintf(w, "set %s has %s and %s, which go for good%s\n", a.Set, plural(int(set.Live), "record", "records"), plural(int(set.Events), "event", "events"), contents)
-			if sure || !isTerminal(w) {
+			if sure || configured || !isTerminal(w) {
 				return nil
 			}
 			fmt.Fprintf(w, "remove it? write its name: ")
@@ -158,6 +166,9 @@ func setRemoveCommand() *cobra.Command {
 			return err
 		}); err != nil {
 			return err
+		}
+		if configured && !sure {
+			return usage(fmt.Errorf("set %s is not removed, since it is configured: add --from-config --yes to remove it, and to take it out of the configuration", a.Set))
 		}
 		if !sure {
 			return usage(fmt.Errorf("set %s is not removed: add --yes to remove it", a.Set))

@@ -208,6 +208,32 @@ func TestConditionsAreOfTheDocument(t *testing.T) {
 	}
 }
 
+// A Last-Modified in the future, of a server whose clock was ahead or of a file with a wrong time, is
+// no condition until that time has come: many servers answer 304 to it whatever has changed.
+func TestNoConditionInTheFuture(t *testing.T) {
+	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	written := now.AddDate(1, 0, 0)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", written, strings.NewReader("text"))
+	})
+	c := newClient(t, Options{Start: s.URL, Now: func() time.Time { return now }})
+	a, err := c.Get(t.Context(), s.URL, Validators{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	written = now // the file was replaced, or the clock set
+	if again, err := c.Get(t.Context(), s.URL, a.Validators); err != nil {
+		t.Errorf("a year early: %v", err)
+	} else {
+		again.Close()
+	}
+	now = now.AddDate(1, 0, 1)
+	if _, err := c.Get(t.Context(), s.URL, a.Validators); Status(err) != http.StatusNotModified {
+		t.Errorf("a year later: %v", err)
+	}
+}
+
 // D50: what the operator typed, and the well-known places of its host, may be
 // redirected to other hosts, which links may lead to from then on; other
 // documents may not. D75: no redirect leads to a file.

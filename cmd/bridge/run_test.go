@@ -260,9 +260,6 @@ func TestAddOddPath(t *testing.T) {
 // runs a command on it.
 func newDataFolder(t *testing.T) (data, source string, bridge func(args ...string) (status int, said string)) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		t.Skip("root may use every file")
-	}
 	data, source = filepath.Join(t.TempDir(), "data"), t.TempDir()
 	if err := os.WriteFile(filepath.Join(source, "a.xml"), []byte("<a/>"), 0o600); err != nil {
 		t.Fatal(err)
@@ -281,6 +278,9 @@ func newDataFolder(t *testing.T) (data, source string, bridge func(args ...strin
 // serve for one that does not run.
 func TestUnreadableDataFolder(t *testing.T) {
 	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("root may read every folder")
+	}
 	data, source, bridge := newDataFolder(t)
 	if err := os.Chmod(data, 0); err != nil {
 		t.Fatal(err)
@@ -297,6 +297,9 @@ func TestUnreadableDataFolder(t *testing.T) {
 // named.
 func TestForeignFileInDataFolder(t *testing.T) {
 	t.Parallel()
+	if os.Geteuid() == 0 {
+		t.Skip("root may use every file")
+	}
 	for name, mode := range map[string]os.FileMode{"log.db": 0o400, "log.db-wal": 0, "content.db": 0o400} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -310,5 +313,22 @@ func TestForeignFileInDataFolder(t *testing.T) {
 				t.Errorf("status %d\n%s", status, said)
 			}
 		})
+	}
+}
+
+// Of a database that was cut off, as by a copy that has failed, every command says what to do.
+func TestTruncatedDatabase(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"log.db", "content.db"} {
+		data, source, bridge := newDataFolder(t)
+		path := filepath.Join(data, name)
+		if err := os.Truncate(path, 20_000); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"status"}, {"verify"}, {"harvest", source}, {"backup", filepath.Join(source, "b")}} {
+			if status, said := bridge(args...); status != exitFailed || strings.Count(said, "restore it from a backup") != 1 || !strings.Contains(said, path) {
+				t.Errorf("%s, %s: status %d\n%s", name, args, status, said)
+			}
+		}
 	}
 }

@@ -96,6 +96,15 @@ func gone(path string) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
+// notOpened is Explain for a file that could not be opened. It says what to do with a damaged one.
+func notOpened(path string, err error) error {
+	err = fmt.Errorf("opening %s: %w", path, Explain(path, err))
+	if errors.Is(err, ErrDamaged) {
+		return fmt.Errorf("%w: restore it from a backup", err)
+	}
+	return err
+}
+
 // denied adds to an error which file of a database this user may not use in a mode, as one
 // that another user has made. It opens none: to close it would end SQLite's locks.
 func denied(path string, mode uint32, err error) error {

@@ -97,7 +97,7 @@ func (k *Kind) openFile(ctx context.Context, path, mode string, connections int,
 		err = k.older(version)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening %s: %w", path, Explain(path, err)), db.Close())
+		return nil, errors.Join(notOpened(path, err), db.Close())
 	}
 	return db, nil
 }

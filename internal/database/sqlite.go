@@ -239,7 +239,7 @@ func (k *Kind) openWriter(ctx context.Context, path string, pragmas []string) (*
 	db.SetMaxOpenConns(1)
 	conn, err := k.connect(ctx, db)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("opening %s: %w", path, Explain(path, err)), db.Close())
+		return nil, nil, errors.Join(notOpened(path, err), db.Close())
 	}
 	return db, conn, nil
 }

@@ -453,7 +453,9 @@ func (g *feedReader) date(line, column int, texts ...string) time.Time {
 			if s, ok := event.StampOf(t); ok {
 				return s.Time()
 			}
-			why = "its year is after 2261"
+			if why = "its year is after 2261"; t.IsZero() {
+				why = "programs write it for no date"
+			}
 		}
 		g.problem(ruleFeedDate, line, column, "date %q is left out: %s", strictxml.Clip(text), why)
 	}

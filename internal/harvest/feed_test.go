@@ -287,6 +287,23 @@ func TestFeedSourceDate(t *testing.T) {
 	}
 }
 
+// A date that is left out is named with the reason.
+func TestFeedDateLeftOut(t *testing.T) {
+	for date, want := range map[string]string{
+		"Mon, 01 Jan 0001 00:00:00 GMT": "is left out: programs write it for no date",
+		"Fri, 31 Dec 9999 23:59:59 GMT": "is left out: its year is after 2261",
+		"garbage":                       "is left out: it is not in a form of date that is known",
+	} {
+		r := feedRun()
+		if _, err := readFeed(r, []byte(`<rss version="2.0"><channel><title>t</title><item><guid>1</guid><pubDate>`+date+`</pubDate></item></channel></rss>`)); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.report.Examples; len(got) != 1 || !strings.Contains(got[0].First, want) {
+			t.Errorf("%s: %+v, want %s", date, got, want)
+		}
+	}
+}
+
 // FuzzFeed: no document makes the reading panic or exceed its caps, and what is
 // taken can be used.
 func FuzzFeed(f *testing.F) {

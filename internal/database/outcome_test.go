@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -522,4 +523,29 @@ func TestServerOvertaken(t *testing.T) {
 		t.Errorf("overtaken before: %v", err)
 	}
 	m.want(t, "1/0", "2/0")
+}
+
+// A server that can only be read, as a standby that answers while the other one restarts, gets no
+// writer: that would keep its connection there, and never write again.
+func TestServerReadOnly(t *testing.T) {
+	testenv.Heavy(t)
+	server := testenv.Postgres(t)
+	path := server.NewSchema(t)
+	m := makeAt(t, testKind, path, path, WriterOptions{})
+	if err := m.Do(t.Context(), insertOne(1)); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, "ALTER DATABASE postgres SET default_transaction_read_only = on")
+	server.Stop(t, testenv.FastShutdown)
+	server.Start(t)
+	for range 2 {
+		if err := m.Do(t.Context(), insertOne(2)); !errors.Is(err, ErrCannotOpen) || !strings.Contains(err.Error(), "can only be read") {
+			t.Errorf("written: %v", err)
+		}
+	}
+	execute(t, path, "BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT")
+	if err := m.Do(t.Context(), insertOne(3)); err != nil {
+		t.Errorf("it can be written again: %v", err)
+	}
+	m.want(t, "1/0", "3/0")
 }

@@ -376,6 +376,9 @@ func (e *serverEngine) becomeWriter(ctx context.Context, conn *sql.Conn) error {
 	if err := checkServer(ctx, conn); err != nil {
 		return err
 	}
+	if err := takesWrites(ctx, conn); err != nil {
+		return err
+	}
 	if err := unlimited(ctx, conn); err != nil {
 		return err
 	}
@@ -384,6 +387,17 @@ func (e *serverEngine) becomeWriter(ctx context.Context, conn *sql.Conn) error {
 	}
 	// An acknowledgement is worth what the COMMIT before it is.
 	_, err := conn.ExecContext(ctx, "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') IN ('off', 'local')")
+	return err
+}
+
+// takesWrites returns an error for a server that is only read. A standby gives the lock too, which
+// says nothing about the server that is written, and may lack what that one has.
+func takesWrites(ctx context.Context, conn *sql.Conn) error {
+	var only string
+	err := conn.QueryRowContext(ctx, "SELECT current_setting('transaction_read_only')").Scan(&only)
+	if err == nil && only == "on" {
+		err = fmt.Errorf("%w: the server can only be read, as a standby, or default_transaction_read_only is on: give the address of the one that is written", ErrCannotOpen)
+	}
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,17 @@ func (k *Kind) openPostgres(path string, params map[string]string) (*sql.DB, err
 	c.RuntimeParams["jit"] = "off"
 	for name, value := range params {
 		c.RuntimeParams[name] = value
+	}
+	if _, reads := params[readOnly]; reads {
+		// Later than the parameters of the start, with which no server would be the one that
+		// target_session_attrs=read-write asks for.
+		delete(c.RuntimeParams, readOnly)
+		c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+			return conn.Exec(ctx, "SET "+readOnly+" = on").Close()
+		}
+	}
+	if c.ValidateConnect == nil && slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port }) {
+		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // the others may lack what was committed last
 	}
 	return sql.OpenDB(postgresConnector{stdlib.GetConnector(*c), strings.NewReplacer(append([]string{"INSERT OR FAIL INTO", "INSERT INTO"}, k.Rewrite...)...)}), nil
 }
@@ -538,8 +550,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+const readOnly = "default_transaction_read_only"
+
 // sessionOfReaders has the parameters of a session that reads.
-var sessionOfReaders = map[string]string{"default_transaction_read_only": "on"}
+var sessionOfReaders = map[string]string{readOnly: "on"}
 
 // serverReaders makes the connection that has looked the first of those that read.
 func (f *Found) serverReaders(ctx context.Context, connections int) (*Readers, error) {

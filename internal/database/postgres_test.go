@@ -681,6 +681,53 @@ func TestServerReaders(t *testing.T) {
 	}
 }
 
+// Of several servers in a URL the one that takes writes is used, also by those who only read: a
+// standby may lack the end of the log.
+func TestServerHosts(t *testing.T) {
+	testenv.Heavy(t)
+	standby := testenv.Postgres(t)
+	execute(t, standby.URL(), "ALTER DATABASE postgres SET default_transaction_read_only = on")
+	path := testenv.SharedPostgres(t).NewSchema(t)
+	for _, attrs := range []string{"", "read-write", "primary"} {
+		both := with(t, path, func(u *url.URL, q url.Values) {
+			other, err := url.Parse(standby.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if attrs == "primary" { // which the other one is too
+				u.Host += "," + other.Host
+			} else {
+				u.Host = other.Host + "," + u.Host
+			}
+			if attrs != "" {
+				q.Set("target_session_attrs", attrs)
+			}
+		})
+		t.Run(attrs, func(t *testing.T) {
+			found, err := testKind.Find(t.Context(), both)
+			if err == nil && !found {
+				err = testKind.Create(t.Context(), both)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := testKind.OpenWriter(t.Context(), both, WriterOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			r, err := testKind.OpenReaders(t.Context(), both, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if got, err := rowsOf(t.Context(), r, "SELECT current_setting('default_transaction_read_only'), count(*) FROM format"); got != "[on 1]" || err != nil {
+				t.Errorf("it reads %s, %v", got, err)
+			}
+		})
+	}
+}
+
 // The server's codes say what a caller does next.
 func TestExplainServer(t *testing.T) {
 	path := "postgres://bridge@127.0.0.1/postgres"

@@ -109,11 +109,20 @@ func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 // endChanged ends the harvests of the Sources that g does not have unchanged, and returns
 // these Sources.
 func (b *Bridge) endChanged(g, last *generation) (ended []*Source) {
+	type configured struct {
+		set    *config.Set
+		source *config.Source
+	}
+	all := map[[2]string]configured{} // by the names of the sets and the URLs
+	for i := range g.config.Sets {
+		s := &g.config.Sets[i]
+		for j := range s.Sources {
+			all[[2]string{s.Name, s.Sources[j].URL}] = configured{s, &s.Sources[j]}
+		}
+	}
 	for _, was := range last.sources {
-		stays := slices.ContainsFunc(g.config.Sets, func(s config.Set) bool {
-			return s.Name == was.Set && slices.ContainsFunc(s.Sources, func(c config.Source) bool { return was.is(g.settings(&s, &c)) })
-		})
-		if !stays {
+		now, stays := all[[2]string{was.Set, was.settings.source.URL}]
+		if !stays || !was.is(g.settings(now.set, now.source)) {
 			b.loops.end(was)
 			was.turn.close()
 			ended = append(ended, was)

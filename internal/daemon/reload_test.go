@@ -295,3 +295,44 @@ func TestReloadLeavesNothing(t *testing.T) {
 	server.Close()
 	goleak.VerifyNone(t, leaks)
 }
+
+// TestReloadThousands: what it takes to read the configuration of a set again grows with its Sources,
+// and not with their square. Ten thousand took minutes.
+func TestReloadThousands(t *testing.T) {
+	testenv.Heavy(t)
+	folder := t.TempDir()
+	file := filepath.Join(folder, "bridge.toml")
+	write := func(sources int) (bytes int) {
+		var all []int
+		for n := range sources {
+			all = append(all, n)
+		}
+		text := written("127.0.0.1:0", filepath.Join(folder, "data"), "http://127.0.0.1:1", map[string][]int{"a": all}, "")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return len(text)
+	}
+	const sources = 2000
+	bytes := write(sources)
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, b)
+	n := 0
+	testenv.Affordable(t, 2*bytes, func() { // the former configuration, and the new one
+		n++
+		write(sources + n)
+		if _, err := b.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if has := len(b.Sources()); has != sources+n {
+		t.Errorf("%d Sources, want %d", has, sources+n)
+	}
+}

@@ -63,13 +63,14 @@ func (b *Bridge) completeSetOf(ctx context.Context, name string) error {
 }
 
 // progress returns the progress of the walks that must end before a set is complete:
-// those of the configured Sources, and without a configuration those of this run and
-// the unfinished ones. configured counts SIP Sources too, which are not walked.
+// those of the configured Sources, also when this run harvests some of them alone, and
+// without a configuration those of this run and the unfinished ones. configured counts SIP
+// Sources too, which are not walked.
 func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progress, configured int, err error) {
 	all, err := b.Log.Sources(ctx, set)
 	for i := range all {
 		src := &all[i]
-		ours := b.sourceByID(src.ID) != nil || b.opt.Beside && !src.Former
+		ours := (b.Config().File != "" || b.opt.Beside) && !src.Former || b.sourceByID(src.ID) != nil
 		if ours {
 			configured++
 		}

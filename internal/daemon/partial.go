@@ -31,11 +31,15 @@ func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 	if !set.Partial {
 		return nil
 	}
-	walked, configured, err := b.progress(ctx, set.Name)
+	walked, ids, configured, err := b.progress(ctx, set.Name)
 	if err != nil || configured == 0 && !b.hasNoSource(set.Name) { // this run configures no Source of it
 		return err
 	}
+	b.awaited.Delete(set.Name)
 	if len(harvest.AwaitedSets(set.Feed, walked, b.now()).Sets) > 0 {
+		if i := slices.IndexFunc(walked, func(p event.Progress) bool { return b.awaits(set, p) }); i >= 0 && b.Config().File != "" {
+			b.awaited.Store(set.Name, ids[i])
+		}
 		return nil
 	}
 	b.opt.Logger.Info("all Sources of the set were walked: its complete lists are published from now on", "set", set.Name)
@@ -52,21 +56,34 @@ func (b *Bridge) hasNoSource(set string) bool {
 	return slices.ContainsFunc(b.generation.Load().file.Sets, func(s config.Set) bool { return s.Name == set && len(s.Sources) == 0 })
 }
 
+// awaits reports whether a set waits for a Source, whatever its others have said.
+func (b *Bridge) awaits(set *event.Set, p event.Progress) bool {
+	_, waits := harvest.AwaitedSets(set.Feed, []event.Progress{p}, b.now()).Sets[set.Feed]
+	return waits
+}
+
 // completeSetOf marks a set as complete if it is, after a harvest of one of its
-// Sources.
+// Sources. It does not look at all of them, of which there may be thousands, as long as the
+// set waits for the one that it waited for before.
 func (b *Bridge) completeSetOf(ctx context.Context, name string) error {
 	set, err := b.Log.Set(ctx, name)
 	if err != nil {
 		return err
+	}
+	if id, ok := b.awaited.Load(name); ok && set.Partial {
+		p, err := b.Log.Progress(ctx, id.(event.SourceID))
+		if err != nil || b.awaits(&set, p) {
+			return err
+		}
 	}
 	return b.completeSet(ctx, &set)
 }
 
 // progress returns the progress of the walks that must end before a set is complete:
 // those of the configured Sources, also when this run harvests some of them alone, and
-// without a configuration those of this run and the unfinished ones. configured counts SIP
-// Sources too, which are not walked.
-func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progress, configured int, err error) {
+// without a configuration those of this run and the unfinished ones. ids are the numbers of
+// their Sources. configured counts SIP Sources too, which are not walked.
+func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progress, ids []event.SourceID, configured int, err error) {
 	all, err := b.Log.Sources(ctx, set)
 	for i := range all {
 		src := &all[i]
@@ -76,10 +93,10 @@ func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progre
 		}
 		begun := b.Config().File == "" && (src.Cursor.Data != nil || src.Gap != "")
 		if (ours || begun) && src.Kind != harvest.SIP {
-			walks = append(walks, src.Progress)
+			walks, ids = append(walks, src.Progress), append(ids, src.ID)
 		}
 	}
-	return walks, configured, err
+	return walks, ids, configured, err
 }
 
 // partialHeader returns the header value that tells other bridges which Sources an
@@ -90,7 +107,7 @@ func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 	if err != nil {
 		return ""
 	}
-	walks, _, err := b.progress(ctx, name)
+	walks, _, _, err := b.progress(ctx, name)
 	if err != nil {
 		return ""
 	}

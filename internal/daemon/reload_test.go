@@ -296,25 +296,27 @@ func TestReloadLeavesNothing(t *testing.T) {
 	goleak.VerifyNone(t, leaks)
 }
 
+// thousands writes a configuration of a set with so many Sources, and returns its length.
+func thousands(t *testing.T, file string, sources int) (bytes int) {
+	t.Helper()
+	var all []int
+	for n := range sources {
+		all = append(all, n)
+	}
+	text := written("127.0.0.1:0", filepath.Join(filepath.Dir(file), "data"), "http://127.0.0.1:1", map[string][]int{"a": all}, "")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return len(text)
+}
+
 // TestReloadThousands: what it takes to read the configuration of a set again grows with its Sources,
 // and not with their square. Ten thousand took minutes.
 func TestReloadThousands(t *testing.T) {
 	testenv.Heavy(t)
-	folder := t.TempDir()
-	file := filepath.Join(folder, "bridge.toml")
-	write := func(sources int) (bytes int) {
-		var all []int
-		for n := range sources {
-			all = append(all, n)
-		}
-		text := written("127.0.0.1:0", filepath.Join(folder, "data"), "http://127.0.0.1:1", map[string][]int{"a": all}, "")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return len(text)
-	}
+	file := filepath.Join(t.TempDir(), "bridge.toml")
 	const sources = 2000
-	bytes := write(sources)
+	bytes := thousands(t, file, sources)
 	c, err := config.Load(file)
 	if err != nil {
 		t.Fatal(err)
@@ -327,12 +329,39 @@ func TestReloadThousands(t *testing.T) {
 	n := 0
 	testenv.Affordable(t, 2*bytes, func() { // the former configuration, and the new one
 		n++
-		write(sources + n)
+		thousands(t, file, sources+n)
 		if _, err := b.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if has := len(b.Sources()); has != sources+n {
 		t.Errorf("%d Sources, want %d", has, sources+n)
+	}
+}
+
+// TestHarvestOfThousands: while one of its Sources was never read, the harvests of a set's others
+// do not each look at all of them.
+func TestHarvestOfThousands(t *testing.T) {
+	testenv.Heavy(t)
+	file := filepath.Join(t.TempDir(), "bridge.toml")
+	thousands(t, file, 2000)
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, b)
+	testenv.Affordable(t, 1<<10, func() {
+		for range 20 {
+			if err := b.completeSetOf(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if set, err := b.Log.Set(t.Context(), "a"); err != nil || !set.Partial {
+		t.Errorf("%+v, %v", set, err)
 	}
 }

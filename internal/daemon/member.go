@@ -24,16 +24,10 @@ const (
 
 // watchMembers wakes the Sources whose sets have grown, until ctx ends.
 func (b *Bridge) watchMembers(ctx context.Context) {
+	looked := map[string]event.Set{}
 	for {
 		changed := b.Log.Changed() // before the sets are read, so that no change is missed
-		for _, src := range b.Sources() {
-			if src.Kind != harvest.Set {
-				continue
-			}
-			if behind, err := b.harvest.Behind(ctx, &src.Source); behind && err == nil { // the harvest reports an error
-				wake(src.wake)
-			}
-		}
+		b.wakeMembers(ctx, looked)
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -41,6 +35,43 @@ func (b *Bridge) watchMembers(ctx context.Context) {
 		}
 		if !sleepOrWake(ctx, watchPace, nil) {
 			return
+		}
+	}
+}
+
+// wakeMembers wakes the Sources whose sets have grown since looked, which has the sets by their
+// names as they were. There may be thousands, of which few have grown.
+func (b *Bridge) wakeMembers(ctx context.Context, looked map[string]event.Set) {
+	var members []*Source
+	for _, src := range b.Sources() {
+		if src.Kind == harvest.Set {
+			members = append(members, src)
+		}
+	}
+	if len(members) == 0 {
+		return
+	}
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return // the harvests report it
+	}
+	grown := map[string]bool{}
+	for i := range sets {
+		s := &sets[i]
+		if was := looked[s.Name]; was.Feed != s.Feed || was.Last != s.Last {
+			grown[s.Name], looked[s.Name] = true, *s
+		}
+	}
+	for _, src := range members {
+		name := harvest.MemberOf(src.URL)
+		if !grown[name] {
+			continue
+		}
+		behind, err := b.harvest.Behind(ctx, &src.Source)
+		if err != nil {
+			delete(looked, name) // it is looked at again; the harvest reports the error
+		} else if behind {
+			wake(src.wake)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -363,5 +364,51 @@ func TestHarvestOfThousands(t *testing.T) {
 	})
 	if set, err := b.Log.Set(t.Context(), "a"); err != nil || !set.Partial {
 		t.Errorf("%+v, %v", set, err)
+	}
+}
+
+// TestMembersOfThousands: of a set that is made of many others, those alone are looked at that have
+// grown: each commit of any of them comes with a look.
+func TestMembersOfThousands(t *testing.T) {
+	testenv.Heavy(t)
+	folder := t.TempDir()
+	var sets, union strings.Builder
+	fmt.Fprintf(&sets, "data = %q\n", filepath.Join(folder, "data"))
+	for n := range 500 {
+		fmt.Fprintf(&sets, "[[set]]\nname = \"s%d\"\ncontent = \"reference\"\n[[set.source]]\nkind = \"feed\"\nurl = \"http://127.0.0.1:1/%[1]d\"\n", n)
+		fmt.Fprintf(&union, "[[set.source]]\nurl = \"set:s%d\"\n", n)
+	}
+	b := openWritten(t, filepath.Join(folder, "bridge.toml"), sets.String()+"[[set]]\nname = \"all\"\ncontent = \"reference\"\n"+union.String())
+	woken := func() (all []string) {
+		for _, src := range b.Sources() {
+			select {
+			case <-src.wake:
+				all = append(all, src.URL)
+			default:
+			}
+		}
+		return all
+	}
+	looked := map[string]event.Set{}
+	b.wakeMembers(t.Context(), looked)
+	if all := woken(); len(all) != 500 { // none has been read
+		t.Errorf("at first %d are woken", len(all))
+	}
+	testenv.Affordable(t, 10<<10, func() {
+		for range 5 {
+			b.wakeMembers(t.Context(), looked)
+		}
+	})
+	if all := woken(); len(all) != 0 {
+		t.Errorf("without a change %d are woken", len(all))
+	}
+	src := b.sourceOf("s7", "http://127.0.0.1:1/7")
+	if _, err := b.Log.Append(t.Context(), &event.Batch{Source: src.ID, Mode: event.ModeWalk, Start: true, Items: []event.Item{{Observation: event.Observation{Record: "a",
+		Representations: []event.Representation{{Href: "http://127.0.0.1:1/a", Type: "text/plain"}}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	b.wakeMembers(t.Context(), looked)
+	if all := woken(); len(all) != 1 || all[0] != "set:s7" {
+		t.Errorf("after a change of s7 %d are woken", len(all))
 	}
 }

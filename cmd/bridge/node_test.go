@@ -85,7 +85,7 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 	if c := web.run(exitFailed, "serve", "--role", "web"); !strings.Contains(c.stderr.String(), "there is no log in") {
 		t.Errorf("a web node without a log: %s", c.stderr.String())
 	}
-	if c := standby.run(exitFailed, "serve", "--role", "worker", "--config", "before.toml"); !strings.Contains(c.stderr.String(), "creating the tables") {
+	if c := standby.run(exitFailed, "serve", "--role", "worker", "--config", "before.toml"); !strings.Contains(c.stderr.String(), "can only be read") {
 		t.Errorf("a worker that cannot make the log: %s", c.stderr.String())
 	}
 	first, atFirst := worker.serve("--role", "worker")

@@ -162,7 +162,7 @@ func TestFirstFails(t *testing.T) {
 	server := testenv.SharedPostgres(t)
 	url, refused, pending := server.NewSchema(t), t.TempDir(), onServer(t, server.NewSchema(t))
 	// As a standby does it, for one.
-	if l, err := eventlog.Open(t.Context(), refused, eventlog.Options{URL: url + "&default_transaction_read_only=on"}); err == nil || !strings.Contains(err.Error(), "creating the tables") {
+	if l, err := eventlog.Open(t.Context(), refused, eventlog.Options{URL: url + "&default_transaction_read_only=on"}); err == nil || !strings.Contains(err.Error(), "can only be read") {
 		t.Fatalf("a log was made on a server that can only be read: %v, %v", l, err)
 	}
 	first, src, err := start(onServer(t, url), event.Reference)

@@ -286,7 +286,9 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 		if done != nil {
 			done(src, report, err)
 		}
-		if (errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull)) && !b.awaitSpace(ctx, src) {
+		// Where there is space here it is missing elsewhere, as on the server with the log: then the
+		// Source is asked when it is due.
+		if (errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull)) && b.probeSpace() != nil && !b.awaitSpace(ctx, src) {
 			return
 		}
 	}

@@ -504,6 +504,32 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 	})
 }
 
+// A disk that is full elsewhere, as that of a server with the log, does not have a Source asked again
+// and again because there is space in the data folder.
+func TestFullElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		h := openFeeds(t, t.TempDir(), &httptest.Server{URL: "http://source.example"}, "/")
+		var asked []time.Duration
+		began := time.Now()
+		h.Sources()[0].Client = &http.Client{Transport: full(func() { asked = append(asked, time.Since(began).Round(time.Second)) })}
+		ctx, stop := context.WithCancelCause(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.schedule(ctx, stop, nil)
+		}()
+		time.Sleep(10*retryFirst + retryFirst/2)
+		synctest.Wait()
+		if len(asked) < 8 || len(asked) > 11 {
+			t.Errorf("the Source is asked at %v", asked)
+		}
+		stop(nil)
+		<-ended
+		closeBridge(t, h)
+	})
+}
+
 // full is a Source whose answers there is no space for.
 type full func()
 

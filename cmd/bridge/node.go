@@ -231,8 +231,11 @@ var errAgain = errors.New("this node is to be opened again")
 // opened beside another node.
 func (n *node) first(ctx context.Context, why error) (*eventlog.Log, error) {
 	log, err := eventlog.Open(ctx, n.config.Data, eventlog.Options{URL: n.config.Store.Log, AcceptClock: n.options.AcceptClock, Holder: n.options.Command})
-	if errors.Is(err, eventlog.ErrInUse) || errors.Is(err, eventlog.ErrOthers) && errors.Is(why, fs.ErrNotExist) { // made since by another node
+	switch {
+	case errors.Is(err, eventlog.ErrInUse) || errors.Is(err, eventlog.ErrOthers) && errors.Is(why, fs.ErrNotExist): // made since by another node
 		err = errAgain
+	case errors.Is(err, eventlog.ErrOthers): // an older one, and the folder of this node has not had it
+		err = fmt.Errorf("a new node cannot bring the log up to date: start one that has had it with this version of bridge first: %w", why)
 	}
 	return log, err
 }

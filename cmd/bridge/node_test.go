@@ -203,6 +203,32 @@ func eventsAt(t *testing.T, server string, n int) (list string) {
 	return list
 }
 
+// TestNewNodeOfOlderLog: a worker with an empty folder does not bring a log up to date, which others
+// may still work with; it says who does, and not how to take the log over.
+func TestNewNodeOfOlderLog(t *testing.T) {
+	url := testenv.SharedPostgres(t).NewSchema(t)
+	log, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	server, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close(t.Context())
+	if _, err := server.Exec(t.Context(), "UPDATE format SET version = version - 1"); err != nil {
+		t.Fatal(err)
+	}
+	f := newFolder(t, sourceConfig("http://127.0.0.1:1/")+fmt.Sprintf("[store]\nlog = %q\ncontents = \"s3://bucket/contents?endpoint=http://127.0.0.1:1\"\nfiles = \"s3://bucket/files?endpoint=http://127.0.0.1:1\"\n", url))
+	c := f.run(exitFailed, "serve", "--role", "worker")
+	if said := c.stderr.String(); !strings.Contains(said, "start one that has had it") || strings.Contains(said, "take the log over") {
+		t.Errorf("it says: %s", said)
+	}
+}
+
 // TestNodesForgetSets: the dumps of a set that is renamed or removed at the node that works go
 // at the others too.
 func TestNodesForgetSets(t *testing.T) {

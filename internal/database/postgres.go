@@ -489,11 +489,15 @@ func (w *Writer) MarkMoved(ctx context.Context, to string) error {
 	})
 }
 
-// RefuseMoved returns an ErrMoved when a database on a server was marked as moved. q is a connection to it.
-func (k *Kind) RefuseMoved(ctx context.Context, q Querier, path string) error {
+// Refuse returns an ErrMoved when a database on a server was marked as moved, and an error when a newer
+// version has changed its format since it was opened. q is a connection to it.
+func (k *Kind) Refuse(ctx context.Context, q Querier, path string) error {
 	f, err := k.formatOnServer(ctx, q)
 	if err == nil && f.moved != "" {
 		err = movedTo(path, f.moved)
+	}
+	if err == nil {
+		err = k.newer(f.version)
 	}
 	return err
 }

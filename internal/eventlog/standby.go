@@ -78,7 +78,7 @@ func (l *Log) openBeside(ctx context.Context) (err error) {
 	if err := l.openReaders(ctx, found); err != nil {
 		return err
 	}
-	if err := l.read(ctx, func(q database.Querier) error { return kind().RefuseMoved(ctx, q, l.path) }); err != nil {
+	if err := l.read(ctx, func(q database.Querier) error { return kind().Refuse(ctx, q, l.path) }); err != nil {
 		return err
 	}
 	if err := l.joinFolder(ctx, found.Identity); err != nil {
@@ -99,16 +99,17 @@ func (l *Log) openBeside(ctx context.Context) (err error) {
 
 // Follow notes how far the log has come, and reports whether it may have changed since the
 // last call that returned no error. A log that has less than it had is a Loss, until a new
-// epoch has begun that accounts for it. One that was copied away is an ErrMoved. One goroutine calls Follow and MayTakeOver.
+// epoch has begun that accounts for it. One that was copied away is an ErrMoved; it is an error too
+// that a newer version has changed the format. One goroutine calls Follow and MayTakeOver.
 func (l *Log) Follow(ctx context.Context) (changed bool, err error) {
 	var now head
 	var loss *Loss
 	err = l.read(ctx, func(q database.Querier) error {
-		var commits int64
-		if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits); err != nil {
+		if err := kind().Refuse(ctx, q, l.path); err != nil {
 			return err
 		}
-		if err := kind().RefuseMoved(ctx, q, l.path); err != nil {
+		var commits int64
+		if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits); err != nil {
 			return err
 		}
 		if changed = !l.beside.followed || commits != l.beside.commits; !changed {

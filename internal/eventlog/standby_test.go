@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -391,6 +393,35 @@ func TestMovedAway(t *testing.T) {
 			t.Errorf("copied from %s to another place: %v", folder, err)
 		}
 	}
+}
+
+// TestNewerBeside: a node notices that a newer version has brought the log up to date, which it does
+// not understand.
+func TestNewerBeside(t *testing.T) {
+	url := testenv.SharedPostgres(t).NewSchema(t)
+	first, src, err := start(onServer(t, url), event.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(first, src, 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	second := node(t, url, t.TempDir())
+	follows(t, second, 5)
+	server, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close(t.Context())
+	for step, change := range []string{"+ 1", "- 1"} {
+		if _, err := server.Exec(t.Context(), "UPDATE format SET version = version "+change); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := second.Follow(t.Context()); (err == nil) != (step == 1) || err != nil && !strings.Contains(err.Error(), "newer bridge") {
+			t.Errorf("version %s: %v", change, err)
+		}
+	}
+	closed(t, first)
 }
 
 // TestLossBeside: nodes notice that a server has less than they have seen, as after a standby

@@ -235,7 +235,7 @@ func (n *node) first(ctx context.Context, why error) (*eventlog.Log, error) {
 	case errors.Is(err, eventlog.ErrInUse) || errors.Is(err, eventlog.ErrOthers) && errors.Is(why, fs.ErrNotExist): // made since by another node
 		err = errAgain
 	case errors.Is(err, eventlog.ErrOthers): // an older one, and the folder of this node has not had it
-		err = fmt.Errorf("a new node cannot bring the log up to date: start one that has had it with this version of bridge first: %w", why)
+		err = fmt.Errorf("the database %w %s, and an older bridge has written it: start a node that has had it with this version of bridge first (%w)", eventlog.ErrOthers, n.config.Data, why)
 	}
 	return log, err
 }

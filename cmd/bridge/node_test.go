@@ -224,7 +224,7 @@ func TestNewNodeOfOlderLog(t *testing.T) {
 	}
 	f := newFolder(t, sourceConfig("http://127.0.0.1:1/")+fmt.Sprintf("[store]\nlog = %q\ncontents = \"s3://bucket/contents?endpoint=http://127.0.0.1:1\"\nfiles = \"s3://bucket/files?endpoint=http://127.0.0.1:1\"\n", url))
 	c := f.run(exitFailed, "serve", "--role", "worker")
-	if said := c.stderr.String(); !strings.Contains(said, "start one that has had it") || strings.Contains(said, "take the log over") {
+	if said := c.stderr.String(); !strings.Contains(said, "start a node that has had it") || strings.Contains(said, "take the log over") {
 		t.Errorf("it says: %s", said)
 	}
 }

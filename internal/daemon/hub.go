@@ -79,8 +79,8 @@ func refusesTopic(err error, takesOthers bool) bool {
 
 // hubsOf returns the hubs of a set.
 func (b *Bridge) hubsOf(set string) []string {
-	for _, s := range b.Config().Sets {
-		if s.Name == set {
+	for i := range b.Config().Sets { // documents ask for each request
+		if s := &b.Config().Sets[i]; s.Name == set {
 			return s.Hub
 		}
 	}

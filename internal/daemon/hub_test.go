@@ -14,7 +14,7 @@ func TestHubStatus(t *testing.T) {
 	var b Bridge
 	b.generation.Store(&generation{config: &config.Config{Sets: []config.Set{{Name: "main", Hub: []string{"h"}}}}})
 	told := []eventlog.HubTopic{{Hub: "h", Topic: "a", Since: 3, Error: "c"}, {Hub: "h", Topic: "b", Since: 1, Error: "d"}, {Hub: "h", Topic: "c", Told: 9}, {Hub: "h", Topic: "d", Since: 2, Error: "e"}}
-	if all := b.hubStatus("main", told); len(all) != 1 || all[0].FailingSince != timeOf(1) || all[0].Error != "d" || all[0].Told != timeOf(9) {
+	if all := hubStatus(b.hubsOf("main"), told); len(all) != 1 || all[0].FailingSince != timeOf(1) || all[0].Error != "d" || all[0].Told != timeOf(9) {
 		t.Errorf("%+v", all)
 	}
 }

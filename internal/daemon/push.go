@@ -658,8 +658,8 @@ func (b *Bridge) pushStatus(ctx context.Context) (map[event.SourceID][]status.Pu
 }
 
 // hubStatus returns the state of the hubs of a set. told has what they were notified of.
-func (b *Bridge) hubStatus(set string, told []eventlog.HubTopic) (all []status.Hub) {
-	for _, hub := range b.hubsOf(set) {
+func hubStatus(hubs []string, told []eventlog.HubTopic) (all []status.Hub) {
+	for _, hub := range hubs {
 		h := status.Hub{URL: hub}
 		for i := range told {
 			if t := &told[i]; t.Hub == hub {

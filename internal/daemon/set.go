@@ -445,7 +445,11 @@ func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromC
 // concluded returns an error when a set has submissions that are not concluded; with the
 // URL of a Source, submissions to that one.
 func (b *Bridge) concluded(ctx context.Context, name, source string) error {
-	peers, err := b.submissionStatus(ctx, name)
+	sources, targets, err := b.Log.SourcesOfSets(ctx)
+	if err != nil {
+		return err
+	}
+	peers, err := b.submissionStatus(ctx, name, slices.Concat(sources[name], targets[name]))
 	if err != nil {
 		return err
 	}

@@ -38,18 +38,11 @@ func attentionStates() []submission.State {
 	return []submission.State{submission.StateInDoubt, submission.StateRejected, submission.StateUnresolved, submission.StateUnsent}
 }
 
-// submissionStatus returns the state of the submissions of a set.
-func (b *Bridge) submissionStatus(ctx context.Context, set string) ([]status.Peer, error) {
-	sources, err := b.Log.Sources(ctx, set)
-	if err != nil {
-		return nil, err
-	}
-	targets, err := b.Log.Targets(ctx, set)
-	if err != nil {
-		return nil, err
-	}
+// submissionStatus returns the state of the submissions of a set, whose Sources and targets
+// are peers.
+func (b *Bridge) submissionStatus(ctx context.Context, set string, peers []eventlog.Source) ([]status.Peer, error) {
 	var out []status.Peer
-	for _, src := range append(sources, targets...) {
+	for _, src := range peers {
 		if src.Kind != config.KindSIP && src.Kind != eventlog.Target {
 			continue
 		}

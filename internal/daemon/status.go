@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
@@ -89,15 +90,25 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	sources, targets, err := b.Log.SourcesOfSets(ctx)
+	if err != nil {
+		return nil, err
+	}
 	told := bySet(topics)
 	underway := b.underwayOf()
+	hubs := map[string][]string{}
+	for i := range b.Config().Sets {
+		if set := &b.Config().Sets[i]; hubs[set.Name] == nil {
+			hubs[set.Name] = set.Hub
+		}
+	}
 	out := make([]status.Set, len(sets))
 	for i, s := range sets {
 		out[i] = status.Set{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, Partial: s.Partial, Content: s.Content, Newest: s.Newest.Time()}
-		if out[i].SnapshotSeq, err = p.SnapshotSeq(ctx, s.Name); err != nil && !errors.Is(err, publish.ErrNotFound) {
+		if out[i].SnapshotSeq, err = p.SnapshotSeqOf(ctx, &s); err != nil && !errors.Is(err, publish.ErrNotFound) {
 			return nil, err
 		}
-		out[i].Hubs = b.hubStatus(s.Name, told[s.Name])
+		out[i].Hubs = hubStatus(hubs[s.Name], told[s.Name])
 		if s.Dumps {
 			d, err := p.DumpState(ctx, s.Name)
 			if err != nil {
@@ -105,13 +116,13 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 			}
 			out[i].Dumps = &status.Dumps{Seq: d.Seq, Segments: d.Segments, Packed: d.Packed, Faults: d.Faults}
 		}
-		if out[i].Sources, err = b.sourceStatus(ctx, s.Name, pauses, underway); err != nil {
+		if out[i].Sources, err = b.sourceStatus(ctx, sources[s.Name], pauses, underway); err != nil {
 			return nil, err
 		}
 		for j := range out[i].Sources {
 			out[i].Sources[j].Push = pushes[out[i].Sources[j].ID]
 		}
-		if out[i].Submissions, err = b.submissionStatus(ctx, s.Name); err != nil {
+		if out[i].Submissions, err = b.submissionStatus(ctx, s.Name, slices.Concat(sources[s.Name], targets[s.Name])); err != nil {
 			return nil, err
 		}
 	}
@@ -136,13 +147,9 @@ func (b *Bridge) pageStatus(ctx context.Context) ([]status.Set, error) {
 	return sets, nil
 }
 
-// sourceStatus returns the state of the Sources of a set; pauses and underway have entries
-// for all Sources.
-func (b *Bridge) sourceStatus(ctx context.Context, set string, pauses map[event.SourceID]*status.Pause, underway map[event.SourceID]*status.Underway) ([]status.Source, error) {
-	all, err := b.Log.Sources(ctx, set)
-	if err != nil {
-		return nil, err
-	}
+// sourceStatus returns the state of the Sources of a set, which are all; pauses and underway
+// have entries for all Sources.
+func (b *Bridge) sourceStatus(ctx context.Context, all []eventlog.Source, pauses map[event.SourceID]*status.Pause, underway map[event.SourceID]*status.Underway) ([]status.Source, error) {
 	out := make([]status.Source, len(all))
 	for i, src := range all {
 		out[i] = status.Source{ID: src.ID, Set: src.Set, Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: status.Mark{Stamp: src.Mark},

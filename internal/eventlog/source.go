@@ -306,19 +306,35 @@ const Target = "submit"
 
 // Sources returns the Sources of a set in the order of their rank.
 func (l *Log) Sources(ctx context.Context, set string) ([]Source, error) {
-	return l.sources(ctx, set, "src.kind <> '"+Target+"'")
+	return l.sources(ctx, "s.name = $1 AND src.kind <> '"+Target+"'", set)
 }
 
 // Targets returns those that the set's records are, or were, submitted to.
 func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
-	return l.sources(ctx, set, "src.kind = '"+Target+"'")
+	return l.sources(ctx, "s.name = $1 AND src.kind = '"+Target+"'", set)
 }
 
-func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
+// SourcesOfSets returns the Sources and Targets of all sets, by the names of the sets, in the
+// orders of Sources and Targets.
+func (l *Log) SourcesOfSets(ctx context.Context) (sources, targets map[string][]Source, err error) {
+	all, err := l.sources(ctx, "true")
+	sources, targets = map[string][]Source{}, map[string][]Source{}
+	for _, src := range all {
+		of := sources
+		if src.Kind == Target {
+			of = targets
+		}
+		of[src.Set] = append(of[src.Set], src)
+	}
+	return sources, targets, err
+}
+
+// sources returns those that a condition selects.
+func (l *Log) sources(ctx context.Context, which string, args ...any) (out []Source, err error) {
 	err = l.Each(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.status, src.sum, `+progressColumns+`, `+scheduleColumns+`,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial <> 0),
 	(SELECT count(*) FROM held_deletion h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0), src.dropped
-FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.status <> 2 AND `+which+` ORDER BY src.rank, src.id`, []any{set}, func(rows *sql.Rows) error {
+FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE src.status <> 2 AND `+which+` ORDER BY src.rank, src.id`, args, func(rows *sql.Rows) error {
 		var s Source
 		var setID, sum int64
 		var p progressRow

@@ -32,12 +32,24 @@ func (p *Publisher) SnapshotSeq(ctx context.Context, set string) (event.Seq, err
 	if err != nil {
 		return 0, err
 	}
-	st, err := p.state(ctx, set)
+	return p.SnapshotSeqOf(ctx, &s)
+}
+
+// SnapshotSeqOf is SnapshotSeq of a set that was just read. It looks for snapshots only where
+// there may be one.
+func (p *Publisher) SnapshotSeqOf(ctx context.Context, set *event.Set) (event.Seq, error) {
+	p.mu.Lock()
+	known := p.states[set.Name] != nil
+	p.mu.Unlock()
+	if !known && set.Live <= int64(p.limits.Entries) {
+		return set.Last, nil
+	}
+	st, err := p.state(ctx, set.Name)
 	if err != nil {
 		return 0, err
 	}
-	if p.isOneDocument(st, s) {
-		return s.Last, nil
+	if p.isOneDocument(st, *set) {
+		return set.Last, nil
 	}
 	if current := st.current(); current != nil {
 		return current.Seq, nil

@@ -205,8 +205,9 @@ func setLink(set string) string { return "sets/" + set }
 type overviewPage struct {
 	Status   *status.Status
 	Matters  []matter
-	More     int // matters that are not shown
-	Sources  []sourceRow
+	More     int         // matters that are not shown
+	Sources  []sourceRow // of this page
+	Rows     rowsPart
 	All      int // number of Sources, whatever the filter
 	Columns  []column
 	Filter   filter
@@ -257,7 +258,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	p.Filter = filterOf(r, s)
-	p.Sources = p.Filter.apply(rows)
+	p.Sources, p.Rows = part(r, p.Filter.apply(rows))
 	p.Columns = p.Filter.columns(r)
 	c.write(w, r, http.StatusOK, "overview", &page{Title: "Overview", Section: "overview", Body: p})
 	return nil
@@ -354,7 +355,7 @@ func (f filter) columns(r *http.Request) (all []column) {
 				order = "desc"
 			}
 		}
-		col.Link = query(r, "sort", one.name, "order", order)
+		col.Link = query(r, "sort", one.name, "order", order, "from", "")
 		all = append(all, col)
 	}
 	return all
@@ -366,8 +367,16 @@ func (c *Console) sets(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c.write(w, r, http.StatusOK, "sets", &page{Title: "Sets", Section: "sets", Body: s})
+	var p setsPage
+	p.Sets, p.Rows = part(r, s.Sets)
+	c.write(w, r, http.StatusOK, "sets", &page{Title: "Sets", Section: "sets", Body: p})
 	return nil
+}
+
+// setsPage is the data of the page.
+type setsPage struct {
+	Sets []status.Set // of this page
+	Rows rowsPart
 }
 
 // sourceOf returns the Source whose number is in the path.

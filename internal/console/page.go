@@ -113,6 +113,33 @@ func query(r *http.Request, changes ...string) string {
 	return "?" + q.Encode()
 }
 
+// rowsShown is how many Sources or sets one page has: a browser takes seconds for the charts of
+// thousands, and the overview is read anew every ten seconds.
+const rowsShown = 200
+
+// rowsPart says which rows of a table a page has.
+type rowsPart struct {
+	First, Last, All int
+	// Before and After are links to the pages before and after it, "" for none.
+	Before, After string
+}
+
+// part returns the rows of a page, which begin behind those that the argument from counts.
+func part[T any](r *http.Request, all []T) ([]T, rowsPart) {
+	from, err := strconv.Atoi(r.URL.Query().Get("from"))
+	if err != nil || from < 0 || from >= len(all) {
+		from = 0
+	}
+	p := rowsPart{First: from + 1, Last: min(from+rowsShown, len(all)), All: len(all)}
+	if from > 0 {
+		p.Before = query(r, "from", strconv.Itoa(max(0, from-rowsShown)))
+	}
+	if p.Last < p.All {
+		p.After = query(r, "from", strconv.Itoa(p.Last))
+	}
+	return all[from:p.Last], p
+}
+
 // argument returns an argument of a query, cut to the longest allowed length.
 func argument(q url.Values, name string) string {
 	text := strings.TrimSpace(q.Get(name))

@@ -23,7 +23,8 @@ import (
 type setPage struct {
 	event.Set
 	Status    *status.Set
-	Sources   []sourceRow
+	Sources   []sourceRow // the first ones
+	More      int         // Sources that are not shown
 	Days      days
 	URL       string // of the public page
 	Documents []server.DocumentLink
@@ -90,6 +91,8 @@ func (c *Console) set(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	p.Days = sum(p.Sources)
+	p.More = max(0, len(p.Sources)-rowsShown)
+	p.Sources = p.Sources[:len(p.Sources)-p.More]
 	segments, err := c.bridge.Log.Segments(ctx, set.Name)
 	if err != nil {
 		return err

@@ -98,8 +98,9 @@ type Repository struct {
 	base    string // the repository's own base URL
 	sources []string
 	index   repositoryIndex
-	// large limits how many long contents are in memory at a time.
-	large chan struct{}
+	// large limits how much of long contents is in memory at a time: it has a place for each
+	// largeContent bytes. Whose turn it is takes all of its places before another does.
+	large, turn chan struct{}
 	// scanning limits how many answers look at more than scanEvents at a time.
 	scanning chan struct{}
 	// scanStep is how many events are looked at in one go, while one of the log's
@@ -113,9 +114,9 @@ const (
 	repositoryPage = 100
 	// pageBytes is how long the records of one answer are at most, but for a single one.
 	pageBytes = 5_000_000
-	// largeContent is how long a content is of which only largeContents are held in
+	// largeContent is how long a content is that counts among those of which largeBytes are in
 	// memory at a time.
-	largeContent, largeContents = 1 << 20, 4
+	largeContent, largeBytes = 1 << 20, 256 << 20
 	// longScans is how many answers at a time may look at many events.
 	longScans = 2
 )
@@ -124,7 +125,7 @@ const (
 func NewRepository(o RepositoryOptions) *Repository {
 	o.Page = cmp.Or(o.Page, repositoryPage)
 	o.BaseURL = strings.TrimRight(o.BaseURL, "/")
-	r := &Repository{o: o, base: RepositoryURL(o.BaseURL, o.Set), large: make(chan struct{}, largeContents), scanning: make(chan struct{}, longScans), scanStep: 5_000, scanEvents: 50_000, blockEvents: 1 << 15}
+	r := &Repository{o: o, base: RepositoryURL(o.BaseURL, o.Set), large: make(chan struct{}, largeBytes/largeContent), turn: make(chan struct{}, 1), scanning: make(chan struct{}, longScans), scanStep: 5_000, scanEvents: 50_000, blockEvents: 1 << 15}
 	for _, s := range o.Sources {
 		r.sources = append(r.sources, s.URL)
 	}
@@ -288,7 +289,7 @@ func (r *Repository) Record(ctx context.Context, identifier, prefix string) (*oa
 	p := r.page(&set, prefix)
 	it := p.item(e, p.own(e))
 	if it.own.length > largeContent {
-		free, err := p.room(ctx)
+		free, err := p.room(ctx, it.own.length)
 		if err != nil {
 			return nil, err
 		}
@@ -731,7 +732,7 @@ func (p *repositoryPageOf) each(ctx context.Context, yield func(*oaipmh.Record, 
 // without which the record was not yielded. A header is yielded without it.
 func (p *repositoryPageOf) pass(ctx context.Context, it *repositoryItem, yield func(*oaipmh.Record, error) bool) (next bool, lost error) {
 	if it.own.length > largeContent {
-		free, err := p.room(ctx)
+		free, err := p.room(ctx, it.own.length)
 		if err != nil {
 			return yield(nil, err), nil
 		}
@@ -747,14 +748,30 @@ func (p *repositoryPageOf) pass(ctx context.Context, it *repositoryItem, yield f
 	return yield(it.rec, err) && err == nil, nil
 }
 
-// room waits until a long content may be in memory, which it may until free is called.
-func (r *Repository) room(ctx context.Context) (free func(), err error) {
+// room waits until a long content may be in memory, which it may until free is called. The
+// longest ones get all the room that there is.
+func (r *Repository) room(ctx context.Context, length int64) (free func(), err error) {
 	select {
-	case r.large <- struct{}{}:
-		return func() { <-r.large }, nil
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	taken := 0
+	free = func() {
+		for range taken {
+			<-r.large
+		}
+	}
+	for most := min((length-1)/largeContent+1, largeBytes/largeContent); int64(taken) < most; taken++ {
+		select {
+		case r.large <- struct{}{}:
+		case <-ctx.Done():
+			free()
+			return nil, ctx.Err()
+		}
+	}
+	return free, nil
 }
 
 // fill reads the content of a record. If that cannot be metadata, the metadata is made from the

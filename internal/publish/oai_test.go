@@ -870,7 +870,7 @@ func TestRepositoryLongRecords(t *testing.T) {
 		all, err := io.ReadAll(res.Body)
 		return string(all), err
 	}
-	for range largeContents {
+	for range cap(r.large) - 1 { // it needs two
 		r.large <- struct{}{}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -886,6 +886,32 @@ func TestRepositoryLongRecords(t *testing.T) {
 		if body, err := ask(t.Context(), "urn:x:long"); err != nil || !strings.Contains(body, long) {
 			t.Errorf("with a place it has %d bytes, %v", len(body), err)
 		}
+	}
+}
+
+// Clients that do not read a long record do not keep it from others.
+func TestRepositoryLongRecordsOfSlowClients(t *testing.T) {
+	t.Parallel()
+	l := openRepositoryLog(t, event.Mirror)
+	long := `<mods xmlns="` + modsNamespace + `">` + strings.Repeat("x", 12<<20) + "</mods>" // more than connections take in
+	l.add(l.held("urn:x:long", [3]string{long, "application/xml", modsNamespace}))
+	r := l.repository(0)
+	r.o.Formats = []RepositoryFormat{{oaipmh.Format{Prefix: "mods", Namespace: modsNamespace}, ""}}
+	srv := httptest.NewServer(&oaipmh.Handler{Repository: r, BaseURL: r.base})
+	defer srv.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var last *http.Response
+	for n := range 9 {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+"/?verb=GetRecord&metadataPrefix=mods&identifier=urn:x:long", nil)
+		must(t, err)
+		if last, err = srv.Client().Do(req); err != nil {
+			t.Fatalf("beside %d clients that do not read: %v", n, err)
+		}
+		defer last.Body.Close()
+	}
+	if n, err := io.Copy(io.Discard, last.Body); err != nil || n < int64(len(long)) {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }
 

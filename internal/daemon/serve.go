@@ -94,7 +94,7 @@ const (
 // serveConsole serves the console on its own listener until ctx ends.
 func (b *Bridge) serveConsole(ctx context.Context) {
 	limited := limit.NewListener(b.console.listener, limit.ConnLimits{All: consoleConnections, PerClient: consoleConnections})
-	s := &http.Server{Handler: b.console.handler, ReadTimeout: consoleTime, WriteTimeout: consoleTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	s := &http.Server{Handler: server.WithClientAddress(b.Config().TrustedProxies, b.console.handler), ReadTimeout: consoleTime, WriteTimeout: consoleTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ConnState: limited.State, ErrorLog: slog.NewLogLogger(b.opt.Logger.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return ctx }}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(limited) }()

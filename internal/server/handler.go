@@ -303,6 +303,13 @@ func (s *Server) withClientAddress(r *http.Request) *http.Request {
 	return &in
 }
 
+// WithClientAddress returns a handler for requests that come through some proxies: it passes them
+// on with their clients' addresses, as a Server with these Proxies takes them.
+func WithClientAddress(proxies []netip.Prefix, h http.Handler) http.Handler {
+	s := &Server{opt: Options{Proxies: proxies}}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, s.withClientAddress(r)) })
+}
+
 // clientAddress follows the header from its end: to the first address that is not a
 // trusted proxy's, to the last one in the header, or up to something that is not an
 // address.

@@ -28,6 +28,10 @@ import (
 // all of them.
 const segmentsShown = 100
 
+// setsShown is how many sets the first page has, and each of those after it: anybody may ask for
+// them, and each is in memory until its client has read it.
+const setsShown = 200
+
 //go:embed pages.html style.css
 var files embed.FS
 
@@ -57,7 +61,10 @@ type page struct {
 	Style template.CSS
 	Title string
 	Feeds []feedView
-	Sets  []setView // of the first page: all; of a set's page: that one
+	Sets  []setView // of the page of all sets: a part of them; of a set's page: that one
+	// All is how many sets there are, First and Last are the numbers of the first and the last one
+	// of the part; Before and After, from which one other parts begin, -1 for none.
+	All, First, Last, Before, After int
 	// NoStatus: the status of harvests and submissions could not be read.
 	NoStatus bool
 	// Operator: the page may show what fails, and where Sources are.
@@ -124,7 +131,10 @@ func (s *Server) indexPage(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p := page{Title: "bridge", Operator: s.operator(c.Request())}
+	p := page{Title: "bridge", Operator: s.operator(c.Request()), All: len(sets), Before: -1, After: -1}
+	if !s.opt.Static {
+		sets = p.part(sets, c.QueryParam("from"))
+	}
 	views := s.status(ctx, &p)
 	for _, set := range sets {
 		if feeds := s.feedViews(&set); len(feeds) > 0 {
@@ -135,6 +145,21 @@ func (s *Server) indexPage(c echo.Context) error {
 		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), setStatusView: views[set.Name]})
 	}
 	return s.write(c, "home", &p)
+}
+
+// part returns the sets of the page that begins behind so many of them.
+func (p *page) part(sets []event.Set, text string) []event.Set {
+	from, err := strconv.Atoi(text)
+	if err != nil || from < 0 || from >= len(sets) {
+		from = 0
+	}
+	if p.First, p.Last = from+1, min(from+setsShown, len(sets)); p.Last < len(sets) {
+		p.After = p.Last
+	}
+	if from > 0 {
+		p.Before = max(0, from-setsShown)
+	}
+	return sets[from:p.Last]
 }
 
 // setPage is the page of one set: its numbers, its documents, its Sources, its

@@ -126,18 +126,15 @@ type rowsPart struct {
 
 // part returns the rows of a page, which begin behind those that the argument from counts.
 func part[T any](r *http.Request, all []T) ([]T, rowsPart) {
-	from, err := strconv.Atoi(r.URL.Query().Get("from"))
-	if err != nil || from < 0 || from >= len(all) {
-		from = 0
+	rows, begin, before, after := server.Part(all, r.URL.Query().Get("from"), rowsShown)
+	p := rowsPart{First: begin + 1, Last: begin + len(rows), All: len(all)}
+	if before >= 0 {
+		p.Before = query(r, "from", strconv.Itoa(before))
 	}
-	p := rowsPart{First: from + 1, Last: min(from+rowsShown, len(all)), All: len(all)}
-	if from > 0 {
-		p.Before = query(r, "from", strconv.Itoa(max(0, from-rowsShown)))
+	if after >= 0 {
+		p.After = query(r, "from", strconv.Itoa(after))
 	}
-	if p.Last < p.All {
-		p.After = query(r, "from", strconv.Itoa(p.Last))
-	}
-	return all[from:p.Last], p
+	return rows, p
 }
 
 // argument returns an argument of a query, cut to the longest allowed length.

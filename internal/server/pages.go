@@ -133,7 +133,8 @@ func (s *Server) indexPage(c echo.Context) error {
 	}
 	p := page{Title: "bridge", Operator: s.operator(c.Request()), All: len(sets), Before: -1, After: -1}
 	if !s.opt.Static {
-		sets = p.part(sets, c.QueryParam("from"))
+		sets, p.First, p.Before, p.After = Part(sets, c.QueryParam("from"), setsShown)
+		p.First, p.Last = p.First+1, p.First+len(sets)
 	}
 	views := s.status(ctx, &p)
 	for _, set := range sets {
@@ -147,19 +148,23 @@ func (s *Server) indexPage(c echo.Context) error {
 	return s.write(c, "home", &p)
 }
 
-// part returns the sets of the page that begins behind so many of them.
-func (p *page) part(sets []event.Set, text string) []event.Set {
-	from, err := strconv.Atoi(text)
-	if err != nil || from < 0 || from >= len(sets) {
-		from = 0
+// Part returns the rows of a long table that one page has, at most so many. from, an argument of
+// its query, says how many rows are before it: begin. before and after are that of the pages
+// before and after it, -1 for none.
+func Part[T any](rows []T, from string, most int) (part []T, begin, before, after int) {
+	begin, err := strconv.Atoi(from)
+	if err != nil || begin < 0 || begin >= len(rows) {
+		begin = 0
 	}
-	if p.First, p.Last = from+1, min(from+setsShown, len(sets)); p.Last < len(sets) {
-		p.After = p.Last
+	end := min(begin+most, len(rows))
+	before, after = -1, -1
+	if begin > 0 {
+		before = max(0, begin-most)
 	}
-	if from > 0 {
-		p.Before = max(0, from-setsShown)
+	if end < len(rows) {
+		after = end
 	}
-	return sets[from:p.Last]
+	return rows[begin:end], begin, before, after
 }
 
 // setPage is the page of one set: its numbers, its documents, its Sources, its

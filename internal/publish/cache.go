@@ -241,9 +241,10 @@ func (c *cache) make(ctx context.Context, name string, render renderFunc) ([]byt
 	return data, nil
 }
 
-// report calls changed when the cache can no longer be written, or can be again.
+// report calls changed when the cache can no longer be written, or can be again. That a file or
+// folder is gone is our own doing: cleanup removes them, also beside the first requests.
 func (c *cache) report(why error) {
-	if why != nil && c.full != nil && c.full() != nil {
+	if errors.Is(why, fs.ErrNotExist) || why != nil && c.full != nil && c.full() != nil {
 		return
 	}
 	c.mu.Lock()

@@ -296,6 +296,7 @@ func TestCacheSaysThatItCannotBeWritten(t *testing.T) {
 		want        string
 	}{
 		{nil, nil, []int{1}, ""},
+		{syscall.ENOENT, nil, []int{2}, ""}, // cleanup has removed the folder meanwhile
 		{syscall.EACCES, errors.New("nearly full"), []int{2}, ""},
 		{syscall.EACCES, nil, []int{2, 3}, "permission denied"},
 		{nil, nil, []int{2, 3}, "the cache can be written again"},

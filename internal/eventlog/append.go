@@ -358,7 +358,8 @@ func (b *batch) loadLast(ctx context.Context, q preparer) error {
 	var need []*record
 	for i, r := range b.records {
 		h := &b.hashes[i]
-		if h.same || len(r.sources) == 1 && b.source.id == r.sources[0].source && r.live && h.digest == r.digest {
+		returned := b.targets.ownIDs[b.in.Items[i].SourceIdentifier] != nil // perhaps: then it goes, unchanged or not
+		if h.same || len(r.sources) == 1 && b.source.id == r.sources[0].source && r.live && h.digest == r.digest && !returned {
 			continue
 		}
 		need = append(need, r)
@@ -739,10 +740,10 @@ func (l *Log) needsContent(ctx context.Context, tx *database.Tx, in *event.Batch
 	if b.records, err = b.find(ctx, tx); err != nil {
 		return nil, err
 	}
-	if err := b.hashStates(); err != nil {
+	if err := errors.Join(b.loadOwnIDs(ctx, tx), b.hashStates()); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(b.loadLast(ctx, tx), b.loadOwnIDs(ctx, tx)); err != nil {
+	if err := b.loadLast(ctx, tx); err != nil {
 		return nil, err
 	}
 	out := make([]bool, len(in.Items))

@@ -278,6 +278,11 @@ func testLoopbackOfOwn(t *testing.T) {
 	out := b.batch(1, &event.Batch{Start: true, Items: back})
 	b.want("given back, and another", outcomes(out.Outcomes), "loopback logged")
 	b.want("live", b.now(), "a own-b")
+	b.walk("b@2=x")
+	back[1].Order, back[1].Modified, back[1].Claim = event.StampFromNanos(6), event.StampFromNanos(6), 0
+	out = b.batch(1, &event.Batch{Start: true, Items: back[1:]})
+	b.want("given back unchanged, now that its origin is here", outcomes(out.Outcomes), "logged")
+	b.want("live", b.now(), "a b")
 }
 
 // A record of an OAI-PMH repository has a URL in each format: it is one original.

@@ -65,7 +65,8 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 	}
 	for i := range b.in.Items {
 		it := &b.in.Items[i]
-		if _, ok := wanted[it.Record]; ok && !it.Quarantine {
+		stateless := it.Quarantine || it.Unselected || it.Present || it.Pending != "" && !it.Partial
+		if _, ok := wanted[it.Record]; ok && !stateless {
 			wanted[it.Record] = !it.Deleted
 		}
 	}

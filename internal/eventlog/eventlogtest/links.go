@@ -22,6 +22,15 @@ func linked(words string, targets ...string) []event.Item {
 	return all
 }
 
+// waiting returns items whose content could not be had.
+func waiting(words string) []event.Item {
+	all := items(words)
+	for i := range all {
+		all[i].Pending, all[i].Fetched = "503", false
+	}
+	return all
+}
+
 // tellLinks is tell, with the links of the record whose targets the set has.
 func tellLinks(ev *event.Event) string {
 	s := tell(ev)
@@ -51,6 +60,8 @@ func testLinks(t *testing.T) {
 		{"the target goes with the describer's update", 0, linked("a@2=y -b@2", "b"), "updated a@2=y, deleted b@2"},
 		{"the target comes back, from another Source", 1, items("b@2=x"), "created b@2=x, updated a@2=y > b"},
 		{"the target is quarantined", 0, linked("e@1=x !f", "f"), "created e@1=x"},
+		{"the target is not selected", 0, linked("q@1=x ~r", "r"), "created q@1=x"},
+		{"the target waits for its content", 0, append(linked("s@1=x", "t"), waiting("t@1=x")...), "created s@1=x"},
 		{"a tombstone is no target", 0, linked("g@1=x -h@1", "h"), "created g@1=x"},
 		{"a deletion by a Source that is not the authority", 0, linked("i@1=x -b@3", "b"), "created i@1=x, updated i@1=x > b"},
 		{"to itself", 0, linked("j@1=x", "j"), "created j@1=x > j"},

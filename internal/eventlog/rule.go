@@ -132,7 +132,7 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 		switch {
 		case (s == nil || !s.alive) && r.pending == nil:
 			return unchanged, false
-		case a.mode == event.ModeAbsent && it.Reason == "" && s != nil && s.undated(a.parts):
+		case a.mode == event.ModeAbsent && it.Reason == "" && a.ordering == byPlace && s != nil && s.undated(a.parts):
 			return doubt, false // the enumeration may be older than the change
 		}
 		return apply, false

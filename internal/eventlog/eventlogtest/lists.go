@@ -110,6 +110,21 @@ func testListsTogether(t *testing.T) {
 	b.want("events", b.news(), "")
 }
 
+// When a Source gets another kind, a record that a list of changes mentioned last, without a
+// time, and that the Source does not have any more, is deleted without a question.
+func testAbsentOfOtherKind(t *testing.T) {
+	b := begin(t, set{content: event.Redirect, kind: "resourcesync"})
+	b.pass(placed(1, "a=x b=x"))
+	b.set.kind = "atompmh"
+	b.reopen()
+	b.walk("b@1=x")
+	ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.Stamp{}, 0, 10)
+	b.must(err)
+	b.want("absent", strings.Join(ids, " "), "urn:a")
+	b.want("outcome", b.more(event.ModeAbsent, "-a"), "logged")
+	b.want("live", b.now(), "b")
+}
+
 func unmoved(all []event.Item) []event.Item {
 	for i := range all {
 		all[i].Order = event.Stamp{}

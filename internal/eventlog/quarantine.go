@@ -188,23 +188,34 @@ func (l *Log) QuarantineKinds(ctx context.Context) (sets, rules []string, err er
 // QuarantinedInput returns one piece of bad input whole; fs.ErrNotExist when
 // there is none of that number.
 func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantined, err error) {
-	found, err := l.quarantined(ctx, "q.id = $1 ORDER BY q.id", id)
-	if err == nil && len(found) == 0 {
-		err = database.Missing("nothing in quarantine has number %d", id)
-	}
-	if err != nil {
-		return q, err
-	}
-	q = found[0]
-	err = l.read(ctx, func(c database.Querier) error {
-		var sum int64
-		err := c.QueryRowContext(ctx, "SELECT input, sum FROM quarantine WHERE id = $1", id).Scan(&q.Input, &sum)
-		if err == nil && sum != quarantineSum(&q) {
-			err = fmt.Errorf("number %d in quarantine: %w: run bridge verify", id, errDamaged)
-		}
+	err = l.read(ctx, func(c database.Querier) (err error) {
+		q, err = quarantinedInput(ctx, c, id)
 		return err
 	})
 	return q, err
+}
+
+// quarantinedInput reads it with one query: a harvest that finds the input again changes
+// the row.
+func quarantinedInput(ctx context.Context, c database.Querier, id int64) (q event.Quarantined, err error) {
+	var set string
+	var input []byte
+	var sum int64
+	rows, err := c.QueryContext(ctx, "SELECT "+quarantineColumns+", s.name, q.input, q.sum"+fromQuarantine+"q.id = $1", id)
+	err = database.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
+		q, err = scanQuarantined(rows, &set, &input, &sum)
+		return err
+	})
+	q.Set, q.Input = set, input
+	switch {
+	case err != nil:
+		return q, err
+	case q.ID == 0:
+		return q, database.Missing("nothing in quarantine has number %d", id)
+	case sum != quarantineSum(&q):
+		return q, fmt.Errorf("number %d in quarantine: %w: run bridge verify", id, errDamaged)
+	}
+	return q, nil
 }
 
 func (l *Log) quarantined(ctx context.Context, where string, args ...any) (out []event.Quarantined, err error) {
@@ -223,7 +234,8 @@ func (l *Log) quarantined(ctx context.Context, where string, args ...any) (out [
 
 const (
 	quarantineColumns = "q.id, q.source, q.url, q.line, q.col, q.identifier, q.rule, q.reason, q.first, q.last, q.times, q.replayed"
-	selectQuarantined = "SELECT " + quarantineColumns + ", s.name FROM quarantine q JOIN source src ON src.id = q.source JOIN sets s ON s.id = src.set_id WHERE "
+	fromQuarantine    = " FROM quarantine q JOIN source src ON src.id = q.source JOIN sets s ON s.id = src.set_id WHERE "
+	selectQuarantined = "SELECT " + quarantineColumns + ", s.name" + fromQuarantine
 )
 
 // scanQuarantined scans quarantineColumns, which leave out the input, and what a query
@@ -235,11 +247,11 @@ func scanQuarantined(rows *sql.Rows, more ...any) (q event.Quarantined, err erro
 
 // Replayed marks bad input as taken in after all.
 func (l *Log) Replayed(ctx context.Context, id int64) error {
-	q, err := l.QuarantinedInput(ctx, id)
-	if err != nil {
-		return err
-	}
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
+		q, err := quarantinedInput(ctx, tx, id)
+		if err != nil {
+			return err
+		}
 		if q.Replayed, err = l.now(); err != nil {
 			return err
 		}

@@ -101,3 +101,49 @@ func TestQuarantineHasALimit(t *testing.T) {
 		t.Errorf("the newest is %q, %v", q.Input, err)
 	}
 }
+
+// A bad input that a harvest finds again, while somebody reads it or marks it as taken in,
+// stays what was stored.
+func TestQuarantineBesideAHarvest(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	var cursor int64
+	again := func(line int) error {
+		b := &event.Batch{Source: src, Cursor: cursor, Start: true, Quarantine: []event.Quarantined{{URL: "https://origin.example/feed.atom", Line: line, Rule: "S10", Reason: "bad", Input: []byte("<entry/>")}}}
+		out, err := l.Append(ctx, b)
+		cursor = out.Cursor
+		return err
+	}
+	if err := again(0); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for line := range 500 {
+			if err := again(line); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	for {
+		if err := l.Replayed(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.QuarantinedInput(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+			sound(t, l)
+			return
+		default:
+		}
+	}
+}

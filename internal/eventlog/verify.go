@@ -358,23 +358,32 @@ func (v *verifier) readRecords() error {
 
 // readKeys checks that each record is found under its key.
 func (v *verifier) readKeys() error {
-	named := map[*replay]int64{}
+	named := map[*replay]*seqs{} // by ordinal
+	for _, r := range v.order {
+		named[r] = new(seqs)
+	}
 	err := v.each("SELECT key, record FROM any_key", func(rows *sql.Rows) error {
 		var key, id int64
 		if err := rows.Scan(&key, &id); err != nil {
 			return err
 		}
-		if r := v.known(id); r != nil {
-			named[r]++
-			if key != r.keys[ordinal(id)-1] {
-				v.found(fmt.Sprintf("set %s, record %d", r.set.Name, ordinal(id)), "key %d and its identifier do not belong together", key)
-			}
+		r := v.known(id)
+		if r == nil {
+			return nil
 		}
+		o := ordinal(id)
+		if key != r.keys[o-1] {
+			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o), "key %d and its identifier do not belong together", key)
+		}
+		if named[r].has(o) {
+			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o), "it has its key twice")
+		}
+		named[r].add(o)
 		return nil
 	})
 	for _, r := range v.order {
-		if named[r] != r.set.records {
-			v.found("set "+r.set.Name, "it has %d keys for %d records", named[r], r.set.records)
+		if n := named[r].n; n != r.set.records {
+			v.found("set "+r.set.Name, "it has %d keys for %d records", n, r.set.records)
 		}
 	}
 	return err
@@ -568,9 +577,10 @@ func (v *verifier) located(key, record int64, owns bool) {
 	}
 	o := ordinal(record) - 1
 	if r.locs == nil || r.locs[o] != key || r.listed.has(o) != owns {
-		v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o+1), "it is not at the URI that its last event has, or it is the wrong one that lists have")
+		v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o+1), "it is not at the URI that its last event has, or is there twice, or it is the wrong one that lists have")
 		return
 	}
+	r.locs[o] = 0 // it has been found
 	r.located--
 }
 

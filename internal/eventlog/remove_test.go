@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -144,4 +145,32 @@ func (c *countingContext) Err() error {
 		c.cancel()
 	}
 	return c.Context.Err()
+}
+
+// A set that is removed while the log is checked is no damage.
+func TestVerifyBesideRemoveSet(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}); err != nil {
+		t.Fatal(err)
+	}
+	goes, err := l.EnsureSource(ctx, "goes", "atompmh", "https://origin.example/goes", 0)
+	if err := errors.Join(err, add(l, src, 0, 700), add(l, goes, 0, 700), add(l, src, 700, 700), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE id = 1 << 40 | 10")); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	if err := l.Verify(ctx, func(f eventlog.Finding) {
+		if found = append(found, f.Where); len(found) == 1 {
+			if err := errors.Join(l.RemoveSet(ctx, "goes"), l.FinishRemovals(ctx)); err != nil {
+				t.Error(err)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"table event, event 10", "table event, event 11", "table event, set main, segment 1", "set goes"}; !slices.Equal(found, want) {
+		t.Errorf("found %q, want %q", found, want)
+	}
 }

@@ -116,6 +116,9 @@ func (v *verifier) replay() error {
 	return eachRow(v.ctx, v.q, 0, event.Range{After: event.Seq(v.last), Upto: event.Seq(v.upto)}, nil, func(c columns, sealed []byte) error {
 		place := fmt.Sprintf("event %d", c.seq)
 		if before := beforeGaps(v.epochs, v.removed, event.Seq(c.seq)); int64(before) > v.last || c.seq <= v.last {
+			if err := v.sameSets(); err != nil {
+				return err
+			}
 			v.found(place, "it follows event %d", v.last)
 		}
 		v.missingSeqs += c.seq - 1 - v.last

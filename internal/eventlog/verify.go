@@ -47,7 +47,10 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 			v.conn = c
 		}
-		return v.run()
+		if err := v.run(); !errors.Is(err, errStop) {
+			return err
+		}
+		return nil
 	})
 }
 
@@ -123,6 +126,9 @@ func (v *verifier) inTransaction(checks ...checking) error {
 			v.q = v.conn
 		}()
 	}
+	if err := v.sameSets(); err != nil {
+		return err
+	}
 	for _, c := range checks {
 		if err := v.make(c); err != nil {
 			return err
@@ -131,11 +137,29 @@ func (v *verifier) inTransaction(checks ...checking) error {
 	return nil
 }
 
+// sameSets returns errStop, and reports why, if a set was removed since the check began: what
+// is missing of it is no damage.
+func (v *verifier) sameSets() error {
+	now, err := readRemoved(v.ctx, v.q)
+	if err != nil || len(now) == len(v.removed) {
+		return err
+	}
+	for i := range now {
+		if !slices.ContainsFunc(v.removed, func(r RemovedSet) bool { return r.id == now[i].id }) {
+			v.report(Finding{"set " + now[i].Name, "it was removed meanwhile, and the rest was not checked", "run bridge verify again"})
+		}
+	}
+	return errStop
+}
+
 func (v *verifier) make(c checking) error {
 	v.where, v.do, v.count = c.where, c.do, 0
 	if err := c.run(); err != nil {
 		if v.ctx.Err() != nil {
 			return v.ctx.Err()
+		}
+		if errors.Is(err, errStop) {
+			return err
 		}
 		v.found("", "it could not be read to its end: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -213,6 +214,45 @@ func TestServeEndsWithTheLog(t *testing.T) {
 	// The first that ends it is its cause.
 	if err := <-ended; !errors.Is(err, eventlog.ErrStopped) || !strings.Contains(err.Error(), "a commit") || ctx.Err() != nil {
 		t.Errorf("serve ended with %v", err)
+	}
+}
+
+// Where verify advises to reset a Source, that helps.
+func TestResetDamaged(t *testing.T) {
+	b := newHarness(t, fixtures.Catalogue(nil), content("redirect"))
+	b.harvest()
+	for _, text := range []string{
+		"UPDATE source SET mark = mark + 1",
+		"UPDATE source SET memory = NULL",
+		"UPDATE schedule SET failures = failures + 1",
+		"INSERT INTO seen (source, page, bits) VALUES (1, 0, x'00')",
+		"INSERT INTO pending (source, record, partial, since, tries, asked, next, reason, observation, sum) VALUES (1, 1 << 32 | 1, 0, 0, 0, 0, 0, '', x'00', 0)",
+		"INSERT INTO held_deletion (source, record, since, person, sum) VALUES (1, 1 << 32 | 1, 0, 0, 0)",
+		"INSERT INTO quarantine (id, source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum) VALUES (1, 1, x'00', '', 0, 0, '', '', '', x'00', 0, 0, 1, 0, 0)",
+	} {
+		b.close()
+		tamper(t, filepath.Join(b.config.Data, eventlog.FileName), text)
+		b.open()
+		var advice []string
+		verify := func() {
+			t.Helper()
+			advice = nil
+			if _, err := b.bridge.Verify(t.Context(), false, func(f daemon.Finding) { advice = append(advice, f.Do) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if verify(); len(advice) == 0 || slices.ContainsFunc(advice, func(do string) bool { return !strings.Contains(do, "bridge source reset") }) {
+			t.Errorf("%s: verify advises %q", text, advice)
+		}
+		if _, err := b.bridge.Reset(t.Context(), "main", ""); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		before := b.last()
+		b.full()
+		b.want("no event is new", b.events(before))
+		if verify(); len(advice) > 0 {
+			t.Errorf("%s: after the reset verify advises %q", text, advice)
+		}
 	}
 }
 

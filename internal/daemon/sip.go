@@ -112,7 +112,7 @@ func (b *Bridge) openFormer(ctx context.Context) error {
 		if len(b.Config().Sets) == 0 {
 			continue // without a configuration it is not known what is configured
 		}
-		sources, err := b.Log.Sources(ctx, sets[i].Name)
+		sources, err := b.Log.SourceNames(ctx, sets[i].Name)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 // that has targets and no SIP Source. Its kind is Target, so that it has no rank among the
 // Sources of records, unless the set had a SIP Source before.
 func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.SourceID, error) {
-	all, err := b.Log.Sources(ctx, set)
+	all, err := b.Log.SourceNames(ctx, set)
 	if err != nil {
 		return 0, err
 	}

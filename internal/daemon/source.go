@@ -241,7 +241,7 @@ func (b *Bridge) own(s *Source) {
 // which may be redacted if no other URL is then the same; "" means the only one. If set is
 // "", all sets are searched. A Source that is not configured has the default settings.
 func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) {
-	found, err := b.Lookup(ctx, set, source)
+	found, err := b.lookUp(ctx, set, source, b.Log.SourceNames)
 	if err != nil {
 		return nil, err
 	}
@@ -253,10 +253,15 @@ func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) 
 
 // Lookup is Find for the Source in the log.
 func (b *Bridge) Lookup(ctx context.Context, set, source string) (*eventlog.Source, error) {
+	return b.lookUp(ctx, set, source, b.Log.Sources)
+}
+
+// lookUp finds a Source among those that sourcesOf returns of a set.
+func (b *Bridge) lookUp(ctx context.Context, set, source string, sourcesOf func(ctx context.Context, set string) ([]eventlog.Source, error)) (*eventlog.Source, error) {
 	if set == "" {
-		return b.findAnywhere(ctx, source)
+		return b.findAnywhere(ctx, source, sourcesOf)
 	}
-	all, err := b.Log.Sources(ctx, set)
+	all, err := sourcesOf(ctx, set)
 	if err != nil {
 		return nil, err
 	}
@@ -273,13 +278,13 @@ func (b *Bridge) Lookup(ctx context.Context, set, source string) (*eventlog.Sour
 }
 
 // findAnywhere returns the only Source of all sets with a name or URL.
-func (b *Bridge) findAnywhere(ctx context.Context, source string) (found *eventlog.Source, err error) {
+func (b *Bridge) findAnywhere(ctx context.Context, source string, sourcesOf func(ctx context.Context, set string) ([]eventlog.Source, error)) (found *eventlog.Source, err error) {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range sets {
-		all, err := b.Log.Sources(ctx, sets[i].Name)
+		all, err := sourcesOf(ctx, sets[i].Name)
 		if err != nil {
 			return nil, err
 		}

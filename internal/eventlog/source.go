@@ -211,6 +211,17 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 	})
 }
 
+// ResetHarvest forgets how far a Source has been harvested. What waits, and is not what was
+// stored, is dropped: the next harvest finds it again.
+func (l *Log) ResetHarvest(ctx context.Context, id event.SourceID) error {
+	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
+		if err := l.forgetHarvest(ctx, tx, id); err != nil {
+			return err
+		}
+		return dropDamagedWaiting(ctx, tx, id)
+	})
+}
+
 // forgetHarvest forgets how far a Source has been harvested. What waits for its
 // content, and what is held, stays.
 func (l *Log) forgetHarvest(ctx context.Context, tx *database.Tx, id event.SourceID) error {
@@ -307,6 +318,18 @@ const Target = "submit"
 // Sources returns the Sources of a set in the order of their rank.
 func (l *Log) Sources(ctx context.Context, set string) ([]Source, error) {
 	return l.sources(ctx, "s.name = $1 AND src.kind <> '"+Target+"'", set)
+}
+
+// SourceNames returns the Sources of a set, with nothing but what they are: how far they have
+// been harvested, and when they are asked next, may be damaged.
+func (l *Log) SourceNames(ctx context.Context, set string) (out []Source, err error) {
+	err = l.Each(ctx, selectConfigs+" WHERE set_id = (SELECT id FROM sets WHERE name = $1) AND kind <> '"+Target+"' AND status <> 2 ORDER BY rank, id", []any{set}, func(rows *sql.Rows) error {
+		var h sourceConfig
+		err := h.scan(rows)
+		out = append(out, Source{ID: h.id, Set: set, Name: h.name, Kind: h.kind, URL: h.url, Rank: h.rank, Former: h.status == former})
+		return err
+	})
+	return out, err
 }
 
 // Targets returns those that the set's records are, or were, submitted to.

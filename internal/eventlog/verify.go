@@ -87,7 +87,7 @@ func (v *verifier) run() error {
 	}
 	for _, checks := range [][]checking{
 		{{"table event", doRestore, v.endSegments}, {"table sets", doRestore, v.compareSets}},
-		{{"table record", doRestore, v.readStates}, {"table presence", doReset, v.readPresence}, {"table source_records", doRestore, v.readSourceRecords}},
+		{{"table record", doRestore, v.readStates}, {"table presence", doRestore, v.readPresence}, {"table source_records", doRestore, v.readSourceRecords}},
 		{{"table loc", doRestore, v.readLocs}},
 		{{"table link", doRestore, v.readLinks}},
 		{v.waiting("pending", pendingColumns, new(pendingRow))},
@@ -109,7 +109,7 @@ func (v *verifier) run() error {
 // whatEventsName are the tables that events refer to. When they are read again, only
 // their new rows are.
 func (v *verifier) whatEventsName() []checking {
-	return []checking{{"table epoch", doRestore, v.readEpochs}, {"table sets", doRestore, v.readSets}, {"table source", doReset, v.readSources},
+	return []checking{{"table epoch", doRestore, v.readEpochs}, {"table sets", doRestore, v.readSets}, {"table source", doRestore, v.readSources}, {"table source", doReset, v.readProgress},
 		{"table document", doRestore, v.readDocuments}, {"table record", doRestore, v.readRecords}, {"table segment", doRestore, v.readSegments}}
 }
 
@@ -304,7 +304,7 @@ func (v *verifier) readSets() error {
 }
 
 func (v *verifier) readSources() error {
-	if err := v.each(selectConfigs, func(rows *sql.Rows) error {
+	return v.each(selectConfigs, func(rows *sql.Rows) error {
 		var h sourceConfig
 		err := h.scan(rows)
 		if err != nil && !errors.Is(err, errDamaged) {
@@ -315,9 +315,10 @@ func (v *verifier) readSources() error {
 		}
 		v.sources[h.id] = h.set
 		return nil
-	}); err != nil {
-		return err
-	}
+	})
+}
+
+func (v *verifier) readProgress() error {
 	return v.each("SELECT src.id, "+progressColumns+" FROM source src", func(rows *sql.Rows) error {
 		var id event.SourceID
 		var p progressRow
@@ -637,13 +638,6 @@ func (v *verifier) readLinks() error {
 		}
 	}
 	return nil
-}
-
-// waitingRow is a row of one of the tables in which records wait.
-type waitingRow interface {
-	scan(rows *sql.Rows) error
-	key() waitingKey
-	stored() []byte // its observation, nil where the table has none
 }
 
 // waiting returns the check of one of these tables. row is scanned again and again.

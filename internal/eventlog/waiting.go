@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -270,6 +271,39 @@ func (b *batch) keepOrder(ctx context.Context, it *event.Item, r *record) error 
 	}
 	r.order = o
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO seen_order ("+orderColumns+") VALUES ($1, $2, $3, $4)", int64(o.source), o.record, stampArg(o.stamp), o.sum())
+}
+
+// waitingRow is a row of one of the four tables.
+type waitingRow interface {
+	scan(rows *sql.Rows) error
+	key() waitingKey
+	stored() []byte // its observation, nil where the table has none
+}
+
+// dropDamagedWaiting removes what is pending, held or in quarantine of a Source and is not what
+// was stored.
+func dropDamagedWaiting(ctx context.Context, tx *database.Tx, source event.SourceID) error {
+	for _, t := range []struct {
+		table, columns string
+		row            waitingRow // scanned again and again
+	}{{"pending", pendingColumns, new(pendingRow)}, {"held_deletion", heldColumns, new(heldRow)}} {
+		var gone []waitingKey
+		if err := tx.Each(ctx, "SELECT "+t.columns+" FROM "+t.table+" WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
+			err := t.row.scan(rows)
+			if errors.Is(err, errDamaged) {
+				gone, err = append(gone, t.row.key()), nil
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, k := range gone {
+			if err := tx.Exec(ctx, "DELETE FROM "+t.table+" WHERE source = $1 AND record = $2", int64(k.source), k.record); err != nil {
+				return err
+			}
+		}
+	}
+	return dropDamagedInput(ctx, tx, source)
 }
 
 // hrefOf is the URL where a record can be fetched, or could be before its deletion.

@@ -18,11 +18,7 @@ import (
 // feed id, and when it is asked next. Records and events stay: the next harvest reads
 // everything and logs what differs. It is what helps when a feed's id has changed (A7).
 func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
-	p, err := h.Log.Progress(ctx, id)
-	if err != nil {
-		return err
-	}
-	if _, err := h.Log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Progress: &event.Progress{}}); err != nil {
+	if err := h.Log.ResetHarvest(ctx, id); err != nil {
 		return err
 	}
 	return h.Log.ResetSchedule(ctx, id)

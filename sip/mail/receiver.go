@@ -177,13 +177,14 @@ type session struct {
 	calls    context.Context // of all calls of Backends: SMTP's commands have none
 	conn     *conn
 
-	mails, refusals int
-	sender          string
+	refusals int
 
 	// Content that comes in chunks is read beside the commands, and what is left
 	// of an abandoned mail may still be running when the next one begins.
-	mu sync.Mutex
-	to []addressee
+	mu     sync.Mutex
+	mails  int
+	sender string
+	to     []addressee
 }
 
 // addressee is a recipient that was not refused.
@@ -195,14 +196,22 @@ type addressee struct {
 
 // Mail begins a mail. The null sender is accepted too: senders that want no bounces use it.
 func (s *session) Mail(from string, _ *smtp.MailOptions) error {
-	if s.mails++; s.mails > mailsPerConnection {
+	if s.count(from) > mailsPerConnection {
 		return s.sendAway("too many mails on one connection, go on with another")
 	}
-	s.sender = from
 	if s.receiver.Full != nil && s.receiver.Full() != nil {
 		return reply(452, smtp.EnhancedCode{4, 3, 1}, "too little room on this server's disk, try again later")
 	}
 	return nil
+}
+
+// count notes the sender of a mail that begins, and returns how many there were.
+func (s *session) count(sender string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sender = sender
+	s.mails++
+	return s.mails
 }
 
 // Rcpt looks for the mailbox and asks whether the client may write to it.
@@ -243,12 +252,12 @@ func (s *session) Data(r io.Reader) error {
 		return reply(421, smtp.EnhancedCode{4, 3, 2}, "Service shutting down, try again later")
 	}
 	defer s.conn.end()
-	if s.mails >= mailsPerConnection {
+	s.mu.Lock()
+	sender, to, last := s.sender, s.to, s.mails >= mailsPerConnection
+	s.mu.Unlock()
+	if last {
 		s.conn.endSoon("") // after the reply: a mail server in front goes on with another connection, and defers nothing
 	}
-	s.mu.Lock()
-	to := s.to
-	s.mu.Unlock()
 
 	content := &source{r: r}
 	if s.receiver.Reserve != nil {
@@ -267,14 +276,14 @@ func (s *session) Data(r io.Reader) error {
 	}
 	switch {
 	case content.err != nil:
-		return s.refused(to, transferError(content.err))
+		return s.refused(sender, to, transferError(content.err))
 	case !s.conn.whole():
-		return s.refused(to, transferError(io.ErrUnexpectedEOF))
+		return s.refused(sender, to, transferError(io.ErrUnexpectedEOF))
 	case err != nil:
-		return s.refused(to, s.answer(addressee{}, err))
+		return s.refused(sender, to, s.answer(addressee{}, err))
 	}
 	if answer := s.notify(to, d, reading.Places); answer != nil {
-		return s.refused(to, answer)
+		return s.refused(sender, to, answer)
 	}
 	return nil
 }
@@ -311,7 +320,7 @@ func (s *session) sendAway(why string) *smtp.SMTPError {
 }
 
 // refused calls Refused with a mail that was not accepted.
-func (s *session) refused(to []addressee, answer *smtp.SMTPError) *smtp.SMTPError {
+func (s *session) refused(sender string, to []addressee, answer *smtp.SMTPError) *smtp.SMTPError {
 	if s.receiver.Refused == nil {
 		return answer
 	}
@@ -319,7 +328,7 @@ func (s *session) refused(to []addressee, answer *smtp.SMTPError) *smtp.SMTPErro
 	for i, a := range to {
 		boxes[i] = a.box
 	}
-	s.receiver.Refused(Refusal{Client: s.conn.peer, Sender: s.sender, To: boxes, Reply: answer.Code, Reason: answer.Message})
+	s.receiver.Refused(Refusal{Client: s.conn.peer, Sender: sender, To: boxes, Reply: answer.Code, Reason: answer.Message})
 	return answer
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -522,4 +523,35 @@ func TestNoMailOnAFullDisk(t *testing.T) {
 	if got := client.mail(plain()); got != "250 2.0.0 OK: queued" || len(l.all()) != 1 {
 		t.Errorf("then %s", got)
 	}
+}
+
+// unbounded is a Reservation that has room for all.
+type unbounded struct{}
+
+func (unbounded) Add(int64) error { return nil }
+func (unbounded) Release()        {}
+
+// A mail in chunks that its client abandons may end while the next one is under way. Its
+// refusal names its own sender.
+func TestAbandonedMail(t *testing.T) {
+	begun, goes, refused := make(chan struct{}), make(chan struct{}), make(chan Refusal, 1)
+	r, _ := notary()
+	r.Reserve = func(netip.Addr) Reservation {
+		close(begun)
+		<-goes
+		return unbounded{}
+	}
+	r.Refused = func(why Refusal) { refused <- why }
+	c := call(t, serve(t, r))
+	c.say("250 2.0.0", "MAIL FROM:<first@server.example>")
+	c.say("250 2.0.0", "RCPT TO:<box@lib.example>")
+	c.say("250 2.0.0", "BDAT 0")
+	<-begun
+	c.say("250 2.0.0", "RSET")
+	c.say("250 2.0.0", "MAIL FROM:<second@server.example>")
+	close(goes)
+	if why := <-refused; why.Sender != "first@server.example" || why.Reply != 451 {
+		t.Errorf("refused: %+v", why)
+	}
+	c.say("221 ", "QUIT")
 }

@@ -137,12 +137,16 @@ func unlisted(record *sip.Record, format string, listed []string) string {
 	if format != "" && slices.Contains(listed, format) {
 		return ""
 	}
-	accepts := strings.Join(listed[:min(len(listed), shown)], ", ")
+	var urls []string
+	for _, url := range listed[:min(len(listed), shown)] {
+		urls = append(urls, submission.Clip(url))
+	}
+	accepts := strings.Join(urls, ", ")
 	if more := len(listed) - shown; more > 0 {
 		accepts += fmt.Sprintf(" and %d more", more)
 	}
 	if format == "" {
 		return fmt.Sprintf("its format is not known: the record names no schema for its root %s; the server accepts %s", submission.Clip(submission.QualifiedName(record.Root)), accepts)
 	}
-	return fmt.Sprintf("the server does not accept the format %s; it accepts %s", format, accepts)
+	return fmt.Sprintf("the server does not accept the format %s; it accepts %s", submission.Clip(format), accepts)
 }

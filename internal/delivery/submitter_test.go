@@ -124,6 +124,24 @@ func TestSubmitterSendsListedFormats(t *testing.T) {
 	})
 }
 
+// The reason stays short, however long the names of formats are that a server lists or a
+// record states: each record that is not sent has one, for ever.
+func TestReasonOfUnlistedIsShort(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		long := "https://schemas.example/" + strings.Repeat("x", 1<<20)
+		h.server.formats = []string{long, long, long, long, long}
+		text := strings.ReplaceAll(book("x"), bookFormat, long+"y")
+		h.do(keep(context.Background(), h.contents, []byte(text)))
+		h.harvest(found("urn:1", "application/xml", text))
+		stop := h.start(h.submitter(nil))
+		defer stop()
+		synctest.Wait()
+		if s := h.rows()[0]; s.State != submission.StateUnsent || len(s.Reason) > 4<<10 || !strings.Contains(s.Reason, "https://schemas.example/xxx") {
+			t.Errorf("%s with a reason of %d bytes: %.200s", s.State, len(s.Reason), s.Reason)
+		}
+	})
+}
+
 func restOf(text string) string {
 	return strings.TrimPrefix(text, "the record cannot be read: ")
 }

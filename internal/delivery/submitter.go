@@ -624,7 +624,7 @@ func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []
 	var of []int // the report of each update
 	for i := range done {
 		r := done[i].row
-		if r.local {
+		if r.local && submission.Clip(r.Err.Error()) != r.Reason { // the same failure is logged once for a record
 			d.s.Log.Error("a record could not be submitted", "record", r.Record, "error", r.Err)
 			defect.Log(d.s.Log, r.Err)
 		}

@@ -1,9 +1,11 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,6 +70,29 @@ func TestSubmitterContentFails(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		h.wantStates("urn:a accepted as library:urn:a")
+	})
+}
+
+// While contents cannot be read, each record is tried again and again, and logged once.
+func TestSubmitterContentFailsForLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		empty, err := content.Open(t.Context(), filepath.Join(t.TempDir(), "content.db"), content.Options{})
+		h.do(err)
+		defer empty.Close()
+		h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"}, [2]string{"urn:c", "three"})
+		log := &bytes.Buffer{}
+		h.run(func(o *Submitter) { o.Contents, o.Log = empty, slog.New(slog.NewTextHandler(log, nil)) })
+		for range 60 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		if n := strings.Count(log.String(), "a record could not be submitted"); n != 3 {
+			t.Errorf("%d lines in an hour, want one for each of 3 records", n)
+		}
+		h.do(keep(t.Context(), empty, []byte(book("one")), []byte(book("two")), []byte(book("three"))))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		h.wantStates("urn:a accepted as library:urn:a", "urn:b accepted as library:urn:b", "urn:c accepted as library:urn:c")
 	})
 }
 

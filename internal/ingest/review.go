@@ -59,10 +59,10 @@ func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposi
 }
 
 // previous returns the submission that a request with a digest is a repeat of, nil when
-// it is a new one.
+// it is a new one. What the Server could not send on while it was a gateway is a new one.
 func (d *Server) previous(ctx context.Context, q queries, digest [32]byte) (*submission.Submission, error) {
 	s, err := d.newest(ctx, q, digest)
-	if err != nil {
+	if err != nil || s != nil && s.State == submission.StateUnsent {
 		return nil, err
 	}
 	return d.repeatOf(ctx, q, s)

@@ -104,6 +104,34 @@ func TestReviewRepeatedWithAnotherConfiguration(t *testing.T) {
 	h.verified()
 }
 
+// What a gateway could not send on is reviewed when it is submitted again after the mode
+// has changed.
+func TestReviewOfWhatWasNotSent(t *testing.T) {
+	h := newGatewayHarness(t, Gateway, nil)
+	h.library.instead = func(*sip.Request) (*sip.Disposition, error) {
+		return nil, &sip.Fault{Code: sip.Server, Text: "closed for good"}
+	}
+	r := h.request("1")
+	h.faulted(r, sip.Server, "closed for good")
+	h.state(r, submission.StateUnsent)
+	h.start(Review, nil)
+	for range 2 {
+		h.answered(r, sip.ProvisionallyAccepted)
+	}
+	p := h.process.Load()
+	s, err := p.newest(context.Background(), h.log, requestDigest(r))
+	h.do(err)
+	h.do(p.Decide(context.Background(), Verdict{ID: s.ID, Accept: true, Assigned: "17"}))
+	if got := h.answered(r, sip.Accepted); got.AssignedIdentifier != "17" {
+		t.Errorf("a repeat is answered %+v", got)
+	}
+	h.deliver()
+	if told := h.boxes.Of("1"); len(told) != 1 || told[0].AssignedIdentifier != "17" {
+		t.Errorf("notified of %+v", told)
+	}
+	h.verified()
+}
+
 // The published record is what was submitted, byte for byte.
 func TestReviewPublishesTheRecord(t *testing.T) {
 	h := newGatewayHarness(t, Review, nil)

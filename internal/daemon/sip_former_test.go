@@ -128,3 +128,23 @@ func TestFormerTargetSettled(t *testing.T) {
 	h.want("settled", h.submissions("files"), "rejected urn:1 -> ")
 	h.want("the set has", h.told("files"), "rejected urn:1: too old")
 }
+
+// An ingest server that was sent records to says what it has decided at the address that it
+// was given, also when the set was renamed since.
+func TestRenamedSetIsTold(t *testing.T) {
+	library := testserver.NewIngestServer(t, testserver.Defers)
+	h := newSubmitter(t, "", library)
+	id := h.take("1")
+	h.becomes(id, submission.StateProvisional)
+	h.restart(func() {
+		h.open()
+		defer h.close()
+		if _, err := h.bridge.RenameSet(t.Context(), "main", "maps", false); err != nil {
+			t.Fatal(err)
+		}
+	})
+	sent := library.Requests("")[0]
+	tell(t, sent.Recipient, sent, testserver.Accepts)
+	h.want("the submissions", h.submissions("maps"), "accepted "+id+" -> ")
+	h.verified()
+}

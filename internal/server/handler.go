@@ -108,7 +108,8 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 
 // redirectMoved redirects a request for a set under one of its former names to the present
 // name, and reports whether it did: with 301, or with 308 where there may be a body. Caches may
-// not keep the answer, since a set can get a former name back.
+// not keep the answer, since a set can get a former name back. It leaves messages to a SIP
+// service alone: see calledService.
 func (s *Server) redirectMoved(rw *responseWriter, r *http.Request, path string) bool {
 	if s.opt.Moved == nil || r.URL.RawPath != "" {
 		return false
@@ -132,7 +133,7 @@ func (s *Server) redirectMoved(rw *responseWriter, r *http.Request, path string)
 		code = http.StatusMovedPermanently
 	case repository && r.Method == http.MethodPost:
 		code = http.StatusPermanentRedirect
-	case route == "/sets/":
+	case route == "/sets/", r.Method == http.MethodPost:
 		return false
 	}
 	if rw.route = route + ":set"; route == "/sip/" {

@@ -113,10 +113,20 @@ func TestMethodsAndBodies(t *testing.T) {
 }
 
 // Addresses under a former name of a set lead to its present one, by a redirect that no cache
-// keeps: 301, or 308 where something may be sent. All others are answered as ever.
+// keeps: 301, or 308 where something may be sent. A message to its SIP service is taken there.
+// All others are answered as ever.
 func TestFormerNames(t *testing.T) {
 	h := newTestServer(t, "/some%20where", func(o *server.Options) {
 		o.Moved = func(name string) string { return map[string]string{"maps": "charts"}[name] }
+		o.SIPService = func(set string) server.SIPService {
+			if set != "charts" {
+				return nil
+			}
+			return func(w http.ResponseWriter, _ *http.Request, token string) {
+				w.Header().Set("Token", token)
+				w.WriteHeader(http.StatusAccepted)
+			}
+		}
 	}).set("charts", "Charts", event.Mirror)
 	for _, row := range []struct {
 		method, path string
@@ -126,7 +136,7 @@ func TestFormerNames(t *testing.T) {
 		{"GET", "/sets/maps", 301, "/sets/charts"}, {"GET", "/sets/maps/", 301, "/sets/charts/"},
 		{"HEAD", "/sets/maps/changelist.xml?x=1&y", 301, "/sets/charts/changelist.xml?x=1&y"},
 		{"GET", "/sets/maps/oai?verb=Identify", 301, "/sets/charts/oai?verb=Identify"}, {"POST", "/sets/maps/oai", 308, "/sets/charts/oai"},
-		{"GET", "/sip/maps?wsdl", 301, "/sip/charts?wsdl"}, {"POST", "/sip/maps/t0k-en", 308, "/sip/charts/t0k-en"}, {"PUT", "/sip/maps/t0k-en", 308, "/sip/charts/t0k-en"},
+		{"GET", "/sip/maps?wsdl", 301, "/sip/charts?wsdl"}, {"POST", "/sip/maps/t0k-en", 202, ""}, {"PUT", "/sip/maps/t0k-en", 308, "/sip/charts/t0k-en"},
 		{"POST", "/sets/maps/", 405, ""}, {"GET", "/sets/map%73/", 404, ""}, {"GET", "/sets/", 404, ""}, {"GET", "/sets/mapsx/", 404, ""}, {"GET", "/maps/", 404, ""},
 		{"GET", "/sets/charts/", 200, ""}, {"POST", "/sip/none", 404, ""},
 	} {
@@ -135,6 +145,9 @@ func TestFormerNames(t *testing.T) {
 			r.field(t, "Location", "/some%20where"+row.to).field(t, "Cache-Control", "no-cache")
 		} else {
 			r.field(t, "Location", "")
+		}
+		if row.status == http.StatusAccepted {
+			r.field(t, "Token", "t0k-en")
 		}
 	}
 	if log := strings.Join(h.journal.at(slog.LevelDebug), "\n"); strings.Contains(log, "t0k-en") || !strings.Contains(log, "path=/some where/sip/maps/***") {

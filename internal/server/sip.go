@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -31,12 +32,22 @@ func (s *Server) sipService(set string) SIPService {
 	return s.opt.SIPService(set)
 }
 
+// calledService returns what takes a message to a set, nil when nothing does. A renamed set
+// is also known by its former names: an ingest server sends a disposition to the address
+// that was named when the record was submitted, and SIP has no redirects.
+func (s *Server) calledService(set string) SIPService {
+	if s.opt.Moved != nil {
+		set = cmp.Or(s.opt.Moved(set), set)
+	}
+	return s.sipService(set)
+}
+
 // serveSIP answers a request whose path is /sip/ and this rest.
 func (s *Server) serveSIP(rw *responseWriter, r *http.Request, rest string) {
 	set, token, more := strings.Cut(rest, "/")
 	var serve SIPService
 	if r.URL.RawPath == "" && set != "" && more == (token != "") && !strings.Contains(token, "/") {
-		serve = s.sipService(set)
+		serve = s.calledService(set)
 	}
 	if serve == nil {
 		s.writeNotFound(rw)

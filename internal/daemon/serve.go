@@ -137,14 +137,14 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		l.Close()
 		return err
 	}
-	sipService, callback := b.sipService, b.serveCallback
+	sipService, formerSIPService, callback := b.sipService, b.formerSIPService, b.serveCallback
 	if b.opt.Beside {
-		sipService, callback = b.laterSIP, later
+		sipService, formerSIPService, callback = b.laterSIP, nil, later
 	}
 	s := server.New(server.Options{
 		Moved: b.movedTo, Published: b.publishes,
 		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
-		Status: b.pageStatus, About: b.about, SIPService: sipService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
+		Status: b.pageStatus, About: b.about, SIPService: sipService, FormerSIPService: formerSIPService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public, HasConsole: b.console.handler != nil, Answered: b.metrics.Answered,
 		Hubs: b.hubsOf, Callback: callback,
 	})

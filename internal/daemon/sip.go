@@ -37,8 +37,11 @@ type sipState struct {
 	services   []*service
 	submitters []*delivery.Submitter
 	// former are the servers of the SIP Sources that the log has and that are not
-	// configured any more. Nobody can call them: they conclude what was received.
-	former []*ingest.Server
+	// configured any more: they conclude what was received. formerHandlers are those of the
+	// sets that had targets or such a Source, and have no service any more: only who has the
+	// token of a submission can call them.
+	former         []*ingest.Server
+	formerHandlers map[string]*sip.Handler
 	// reload has a channel for each of submitters, in the same order. It is sent to when
 	// submissions were put back into the queue of that submitter.
 	reload []chan struct{}
@@ -95,11 +98,14 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 func (b *Bridge) openFormer(ctx context.Context) error {
 	f := &b.sip.expiry
 	f.Store, f.Now, f.Log = b.SIP, b.opt.Now, b.opt.Logger
+	b.sip.formerHandlers = map[string]*sip.Handler{}
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range sets {
+		v := b.service(sets[i].Name)
+		var last *ingest.Server
 		targets, err := b.Log.Targets(ctx, sets[i].Name)
 		if err != nil {
 			return err
@@ -107,28 +113,38 @@ func (b *Bridge) openFormer(ctx context.Context) error {
 		for _, t := range targets {
 			if isSent(&t) && b.sip.importPending[t.ID] == nil {
 				f.Targets = append(f.Targets, t.ID)
+				last = b.formerServer(&sets[i], t.ID, servicePath+sets[i].Name)
 			}
 		}
-		if len(b.Config().Sets) == 0 {
-			continue // without a configuration it is not known what is configured
-		}
-		sources, err := b.Log.SourceNames(ctx, sets[i].Name)
-		if err != nil {
-			return err
+		var sources []eventlog.Source
+		if len(b.Config().Sets) > 0 { // without a configuration it is not known what is configured
+			if sources, err = b.Log.SourceNames(ctx, sets[i].Name); err != nil {
+				return err
+			}
 		}
 		for _, s := range sources {
-			if v := b.service(s.Set); s.Kind == config.KindSIP && (v == nil || v.server.Source != s.ID) {
-				b.sip.former = append(b.sip.former, b.formerServer(&sets[i], s.ID, s.URL))
+			if s.Kind == config.KindSIP && (v == nil || v.server.Source != s.ID) {
+				last = b.formerServer(&sets[i], s.ID, s.URL)
+				b.sip.former = append(b.sip.former, last)
 			}
+		}
+		if v == nil && last != nil {
+			b.sip.formerHandlers[sets[i].Name] = b.sipHandler(last)
 		}
 	}
 	return nil
 }
 
-// formerServer returns the server of a Source that is not configured any more.
+// formerServer returns the server of a Source or target that is not configured any more.
+// Only who has the token of a submission can call it.
 func (b *Bridge) formerServer(set *event.Set, source event.SourceID, url string) *ingest.Server {
 	return &ingest.Server{Set: set.Name, Feed: set.Feed, Source: source, URL: url, Content: set.Content, Store: b.SIP,
-		Notified: b.sip.notifier.Wake, Now: b.opt.Now, Log: b.opt.Logger}
+		Access: ingest.Access{Kind: ingest.AccessToken}, Notified: b.sip.notifier.Wake, Now: b.opt.Now, Log: b.opt.Logger}
+}
+
+// sipHandler returns a handler that serves a server.
+func (b *Bridge) sipHandler(d *ingest.Server) *sip.Handler {
+	return &sip.Handler{Backend: d, Offers: d.Offers(), MaxBytes: b.Config().Limits.SIPMessage, Limits: b.sipLimits(), Slots: b.sip.readSlots, Log: b.opt.Logger}
 }
 
 // isSent reports whether a Source is an ingest server to which records are submitted.
@@ -167,8 +183,8 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 			return err
 		}
 	}
-	v.handler = &sip.Handler{Backend: v.server, Offers: v.server.Offers(), MaxBytes: b.Config().Limits.SIPMessage, Plain: c != nil && c.PlainPost,
-		Limits: b.sipLimits(), Slots: b.sip.readSlots, Log: b.opt.Logger}
+	v.handler = b.sipHandler(v.server)
+	v.handler.Plain = c != nil && c.PlainPost
 	b.sip.services = append(b.sip.services, v)
 	return nil
 }

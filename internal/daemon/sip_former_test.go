@@ -2,6 +2,9 @@ package daemon_test
 
 import (
 	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -127,6 +130,54 @@ func TestFormerTargetSettled(t *testing.T) {
 	}
 	h.want("settled", h.submissions("files"), "rejected urn:1 -> ")
 	h.want("the set has", h.told("files"), "rejected urn:1: too old")
+}
+
+// An ingest server that was sent records to still says what it has decided when the set does
+// not use SIP any more: the address with the token takes that, and nothing else is taken.
+func TestFormerTargetIsTold(t *testing.T) {
+	library, folder := testserver.NewIngestServer(t, testserver.Defers), t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "1.xml"), []byte(`<r xmlns="urn:r">1</r>`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := newSIPBridge(t, fmt.Sprintf("[[set]]\nname = \"files\"\n[[set.source]]\nkind = \"folder\"\nurl = %q\n[[set.submit]]\nurl = %q\nformats = { \"{urn:r}r\" = \"http://schemas.example/r.xsd\" }\n", folder, library.URL))
+	state := func() string {
+		all, err := h.bridge.SIP.Submissions(t.Context(), submission.Query{Set: "files"})
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%d submissions, %v", len(all), err)
+		}
+		return all[0].State.String() + " " + all[0].Assigned
+	}
+	eventually(t, "it is submitted", func() bool { return len(library.Requests("")) == 1 && state() == "provisional " })
+	h.restart(func() {
+		h.config.Sets = slices.Clone(h.config.Sets)
+		h.config.Sets[0].Submit = nil
+	})
+	h.send("/sip/files", notifyOf(sourceOf("1")+acceptedAs("L1")), http.StatusNotFound)
+	h.send("/sip/files/t0ken", notifyOf(sourceOf("1")+acceptedAs("L1")), http.StatusForbidden)
+	h.ask(http.MethodGet, "/sip/files?wsdl").want(t, http.StatusNotFound)
+	sent := library.Requests("")[0]
+	h.send(strings.TrimPrefix(sent.Recipient, h.base), ingestOf("2", "x"), http.StatusInternalServerError)
+	tell(t, sent.Recipient, sent, testserver.Accepts)
+	if got, want := state(), "accepted "+testserver.AssignedTo(*sent.Source.Identifier); got != want {
+		t.Errorf("it is %s, want %s", got, want)
+	}
+	h.verified()
+}
+
+// The ingest server behind a gateway that is not configured any more still says what it has
+// decided, and the submitter is told.
+func TestFormerGatewayIsTold(t *testing.T) {
+	library, submitter := testserver.NewIngestServer(t, testserver.Defers), newRecipient(t)
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", "mode = \"gateway\"\nupstream = \""+library.URL+"\"")+filesSet(t))
+	h.send("/sip/main", requestNaming("1", submitter.URL), 200)
+	h.withoutSet("main")
+	sent := library.Requests("1")[0]
+	tell(t, sent.Recipient, sent, testserver.Accepts)
+	if got := submitter.next(); got.Assigned != testserver.AssignedTo("1") {
+		t.Errorf("the submitter is told %+v", got)
+	}
+	h.want("the set has", h.told("main"), "created "+testserver.AssignedTo("1"))
+	h.verified()
 }
 
 // An ingest server that was sent records to says what it has decided at the address that it

@@ -23,6 +23,15 @@ func (b *Bridge) sipService(set string) server.SIPService {
 	return nil
 }
 
+// formerSIPService returns what takes the notifications that ingest servers owe to a set that
+// does not use SIP any more, nil when it owes none.
+func (b *Bridge) formerSIPService(set string) server.SIPService {
+	if h := b.sip.formerHandlers[set]; h != nil {
+		return h.Serve
+	}
+	return nil
+}
+
 // service returns the SIP service of a set, nil when it has none.
 func (b *Bridge) service(set string) *service {
 	for _, v := range b.sip.services {
@@ -38,6 +47,9 @@ func (b *Bridge) reachedAt(base string) {
 	b.sip.base = base
 	for _, v := range b.sip.services {
 		v.handler.Location = base + servicePath + v.set
+	}
+	for set, h := range b.sip.formerHandlers {
+		h.Location = base + servicePath + set
 	}
 }
 

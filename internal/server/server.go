@@ -123,6 +123,9 @@ type Options struct {
 	// SIPService returns the SIP service of a set, nil when it has none; a nil func is
 	// no service at all. Pages ask too, to link it.
 	SIPService func(set string) SIPService
+	// FormerSIPService returns what takes messages with a token to a set that has no SIP
+	// service any more, nil when nothing does. A nil func is nothing for all sets.
+	FormerSIPService func(set string) SIPService
 	// Repository returns the OAI-PMH repository of a set; the error is
 	// publish.ErrNotFound when there is no such set. A nil func is no repository at all.
 	Repository func(ctx context.Context, set string) (*publish.Repository, error)

@@ -35,11 +35,15 @@ func (s *Server) sipService(set string) SIPService {
 // calledService returns what takes a message to a set, nil when nothing does. A renamed set
 // is also known by its former names: an ingest server sends a disposition to the address
 // that was named when the record was submitted, and SIP has no redirects.
-func (s *Server) calledService(set string) SIPService {
+func (s *Server) calledService(set, token string) SIPService {
 	if s.opt.Moved != nil {
 		set = cmp.Or(s.opt.Moved(set), set)
 	}
-	return s.sipService(set)
+	serve := s.sipService(set)
+	if serve == nil && token != "" && s.opt.FormerSIPService != nil {
+		serve = s.opt.FormerSIPService(set)
+	}
+	return serve
 }
 
 // serveSIP answers a request whose path is /sip/ and this rest.
@@ -47,7 +51,7 @@ func (s *Server) serveSIP(rw *responseWriter, r *http.Request, rest string) {
 	set, token, more := strings.Cut(rest, "/")
 	var serve SIPService
 	if r.URL.RawPath == "" && set != "" && more == (token != "") && !strings.Contains(token, "/") {
-		serve = s.calledService(set)
+		serve = s.calledService(set, token)
 	}
 	if serve == nil {
 		s.writeNotFound(rw)

@@ -443,7 +443,8 @@ func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromC
 }
 
 // concluded returns an error when a set has submissions that are not concluded; with the
-// URL of a Source, submissions to that one.
+// URL of a Source, submissions to that one. What waits to be sent to a target does not
+// count: nobody has been asked, and nothing could conclude it once the target is gone.
 func (b *Bridge) concluded(ctx context.Context, name, source string) error {
 	sources, targets, err := b.Log.SourcesOfSets(ctx)
 	if err != nil {
@@ -459,7 +460,7 @@ func (b *Bridge) concluded(ctx context.Context, name, source string) error {
 		}
 		open := int64(0)
 		for state, n := range p.States {
-			if state.Open() {
+			if state.Open() && (state != submission.StateWaiting || p.Direction != status.Sent) {
 				open += n
 			}
 		}

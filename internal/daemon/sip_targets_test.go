@@ -3,9 +3,11 @@ package daemon_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
@@ -86,5 +88,35 @@ func TestFormerTarget(t *testing.T) {
 	h.restart(func() { h.config.Sets = configured; h.clock.pass(2 * time.Hour) })
 	h.becomes(waits, submission.StateAccepted)
 	h.becomes(silent, submission.StateUnresolved)
+	h.verified()
+}
+
+// A set can be removed although some of its records were never sent to their target: nothing
+// can conclude them when the target is gone.
+func TestSetWithUnsentIsRemoved(t *testing.T) {
+	library := testserver.NewIngestServer(t, testserver.Defers)
+	h := newSubmitter(t, "", library)
+	asked := h.take("asked")
+	h.becomes(asked, submission.StateProvisional)
+	library.Shut()
+	h.restart(nil)
+	var waits string
+	h.inVain(func() { waits = h.take("waits") })
+	s := h.becomes(waits, submission.StateWaiting)
+	h.withoutSet("main")
+	if err := decided(t, h.config.Data, daemon.Decision{ID: s.ID, Settle: &daemon.Settlement{Outcome: submission.StateUnsent}})[0]; err == nil {
+		t.Error("what was not sent is settled")
+	}
+	if _, err := h.bridge.RemoveSet(t.Context(), "main", false); err == nil || !strings.Contains(err.Error(), "still has 1 submission to conclude, and 0 notifications") {
+		t.Errorf("removed with what was sent: %v", err)
+	}
+	for _, of := range h.of(asked) {
+		if err := decided(t, h.config.Data, daemon.Decision{ID: of.ID, Settle: &daemon.Settlement{Outcome: submission.StateRejected}})[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.bridge.RemoveSet(t.Context(), "main", false); err != nil {
+		t.Error(err)
+	}
 	h.verified()
 }

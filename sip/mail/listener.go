@@ -218,7 +218,9 @@ func (c *conn) leave() bool {
 }
 
 // Read returns io.EOF after its first error. Bytes that come after a timeout could be the rest
-// of a mail, and must not be taken for commands.
+// of a mail, and must not be taken for commands. While a mail is under way it returns io.EOF at
+// once: the server would answer any other error in a chunk (BDAT) with 554, and the client would
+// give the mail up.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.leave() || !c.whole() {
 		return 0, io.EOF
@@ -231,8 +233,11 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.ended = true
-	c.mu.Unlock()
+	if c.busy {
+		err = io.EOF
+	}
 	return n, err
 }
 

@@ -102,6 +102,18 @@ func TestSlowClients(t *testing.T) {
 			t.Errorf("what came too late was answered %q", rest)
 		}
 
+		// The same in chunks: a client that got 554 would give the mail up.
+		start = time.Now()
+		c = p.call(t)
+		c.say("250 2.0.0", "MAIL FROM:<ingest@server.example>")
+		c.say("250 2.0.0", "RCPT TO:<box@lib.example>")
+		c.write([]byte("BDAT 20\r\nSubject: first\r\n\r\n\r\n"))
+		c.expect("250 2.0.0 Continue")
+		c.write([]byte("BDAT 1000 LAST\r\nnever whole"))
+		c.expect("451 4.4.2 the mail did not arrive whole, try again")
+		since(t, start, time.Minute)
+		c.gone()
+
 		// Neither when most of it was passed over, because it was too large.
 		c = p.call(t)
 		c.begin("box@lib.example")

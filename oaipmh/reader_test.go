@@ -98,6 +98,7 @@ func TestO8(t *testing.T) {
 		"an element without end":   {in("<a><b></a>"), "", ""},
 		"a prefix without meaning": {in("<p:a/>"), "", ""},
 		"an attribute twice":       {in("<a b='' b=''/>"), "", ""},
+		"inside of a MARC record":  {in("<record xmlns='http://www.loc.gov/MARC21/slim'><leader>a < b</leader></record>\n"), "", ""},
 		"a record inside":          {in("<a></record>"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

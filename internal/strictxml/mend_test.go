@@ -109,6 +109,9 @@ func TestRecover(t *testing.T) {
 		{"inside of what hides the end tag", "<x xmlns='urn:3' xmlns:p='urn:4'><p:y></x>", true},
 		{"a name", "<1/>", true},
 		{"another end tag that is longer", "<x></p:recorder>", true},
+		{"inside of one of the same name", "<x><p:record><1/></p:record > </x >", true},
+		{"inside of two of the same name", "<p:record><x><p:record><1/></p:record></x></p:record>", true},
+		{"inside of one of the same name that does not end", "<x><p:record><1/></x>", true},
 		{"a comment that does not end", "<x/><!-- ", false},
 		{"an end tag that does not end", "<1/></p:record ", false},
 	} {

@@ -401,7 +401,9 @@ func (s *Scanner) Skip() error {
 // *DocumentError inside of it: to the next end tag that is written as that of the
 // innermost element but depth. That becomes the current token. It reports whether there
 // was one. It does not check what stands in between. The end tag may be inside of a
-// comment or CDATA section; then the document is not well-formed after it.
+// comment or CDATA section, or that of an element inside which has the same name; then the
+// document is not well-formed after it. Of an element inside that was open it is passed over
+// where the end tag of that one's parent follows.
 func (s *Scanner) Recover(depth int) bool {
 	var fault *DocumentError
 	if len(s.stack) < depth || depth < 1 || !errors.As(s.err, &fault) || s.src.err != nil && s.src.err != io.EOF {
@@ -419,6 +421,9 @@ func (s *Scanner) Recover(depth int) bool {
 			return false
 		case c == '>':
 			s.src.pos++
+			if s.closesInside(depth) {
+				continue
+			}
 			for len(s.stack) >= depth {
 				s.pop()
 			}
@@ -426,6 +431,34 @@ func (s *Scanner) Recover(depth int) bool {
 			return true
 		}
 	}
+}
+
+// closesInside reports whether the end tag that was read last is rather that of an open
+// element inside of the innermost one but depth, which has the same name, as a record of
+// MARC in one of OAI-PMH: the end tag of its parent follows.
+func (s *Scanner) closesInside(depth int) bool {
+	end := s.src.pos - s.src.token // reading on may move the token
+	defer func() { s.src.pos = s.src.token + end }()
+	if _, _, err := s.space(); err != nil {
+		return false
+	}
+	for i := depth; i < len(s.stack); i++ {
+		if s.stack[i].name.raw == s.stack[depth-1].name.raw && s.endsNext(s.stack[i-1].name.raw) {
+			return true
+		}
+	}
+	return false
+}
+
+// endsNext reports whether an end tag with a name comes next.
+func (s *Scanner) endsNext(name string) bool {
+	for i, mark := 0, "</"+name; i < len(mark); i++ {
+		if c, err := s.src.ahead(i); err != nil || c != mark[i] {
+			return false
+		}
+	}
+	c, err := s.src.ahead(len("</") + len(name))
+	return err == nil && !inName(c)
 }
 
 // Keep makes the bytes of the document from an offset on available to Slice,

@@ -206,6 +206,26 @@ func TestRepository(t *testing.T) {
 // week lets so much time pass that the headers of all records are read again.
 func (a *archive) week() { a.pass(8 * 24 * time.Hour) }
 
+// O5: a repository that asks for a pause in the middle of a list is asked for nothing else
+// until then, and the list goes on where it was, however often it asks.
+func TestO5Pause(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.PageSize, a.repo.RetryAfter = 1, 600
+	for _, name := range []string{"a", "b", "c"} {
+		a.put(name, name+"1")
+	}
+	a.repo.Fail(testserver.Failure{Verb: "ListRecords", Page: 2, Times: 3, How: testserver.Unavailable})
+	for n, want := range []string{"ListMetadataFormats Identify ListRecords ListRecords", "ListMetadataFormats Identify ListRecords", "ListMetadataFormats Identify ListRecords"} {
+		if r, err := a.try(harvest.Options{}); err == nil || r.RetryAfter.IsZero() {
+			t.Errorf("%d: %+v, %v", n, r, err)
+		}
+		a.want("requests", a.verbs(), want)
+	}
+	a.run()
+	a.want("requests", a.verbs(), "ListMetadataFormats Identify ListRecords ListRecords Identify ListRecords")
+	a.want("events", a.news(), "created a=a1, created b=b1, created c=c1")
+}
+
 // O9, O10: what has neither metadata nor a deletion, or not exactly one element as its
 // metadata, goes to quarantine, and the others are taken. Replay takes it when it can be
 // read.

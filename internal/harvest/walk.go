@@ -149,6 +149,8 @@ func resumeWalk[T any](ctx context.Context, r *run, w walker[T]) error {
 		return nil
 	case err == nil, r.documents.Load() > 0, ctx.Err() != nil, errors.Is(err, event.ErrConflict):
 		return err
+	case r.src.Kind == OAIPMH && !r.report.RetryAfter.IsZero(): // it goes on after the pause (OAI-PMH 3.1.2.2)
+		return err
 	}
 	r.problem("A10", "the unfinished walk could not be resumed and starts anew: "+err.Error())
 	return nil

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,9 +19,11 @@ import (
 	"time"
 
 	"github.com/emersion/go-smtp"
+	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/pmh-bridge/bridge/internal/alert"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -30,6 +34,19 @@ type inbox struct {
 }
 
 func (in *inbox) NewSession(*smtp.Conn) (smtp.Session, error) { return mailSession{in}, nil }
+
+// listen serves it until the test ends, and returns its address.
+func (in *inbox) listen(t *testing.T) (address string) {
+	t.Helper()
+	server := smtp.NewServer(in)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() { _ = server.Serve(l) }()
+	return l.Addr().String()
+}
 
 func (in *inbox) all() []string {
 	in.mu.Lock()
@@ -72,13 +89,7 @@ func TestAlertOnceOnOnceOff(t *testing.T) {
 	}))
 	defer hook.Close()
 	in := &inbox{}
-	relay := smtp.NewServer(in)
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer relay.Close()
-	go func() { _ = relay.Serve(l) }()
+	relay := in.listen(t)
 
 	folder := t.TempDir()
 	write := func(name, text string) string {
@@ -111,7 +122,7 @@ content = "reference"
 name = "campus"
 kind = "feed"
 url = "%s"
-`, l.Addr(), printed, feed.URL))
+`, relay, printed, feed.URL))
 	c, err := config.Load(file)
 	if err != nil {
 		t.Fatal(err)
@@ -200,4 +211,94 @@ func TestAlertIsTold(t *testing.T) {
 	if err := b.postAlert(t.Context(), hook.URL+"/secret", &alert.Message{}); err == nil || !strings.Contains(err.Error(), "302") || strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
+}
+
+// TestAlertMailAfterReload: a mail goes where the allow_hosts of the configuration in force
+// lets it, as the error advises.
+func TestAlertMailAfterReload(t *testing.T) {
+	t.Parallel()
+	feed := httptest.NewServer(http.NotFoundHandler())
+	defer feed.Close()
+	in := &inbox{}
+	_, port, _ := net.SplitHostPort(in.listen(t))
+	folder := t.TempDir()
+	file := filepath.Join(folder, "bridge.toml")
+	write := func(allow string) {
+		t.Helper()
+		text := fmt.Sprintf(`
+data = "data"
+base_url = "https://bridge.example.org"
+allow_hosts = [%s]
+[mail]
+relay = "mail.example:%s"
+[[alert]]
+on = ["failing:1h"]
+mail = "ops@example.org"
+[[set]]
+name = "main"
+content = "reference"
+[[set.source]]
+kind = "feed"
+url = "%s"
+`, allow, port, feed.URL)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: resolved("mail.example.", [4]byte{127, 0, 0, 1})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, h)
+	if _, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{}); err == nil {
+		t.Fatal("it was harvested")
+	}
+	now = now.Add(2 * time.Hour)
+	a := h.alerter()
+	if err := a.Round(t.Context()); err == nil || !strings.Contains(err.Error(), `add "mail.example" to allow_hosts`) {
+		t.Errorf("before: %v", err)
+	}
+	write(`"mail.example"`)
+	if said, err := h.Reload(t.Context()); err != nil || len(said) != 1 {
+		t.Fatal(said, err)
+	}
+	if err := a.Round(t.Context()); err != nil || len(in.all()) != 1 {
+		t.Errorf("after: %v, %q", err, in.all())
+	}
+}
+
+// resolved is a network where a name has an address, and no name server is asked.
+func resolved(name string, address [4]byte) fetch.Network {
+	return fetch.Network{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		go func() { // one question, as over TCP
+			defer theirs.Close()
+			var length [2]byte
+			if _, err := io.ReadFull(theirs, length[:]); err != nil {
+				return
+			}
+			message := make([]byte, binary.BigEndian.Uint16(length[:]))
+			var m dnsmessage.Message
+			if _, err := io.ReadFull(theirs, message); err != nil || m.Unpack(message) != nil {
+				return
+			}
+			m.Response, m.Additionals = true, nil
+			switch q := m.Questions[0]; {
+			case q.Name.String() != name:
+				m.RCode = dnsmessage.RCodeNameError
+			case q.Type == dnsmessage.TypeA:
+				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: address}}}
+			}
+			if answer, err := m.Pack(); err == nil {
+				_, _ = theirs.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
+			}
+		}()
+		return ours, nil
+	}}}
 }

@@ -331,13 +331,14 @@ func (b *Bridge) mailer() delivery.Mailer {
 	if m.From == "" {
 		return nil
 	}
-	relay := b.newGuard(b.typed(m.Relay))
 	return &mail.Sender{From: m.From, Hello: m.HELO, Relay: m.Relay, Now: b.opt.Now,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			g := b.generation.Load() // a reload may have changed allow_hosts
+			reach := fetch.Reach{Allowed: g.config.AllowHosts, SafePorts: true}
 			if address == m.Relay {
-				return relay.DialContext(ctx, network, address)
+				reach = b.typed(m.Relay)
 			}
-			return b.publicOnly.DialContext(ctx, network, address)
+			return g.guard.With(reach).DialContext(ctx, network, address)
 		}}
 }
 

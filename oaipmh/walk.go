@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
@@ -365,6 +366,7 @@ func (d *Document) State() (s State, ok bool) {
 	}
 	m := d.k.before
 	c := d.after
+	c.Rest = slices.Clone(c.Rest) // the walk changes its own as it goes on
 	m.Walk = &c
 	return State{&m}, true
 }

@@ -638,6 +638,46 @@ func TestO14(t *testing.T) {
 	}
 }
 
+// A State that is kept as it is, and not as its text, stays what it was while the walk goes
+// on: a walk that goes on from it leaves out nothing.
+func TestStateStays(t *testing.T) {
+	h := newHarvester(t, 0)
+	for i := range 40 {
+		h.repo.Put(testserver.Item{Identifier: fmt.Sprintf("oai:d:%d", i), Datestamp: time.Date(2025, 1, 1+7*i, 0, 0, 0, 0, time.UTC), Metadata: map[string]string{DC: testserver.DublinCore("S")}})
+	}
+	h.walk.Window = 30 * 24 * time.Hour
+	var asText, asItIs []State
+	for doc, err := range h.walk.Documents(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range doc.Entries() {
+			if bad != nil {
+				t.Fatal(bad)
+			}
+		}
+		state, _ := doc.State()
+		asText, asItIs = append(asText, h.stored(state)), append(asItIs, state)
+	}
+	if len(asItIs) < 5 {
+		t.Fatalf("%d documents", len(asItIs))
+	}
+	rest := func(s State) []string {
+		again := h.walk
+		again.State = s
+		ids, err := walkAll(&again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	for i := range asItIs {
+		if got, want := rest(asItIs[i]), rest(asText[i]); !slices.Equal(got, want) {
+			t.Errorf("after document %d the State leads to %d records, and its text to %d", i, len(got), len(want))
+		}
+	}
+}
+
 // A clock that is far behind does not make windows without number: the first one has all
 // that is earlier than the repository says that anything is.
 func TestWindowsOfWrongClock(t *testing.T) {

@@ -214,6 +214,9 @@ func parseArguments(args url.Values) (*Request, []*Error) {
 			wrong("%s=%q is neither YYYY-MM-DD nor YYYY-MM-DDThh:mm:ssZ", d.name, strictxml.Clip(text))
 			continue
 		}
+		if t.IsZero() { // which is no limit
+			t = t.Add(time.Nanosecond)
+		}
 		*d.to, form[d.name], q.Granularity = t, g, g
 	}
 	switch {
@@ -238,7 +241,7 @@ func sortedNames(args url.Values) []string {
 // parseDate reads a datestamp of an argument (3.3).
 func parseDate(s string) (time.Time, Granularity, bool) {
 	for g, form := range map[Granularity]string{Day: time.DateOnly, Second: "2006-01-02T15:04:05Z"} {
-		if t, err := time.Parse(form, s); err == nil && len(s) == len(form) && dated(t) && !t.IsZero() {
+		if t, err := time.Parse(form, s); err == nil && len(s) == len(form) && dated(t) {
 			return t, g, true
 		}
 	}

@@ -298,6 +298,14 @@ func TestHandlerAnswers(t *testing.T) {
 	if a := of("verb=ListRecords&metadataPrefix=oai_dc"); a.RecordsToken.Size != "5" || a.RecordsToken.Cursor != "0" {
 		t.Errorf("token %+v", a.RecordsToken)
 	}
+	for _, first := range []string{"0001-01-01", "0001-01-01T00:00:00Z"} { // as programs write no date
+		if a := of("verb=ListRecords&metadataPrefix=oai_dc&from=" + first); len(a.Records) != 2 || !slices.ContainsFunc(a.Request.Attrs, func(at xml.Attr) bool { return at.Value == first }) {
+			t.Errorf("%+v", a)
+		}
+		if q := s.asked[len(s.asked)-1]; q.From.IsZero() || q.From.Year() != 1 {
+			t.Errorf("asked for %v", q)
+		}
+	}
 	s.page = 9
 	if a := of("verb=ListRecords&metadataPrefix=oai_dc"); a.RecordsToken != nil {
 		t.Errorf("a list in one answer has the token %+v", a.RecordsToken)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -43,6 +44,11 @@ func detect(ctx context.Context, src *Source) (kind string, err error) {
 		if kind, what, err = src.sniff(answer); kind != "" || err != nil {
 			return kind, err
 		}
+	case follow.Status(err) == http.StatusInternalServerError: // perhaps for want of a verb
+		if identifies, _, _ := src.identifies(ctx, client); identifies {
+			return OAIPMH, nil
+		}
+		return "", err
 	case follow.Status(err) == 0 || fetch.TransientStatus(follow.Status(err)):
 		return "", err
 	default:

@@ -95,6 +95,8 @@ func TestDetectRepository(t *testing.T) {
 		{"DSpace: a page", "/oai/request", "<!DOCTYPE html><html><title>DSpace OAI-PMH Data Provider</title></html>", 200, OAIPMH, 2},
 		{"EPrints: not found", "/cgi/oai2", "not found", 404, OAIPMH, 2},
 		{"OJS: bad request", "/index.php/journal/oai", "", 400, OAIPMH, 2},
+		{"one that fails without a verb", "/oai", "a null pointer", 500, OAIPMH, 2},
+		{"a failure of something else", "/fails", "", 500, "", 2},
 		{"a resumptionToken that has expired", "/oai?verb=ListRecords&resumptionToken=x%26y", "expired", 404, OAIPMH, 2},
 		{"a page of something else", "/home", "<html>Welcome</html>", 200, "", 0},
 	} {
@@ -117,7 +119,11 @@ func TestDetectRepository(t *testing.T) {
 			if got != tt.want || tt.requests != 0 && requests != tt.requests {
 				t.Errorf("kind %q after %d requests, %v; want %q after %d", got, requests, err, tt.want, tt.requests)
 			}
-			if tt.want == "" && !strings.Contains(fmt.Sprint(err), "the request of OAI-PMH "+s.URL+"/home?verb=Identify: an HTML page") {
+			says := "the request of OAI-PMH " + s.URL + "/home?verb=Identify: an HTML page"
+			if tt.status == 500 {
+				says = "HTTP status 500 Internal Server Error: try again later"
+			}
+			if tt.want == "" && !strings.Contains(fmt.Sprint(err), says) {
 				t.Errorf("%v does not say what was tried", err)
 			}
 		})

@@ -8,9 +8,9 @@
 //
 //   - backup.json: a [Manifest], with the time of the copy.
 //   - log.db: the event log, as it was at one moment.
-//   - content.db: the contents, as they were at a later moment. A content is committed
-//     before the event that names it and is never removed, so all that the log names are
-//     there.
+//   - content.db: the contents, as they were a moment later. A content is committed before
+//     the event that names it, and is removed only after the set that has it, so all that
+//     the log names are there.
 //   - SHA256SUMS: the hashes of these, as sha256sum writes and checks them. It is the last
 //     entry, so a file that was cut off has none.
 //
@@ -217,12 +217,19 @@ func Write(ctx context.Context, folder string, to io.Writer, version string) (m 
 	if m.Bucket, err = bucketOf(ctx, filepath.Join(folder, contentName)); err != nil {
 		return m, err
 	}
+	contents, err := contentsOf(ctx, filepath.Join(folder, contentName)) // now: a set that is removed while the log is copied takes its contents along
+	if err != nil {
+		return m, err
+	}
+	if contents != nil {
+		defer func() { err = errors.Join(err, contents.Close()) }()
+	}
 	z, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(true))
 	if err != nil {
 		return m, err
 	}
 	w := &writer{tar: tar.NewWriter(z), made: m.Made}
-	if err := w.all(ctx, folder, &m, log); err != nil {
+	if err := w.all(ctx, &m, log, contents); err != nil {
 		return m, errors.Join(err, z.Close())
 	}
 	return m, errors.Join(w.tar.Close(), z.Close())
@@ -235,7 +242,8 @@ type writer struct {
 	sums bytes.Buffer
 }
 
-func (w *writer) all(ctx context.Context, folder string, m *Manifest, log *eventlog.Snapshot) error {
+// all writes the entries. A folder may have no contents, if no set needed them: then they are nil.
+func (w *writer) all(ctx context.Context, m *Manifest, log *eventlog.Snapshot, contents *database.Snapshot) error {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
@@ -252,8 +260,10 @@ func (w *writer) all(ctx context.Context, folder string, m *Manifest, log *event
 	if err := log.Close(); err != nil { // so that its write-ahead log can be reused
 		return err
 	}
-	if err := w.contents(ctx, filepath.Join(folder, contentName)); err != nil {
-		return err
+	if contents != nil {
+		if err := w.entry(contentName, contents.Size(), func(to io.Writer) error { return contents.WriteTo(ctx, to) }); err != nil {
+			return err
+		}
 	}
 	return w.entry(sumsName, int64(w.sums.Len()), func(to io.Writer) error {
 		_, err := w.sums.WriteTo(to)
@@ -273,17 +283,12 @@ func bucketOf(ctx context.Context, path string) (string, error) {
 	return s.Bucket(), s.Close()
 }
 
-// contents writes the content store. A folder may have no store, if no set needed it.
-func (w *writer) contents(ctx context.Context, path string) (err error) {
+// contentsOf begins a Snapshot of a content store, nil if there is none.
+func contentsOf(ctx context.Context, path string) (*database.Snapshot, error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
-	s, err := content.TakeSnapshot(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return w.entry(contentName, s.Size(), func(to io.Writer) error { return s.WriteTo(ctx, to) })
+	return content.TakeSnapshot(ctx, path)
 }
 
 func (w *writer) entry(name string, size int64, write func(to io.Writer) error) error {

@@ -92,6 +92,54 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestRemovalDuringBackup: contents of a set that is removed while its log is copied are in the
+// backup, which has that set.
+func TestRemovalDuringBackup(t *testing.T) {
+	t.Parallel()
+	folder, restored := newFolder(t), t.TempDir()
+	store, err := content.Open(t.Context(), filepath.Join(folder, "content.db"), content.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	draft := content.NewDraft([]byte("a record"))
+	sum := draft.Sum()
+	if err := store.Put(t.Context(), draft); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	begun := false
+	_, err = backup.Write(t.Context(), folder, writing(func(p []byte) {
+		if !begun {
+			begun, err = true, store.Remove(t.Context(), sum)
+		}
+		b.Write(p)
+	}), "test")
+	if err := errors.Join(err, store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Restore(t.Context(), &b, restored, backup.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if store, err = content.Open(t.Context(), filepath.Join(restored, "content.db"), content.Options{ReadOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	blob, err := store.Open(t.Context(), sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(blob.Close(), store.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// writing is a writer that hands over what it is given.
+type writing func(p []byte)
+
+func (w writing) Write(p []byte) (int, error) {
+	w(p)
+	return len(p), nil
+}
+
 // TestRestoreHoldsFolder: no bridge begins a log in a folder that is being restored, and
 // nothing is restored into one where a bridge begins.
 func TestRestoreHoldsFolder(t *testing.T) {

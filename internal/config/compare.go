@@ -66,14 +66,15 @@ func exchanges(c *Config) (all []Set) {
 // Changes describes the differences of another configuration that can take effect while
 // bridge runs, a sentence each.
 func (c *Config) Changes(other *Config) (all []string) {
+	before, after := c.setsByName(), other.setsByName()
 	for i := range c.Sets {
-		if was := &c.Sets[i]; other.find(was.Name) == nil {
-			all = append(all, "set "+was.Name+" is removed: it is kept, and not published any more")
+		if name := c.Sets[i].Name; after[name] == nil {
+			all = append(all, "set "+name+" is removed: it is kept, and not published any more")
 		}
 	}
 	for i := range other.Sets {
 		is := &other.Sets[i]
-		was := c.find(is.Name)
+		was := before[is.Name]
 		if was == nil {
 			all = append(all, "set "+is.Name+" is added")
 			was = &Set{}
@@ -95,6 +96,15 @@ func (c *Config) Changes(other *Config) (all []string) {
 	return all
 }
 
+// setsByName returns the sets by their names: there may be thousands.
+func (c *Config) setsByName() map[string]*Set {
+	all := make(map[string]*Set, len(c.Sets))
+	for i := range c.Sets {
+		all[c.Sets[i].Name] = &c.Sets[i]
+	}
+	return all
+}
+
 // find returns the set with a name, nil when there is none.
 func (c *Config) find(name string) *Set {
 	i := slices.IndexFunc(c.Sets, func(s Set) bool { return s.Name == name })
@@ -105,23 +115,32 @@ func (c *Config) find(name string) *Set {
 }
 
 func (s *Set) sourceChanges(other *Set) (all []string) {
-	at := func(in *Set, url string) int {
-		return slices.IndexFunc(in.Sources, func(s Source) bool { return s.URL == url })
-	}
-	for _, was := range s.Sources {
-		if at(other, was.URL) < 0 {
-			all = append(all, "set "+other.Name+": Source "+was.URL+" is removed; its records stay")
+	mine, theirs := s.sourcesByURL(), other.sourcesByURL()
+	for i := range s.Sources {
+		url := s.Sources[i].URL
+		if _, stays := theirs[url]; !stays {
+			all = append(all, "set "+other.Name+": Source "+url+" is removed; its records stay")
 		}
 	}
-	for i, is := range other.Sources {
-		switch n := at(s, is.URL); {
-		case n < 0:
+	for i := range other.Sources {
+		is := &other.Sources[i]
+		switch n, ok := mine[is.URL]; {
+		case !ok:
 			all = append(all, "set "+other.Name+": Source "+is.URL+" is added")
-		case !reflect.DeepEqual(s.Sources[n], is):
+		case !reflect.DeepEqual(&s.Sources[n], is):
 			all = append(all, "set "+other.Name+": Source "+is.URL+" has other settings")
 		case n != i:
 			all = append(all, "set "+other.Name+": Source "+is.URL+" has another place")
 		}
+	}
+	return all
+}
+
+// sourcesByURL returns the places of the Sources by their URLs: there may be thousands.
+func (s *Set) sourcesByURL() map[string]int {
+	all := make(map[string]int, len(s.Sources))
+	for i := range s.Sources {
+		all[s.Sources[i].URL] = i
 	}
 	return all
 }

@@ -1,9 +1,13 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // What a running bridge cannot take over is named: keys of the process, and sets that use
@@ -49,6 +53,30 @@ func TestFixedAndChanges(t *testing.T) {
 			t.Errorf("%s: fixed %q, changes %q\nwant  %q, %q", name, fixed, changes, row.fixed, row.changes)
 		}
 	}
+}
+
+// What it takes to compare two configurations grows with their sets and Sources, and not with the
+// square of their numbers.
+func TestChangesOfThousands(t *testing.T) {
+	const n = 5000
+	thousands := func(every time.Duration) *Config {
+		c := Default()
+		c.Sets = make([]Set, n)
+		for i := range c.Sets {
+			c.Sets[i].Name = fmt.Sprint("set-", i)
+		}
+		c.Sets[0].Sources = make([]Source, n)
+		for i := range c.Sets[0].Sources {
+			c.Sets[0].Sources[i] = Source{URL: fmt.Sprint("http://h.example/", i), Every: every}
+		}
+		return c
+	}
+	was, is := thousands(time.Hour), thousands(time.Minute)
+	testenv.Affordable(t, 4*n, func() {
+		if all := was.Changes(is); len(all) != n {
+			t.Errorf("%d changes", len(all))
+		}
+	})
 }
 
 // A set has its new name wherever the configuration uses the old one, and the configuration

@@ -94,6 +94,27 @@ func TestD128_StateOfEarlier(t *testing.T) {
 	}
 }
 
+// What it takes to make sets grows with their number, and not with its square.
+func TestMakeThousandsOfSets(t *testing.T) {
+	const n = 3000
+	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	round := 0
+	testenv.Affordable(t, n*100, func() { // bytes of a configuration
+		round++
+		sets := make([]eventlog.SetConfig, n)
+		for i := range sets {
+			sets[i].Name = fmt.Sprintf("s%d-%d", round, i)
+		}
+		if _, err := l.Configure(t.Context(), sets); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // What is read of one set does not cost more where there are many others.
 func TestManySets(t *testing.T) {
 	const n = 1_000

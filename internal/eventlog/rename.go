@@ -142,28 +142,33 @@ func (l *Log) FreeName(ctx context.Context, name string) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error { return freeName(ctx, tx, name, 0, true) })
 }
 
-// identifierName returns what identifiers of a new set have for its name: "" for the name
-// itself, or the name with a number if the identifiers of a renamed set have the name.
-func identifierName(ctx context.Context, tx *database.Tx, name string) (string, error) {
-	for n := 1; ; n++ {
-		named := name
-		if n > 1 {
-			named += "-" + strconv.Itoa(n)
-		}
-		taken := false
-		if err := tx.Each(ctx, "SELECT 1 FROM sets WHERE named = $1 OR named = '' AND name = $1", []any{named}, func(*sql.Rows) error {
-			taken = true
-			return nil
+// identifierNames are what the identifiers of sets have for the names of their sets. It is read
+// when the first set of a transaction is made: there may be thousands.
+type identifierNames map[string]bool
+
+// give returns what identifiers of a new set have for its name: "" for the name itself, or the
+// name with a number if the identifiers of a renamed set have the name.
+func (n *identifierNames) give(ctx context.Context, tx *database.Tx, name string) (string, error) {
+	if *n == nil {
+		*n = identifierNames{}
+		if err := tx.Each(ctx, "SELECT CASE named WHEN '' THEN name ELSE named END FROM sets", nil, func(rows *sql.Rows) error {
+			var taken string
+			err := rows.Scan(&taken)
+			(*n)[taken] = true
+			return err
 		}); err != nil {
 			return "", err
 		}
-		if !taken && n == 1 {
-			return "", nil
-		}
-		if !taken {
-			return named, nil
-		}
 	}
+	named := name
+	for i := 2; (*n)[named]; i++ {
+		named = name + "-" + strconv.Itoa(i)
+	}
+	(*n)[named] = true
+	if named == name {
+		return "", nil
+	}
+	return named, nil
 }
 
 // FormerName is a name that a set had before.

@@ -84,9 +84,10 @@ func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerS
 	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		former = nil
 		named := map[string]bool{}
+		var taken identifierNames
 		for i := range sets {
 			named[sets[i].Name] = true
-			id, err := l.ensureSet(ctx, tx, &sets[i])
+			id, err := l.ensureSet(ctx, tx, &sets[i], &taken)
 			if err != nil {
 				return err
 			}
@@ -125,12 +126,13 @@ type FormerSource struct{ Set, URL string }
 // EnsureSet is Configure for one set whose Sources stay as they are.
 func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
-		_, err := l.ensureSet(ctx, tx, &c)
+		_, err := l.ensureSet(ctx, tx, &c, new(identifierNames))
 		return err
 	})
 }
 
-func (l *Log) ensureSet(ctx context.Context, tx *database.Tx, c *SetConfig) (int64, error) {
+// ensureSet makes a set, or brings it up to date. taken are the names of the same transaction.
+func (l *Log) ensureSet(ctx context.Context, tx *database.Tx, c *SetConfig, taken *identifierNames) (int64, error) {
 	has, err := l.findSet(ctx, tx, c.Name)
 	if err != nil {
 		return 0, err
@@ -169,7 +171,7 @@ func (l *Log) ensureSet(ctx context.Context, tx *database.Tx, c *SetConfig) (int
 	if err := freeName(ctx, tx, c.Name, 0, false); err != nil {
 		return 0, err
 	}
-	if want.Named, err = identifierName(ctx, tx, c.Name); err != nil {
+	if want.Named, err = taken.give(ctx, tx, c.Name); err != nil {
 		return 0, err
 	}
 	if err := tx.Each(ctx, `INSERT INTO sets (id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_observed, clock, partial, named)

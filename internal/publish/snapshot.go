@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -400,11 +401,15 @@ func (s *storedSnapshot) number() int64 {
 func (p *Publisher) setDir(set string) string { return filepath.Join(p.opts.SnapshotDir, set) }
 
 // loadSnapshots finds the snapshots of a series that are whole and of this format, base
-// URL, set and log.
+// URL, set and log. Those in a folder that cannot be read are made anew: the other documents
+// of the set need none of them.
 func (p *Publisher) loadSnapshots(ctx context.Context, se *series, set event.Set) error {
 	numbers, err := snapshotNumbers(se.dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE): // for a moment
 		return err
+	case err != nil && !p.opts.AnyBase: // else it is asked for the state alone, again and again
+		p.logger.Error("the snapshots in a folder cannot be read, and are made anew: give the folder to the user who runs bridge, or remove it", "folder", se.dir, "error", err)
 	}
 	var segments []event.Segment
 	if se.dump == resourcesync.ChangeDump && len(numbers) > 0 {

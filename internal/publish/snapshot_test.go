@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,6 +56,31 @@ func resources(t testing.TB, p *Publisher, set string) (entries []string, at str
 		entries = append(entries, entriesOf(part)...)
 	}
 	return entries, at
+}
+
+// A folder of snapshots that cannot be read takes nothing else of its set along, and is named.
+func TestUnreadableSnapshots(t *testing.T) {
+	l := history(10, event.Mirror).many("main", 11)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "snapshots"), nil, 0o600); err != nil { // as unreadable as a folder of another user, for root too
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	p, err := New(Options{Log: l, BaseURL: base, CacheDir: filepath.Join(dir, "cache"), SnapshotDir: filepath.Join(dir, "snapshots"), CacheBytes: 1 << 30, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"capabilitylist.xml", "changelist.xml", "resourcelist.xml", "feed.atom"} {
+		get(t, p, setPath("main", path), false)
+	}
+	if !strings.Contains(said.String(), "folder="+filepath.Join(dir, "snapshots", "main")) {
+		t.Errorf("it says %q", said.String())
+	}
+	p.limits.Entries = 4
+	var notReady *NotReadyError
+	if _, err := p.Document(t.Context(), setPath("main", "resourcelist.xml"), false); !errors.As(err, &notReady) {
+		t.Errorf("a list that needs a snapshot: %v", err)
+	}
 }
 
 // direct gives the entries of the whole list in one document.

@@ -260,6 +260,22 @@ func TestEndWaitsNoLonger(t *testing.T) {
 	})
 }
 
+// A client that has connected and sends nothing does not add to that time.
+func TestEndWaitsNoLongerForSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(1 << 20)
+		silent := r.dial()
+		defer silent.Close()
+		c, _ := r.begin(t)
+		defer c.Close()
+		began := time.Now()
+		r.stop()
+		if err := <-r.ended; err != nil || time.Since(began) != 8*time.Second {
+			t.Errorf("ended after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // A call of a service that takes longer is told so while it can still be answered.
 func TestEndLetsSIPAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

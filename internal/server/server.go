@@ -352,8 +352,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		<-ended
 		err = nil
 	}
-	s.settle(srv, limited)
-	s.drain(srv, cancel)
+	until := time.Now().Add(lim.Drain)
+	s.settle(srv, limited, until)
+	s.drain(srv, cancel, until)
 	return err
 }
 
@@ -361,19 +362,19 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 // server that ends hangs up.
 const settleTime = 2 * time.Second
 
-// settle waits for the requests of connections that were accepted last.
-func (s *Server) settle(srv *http.Server, l *limit.Listener) {
-	ctx, done := context.WithTimeout(context.Background(), settleTime)
+// settle waits for the requests of connections that were accepted last, until a time at most.
+func (s *Server) settle(srv *http.Server, l *limit.Listener, until time.Time) {
+	ctx, done := context.WithTimeout(context.Background(), min(settleTime, time.Until(until)))
 	defer done()
 	srv.SetKeepAlivesEnabled(false)
 	l.Settle(ctx)
 }
 
-// drain waits for requests under way, and cuts those that take too long.
-func (s *Server) drain(srv *http.Server, cancel context.CancelFunc) {
-	ctx, done := context.WithTimeout(context.Background(), s.opt.Limits.Drain)
+// drain waits for requests under way until a time, and cuts those that take longer.
+func (s *Server) drain(srv *http.Server, cancel context.CancelFunc, until time.Time) {
+	ctx, done := context.WithDeadline(context.Background(), until)
 	defer done()
-	defer time.AfterFunc(s.opt.Limits.Drain-s.opt.Limits.Drain/8, s.startDraining).Stop()
+	defer time.AfterFunc(time.Until(until)-s.opt.Limits.Drain/8, s.startDraining).Stop()
 	if srv.Shutdown(ctx) == nil {
 		return
 	}

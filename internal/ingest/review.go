@@ -104,6 +104,11 @@ func (d *Server) Decide(ctx context.Context, v Verdict) error {
 		if err := d.mayDecide(ctx, tx, s, disposition); err != nil {
 			return false, err
 		}
+		if v.Accept && v.Assigned != "" && !v.Replace {
+			if err := d.checkStillFree(ctx, tx, s, v.Assigned); err != nil {
+				return false, err
+			}
+		}
 		gone, err := withdrawn(ctx, tx, s)
 		if err == nil && gone { // else it would seem that the record is published
 			err = fmt.Errorf("submission %d has been accepted already, as %s, and that record has been withdrawn since: to publish it again, it must be submitted again", s.ID, s.Assigned)
@@ -129,15 +134,29 @@ func (d *Server) checkIdentifierFree(ctx context.Context, id int64, assigned str
 	if err != nil || s.Assigned == assigned {
 		return err
 	}
-	own, err := d.isOwn(ctx, s, assigned)
+	own, err := d.isOwn(ctx, d.Store, s, assigned)
 	if err != nil || own {
 		return err
 	}
 	return fmt.Errorf("%q is the identifier of another record, whose identifier at its source is %q: assign another one, or none to have one assigned, or use --replace to replace that record", assigned, ev.Origin.SourceIdentifier)
 }
 
+// checkStillFree is checkIdentifierFree in the transaction: another submission may have been
+// accepted under the identifier since.
+func (d *Server) checkStillFree(ctx context.Context, tx *store.Tx, s *submission.Submission, assigned string) error {
+	presence, err := tx.Presence(ctx, d.Source, assigned)
+	if err != nil || presence == event.NeverPresent || s.Assigned == assigned {
+		return err
+	}
+	own, err := d.isOwn(ctx, tx, s, assigned)
+	if err != nil || own {
+		return err
+	}
+	return fmt.Errorf("%q is the identifier of another record, which was accepted meanwhile: assign another one, or none to have one assigned, or use --replace to replace that record", assigned)
+}
+
 // isOwn reports whether a record was submitted with the same source element.
-func (d *Server) isOwn(ctx context.Context, s *submission.Submission, assigned string) (bool, error) {
+func (d *Server) isOwn(ctx context.Context, q queries, s *submission.Submission, assigned string) (bool, error) {
 	if !submission.Versioned(s) {
 		return false, nil
 	}
@@ -147,7 +166,7 @@ func (d *Server) isOwn(ctx context.Context, s *submission.Submission, assigned s
 	}
 	first := *s
 	first.ID = 0 // any version of it
-	return d.Store.HasNewerVersion(ctx, &first, []submission.State{submission.StateAccepted}, assigned)
+	return q.HasNewerVersion(ctx, &first, []submission.State{submission.StateAccepted}, assigned)
 }
 
 // mayDecide returns why a submission cannot be decided so. It completes a disposition

@@ -348,6 +348,34 @@ func TestDecideKeepsRecordsApart(t *testing.T) {
 	h.do(h.decide(second, true, "map/2", ""))
 }
 
+// Of two who accept records under one identifier at the same time one is refused.
+func TestDecideKeepsRecordsApartAtOnce(t *testing.T) {
+	var first func()
+	h := newHarness(t, Review, func(_ *harness, d *Server) {
+		commit := d.Store.Hook
+		d.Store.Hook = func(query string, call func() error) error {
+			if do := first; query == "" && do != nil {
+				first = nil
+				do()
+			}
+			return commit(query, call)
+		}
+	})
+	for _, identifier := range []string{"1", "2"} {
+		r := request(identifier, "map "+identifier)
+		r.Recipient = "http://maps.example/sip"
+		h.ingest(r)
+	}
+	first = func() { h.do(h.server.Decide(t.Context(), Verdict{ID: 1, Accept: true, Assigned: "map/1"})) }
+	err := h.server.Decide(t.Context(), Verdict{ID: 2, Accept: true, Assigned: "map/1"})
+	if err == nil || !strings.Contains(err.Error(), `"map/1" is the identifier of another record`) {
+		t.Errorf("the second is decided: %v", err)
+	}
+	h.wantEvents("created map/1")
+	h.do(h.server.Decide(t.Context(), Verdict{ID: 2, Accept: true, Assigned: "map/1", Replace: true}))
+	h.wantEvents("created map/1", "updated map/1")
+}
+
 // A repeat of a request is answered from the log, also where no record can be stored any
 // more.
 func TestReviewRepeatsOnAFullDisk(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -77,19 +76,7 @@ func TestWriterGolden(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		path := filepath.Join("testdata", "golden", name+".xml")
-		if *update {
-			if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil { //nolint:gosec // golden files are for all to read
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(b.Bytes(), want) {
-			t.Errorf("%s differs from %s:\n%s", name, path, b.Bytes())
-		}
+		testenv.Golden(t, *update, filepath.Join("testdata", "golden", name+".xml"), b.Bytes())
 	}
 }
 

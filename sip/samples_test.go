@@ -70,22 +70,8 @@ func TestGolden(t *testing.T) {
 	for name, m := range samples() {
 		path := filepath.Join("testdata", name+".xml")
 		got := AppendMessage([]byte("before"), m)[len("before"):]
-		if *update {
-			if err := os.MkdirAll("testdata", 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatalf("%v: go test ./sip -update writes it", err)
-		}
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
-		}
-		back, err := ReadMessage(bytes.NewReader(want), ReadOptions{})
+		testenv.Golden(t, *update, path, got)
+		back, err := ReadMessage(bytes.NewReader(got), ReadOptions{})
 		if err != nil || !reflect.DeepEqual(back, m) {
 			t.Errorf("%s: read as %s, %v", path, describe(back), err)
 		}

@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -10,12 +9,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -85,49 +87,14 @@ func mustGet(t testing.TB, c *http.Client, rawURL string) string {
 	return body
 }
 
-// pipes is a network in memory, for tests whose clock is synctest's.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.done) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case p.conns <- server:
-		return client, nil
-	case <-p.done:
-		return nil, errors.New("connection refused")
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // bubble returns a guard that reaches one handler, whatever the URL, inside a
 // synctest bubble. stop ends everything that runs there.
 func bubble(o Options, h http.HandlerFunc) (g *Guard, stop func()) {
-	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	p := testenv.NewPipes()
 	s := &http.Server{Handler: h}
 	go s.Serve(p)
 	g = New(o)
-	g.base.DialContext = p.dial
+	g.base.DialContext = p.Dial
 	return g, func() {
 		g.Close()
 		s.Close()
@@ -392,5 +359,55 @@ func TestNoSecretsInErrors(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "ann") || !strings.Contains(err.Error(), s.URL+"/x") {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+// BenchmarkGet compares GETs of a small document over 32 connections with a
+// plain http.Client that is tuned and reads its bodies to the end.
+func BenchmarkGet(b *testing.B) {
+	doc := noise(2000)
+	zipped := gz(doc)
+	s, _ := serve(b, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/gzip" && r.Header.Get("Accept-Encoding") != "" {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Write(zipped)
+			return
+		}
+		w.Write(doc)
+	})
+	tuned := &http.Transport{MaxIdleConnsPerHost: 32, DisableCompression: true}
+	defer tuned.CloseIdleConnections()
+	plainGzip := &http.Transport{MaxIdleConnsPerHost: 32}
+	defer plainGzip.CloseIdleConnections()
+	g := newGuard(b, Options{Reach: Reach{Origin: s.URL}, PerHost: 32, IdleTimeout: time.Minute})
+	for _, c := range []struct {
+		name   string
+		client *http.Client
+		path   string
+	}{
+		{"plain", &http.Client{Transport: tuned}, "/"},
+		{"guarded", g.Client(""), "/"},
+		{"plain-gzip", &http.Client{Transport: plainGzip}, "/gzip"},
+		{"guarded-gzip", g.Client(""), "/gzip"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetParallelism(max(1, 32/runtime.GOMAXPROCS(0)))
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					resp, err := c.client.Get(s.URL + c.path)
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != int64(len(doc)) {
+						b.Errorf("%d bytes, %v", n, err)
+						return
+					}
+					resp.Body.Close()
+				}
+			})
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "gets/s")
+		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -135,15 +134,7 @@ func TestGoldenArchives(t *testing.T) {
 		p.limits.Entries = c.most
 		for _, path := range c.paths {
 			got, _ := get(t, p, setPath("main", path), false)
-			file := filepath.Join("testdata", "golden", "archive_"+c.name+"_"+strings.ReplaceAll(path, "/", "_"))
-			if *update {
-				if err := os.WriteFile(file, got, 0o666); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s differs from %s (%v):\n%s", path, file, err, got)
-			}
+			testenv.Golden(t, *update, filepath.Join("testdata", "golden", "archive_"+c.name+"_"+strings.ReplaceAll(path, "/", "_")), got)
 		}
 		for _, path := range []string{"changelist-archive/0.xml", "changelist-archive/4.xml", "changelist-archive/01.xml", "changelist-archive/", "changelist-archive"} {
 			if _, err := p.Document(t.Context(), setPath("main", path), false); !errors.Is(err, ErrNotFound) {

@@ -110,19 +110,7 @@ func TestGolden(t *testing.T) {
 	p := newPublisher(t, l)
 	for _, path := range goldenPaths(t, p, l) {
 		got, _ := get(t, p, path, false)
-		file := filepath.Join("testdata", "golden", strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "_"))
-		if *update {
-			if err := os.WriteFile(file, got, 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s differs from %s:\n%s", path, file, got)
-		}
+		testenv.Golden(t, *update, filepath.Join("testdata", "golden", strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "_")), got)
 	}
 }
 

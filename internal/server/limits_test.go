@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -19,15 +18,9 @@ import (
 
 // runLimited runs a server with one service on pipes, with these options changed.
 func runLimited(d server.SIPService, change func(*server.Options)) *running {
-	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
-	o := oneRecord{}
-	opt := server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal), SIPService: func(string) server.SIPService { return d }}
-	change(&opt)
-	s := server.New(opt)
-	var ctx context.Context
-	ctx, r.stop = context.WithCancel(context.Background())
-	go func() { r.ended <- s.Run(ctx, r.pipes) }()
-	return r
+	o := server.Options{Documents: oneRecord{}, Log: oneRecord{}, Contents: oneRecord{}, SIPService: func(string) server.SIPService { return d }}
+	change(&o)
+	return runOptions(o)
 }
 
 // A check that does not end is answered all the same, and not begun again.

@@ -26,33 +26,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
-
-// pipes is a listener whose connections are in memory, so that a test can let
-// time pass as it likes.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
-func (p *pipes) dial() net.Conn {
-	client, srv := net.Pipe()
-	p.conns <- srv
-	return client
-}
 
 // oneRecord is a set with one record of some bytes.
 type oneRecord struct {
@@ -86,7 +61,7 @@ func (o oneRecord) Open(context.Context, [32]byte) (io.ReadSeekCloser, int64, er
 
 // running is a server that runs on pipes.
 type running struct {
-	*pipes
+	pipes   *testenv.Pipes
 	journal *journal
 	stop    context.CancelFunc
 	ended   chan error
@@ -95,13 +70,25 @@ type running struct {
 func run(size int) *running { return runWith(oneRecord{body: strings.Repeat("x", size)}) }
 
 func runWith(o oneRecord) *running {
-	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
-	s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal),
-		SIPService: func(string) server.SIPService { return o.service }})
+	return runOptions(server.Options{Documents: o, Log: o, Contents: o, SIPService: func(string) server.SIPService { return o.service }})
+}
+
+func runOptions(o server.Options) *running {
+	r := &running{pipes: testenv.NewPipes(), journal: &journal{}, ended: make(chan error, 1)}
+	o.BaseURL, o.Logger = "http://x", slog.New(r.journal)
+	s := server.New(o)
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
 	go func() { r.ended <- s.Run(ctx, r.pipes) }()
 	return r
+}
+
+func (r *running) dial() net.Conn {
+	c, err := r.pipes.Dial(context.Background(), "", "")
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 // begin asks for the record and returns its answer, with the body unread.
@@ -359,14 +346,14 @@ func TestNonsenseThatReadsNothing(t *testing.T) {
 }
 
 // broken is a listener that fails.
-type broken struct{ *pipes }
+type broken struct{ *testenv.Pipes }
 
 func (broken) Accept() (net.Conn, error) { return nil, errors.New("too many open files") }
 
 func TestRunTellsWhyItFailed(t *testing.T) {
 	o := oneRecord{}
 	s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x"})
-	if err := s.Run(context.Background(), broken{newPipes()}); err == nil || !strings.Contains(err.Error(), "too many open files") {
+	if err := s.Run(context.Background(), broken{testenv.NewPipes()}); err == nil || !strings.Contains(err.Error(), "too many open files") {
 		t.Errorf("error %v", err)
 	}
 }

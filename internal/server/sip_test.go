@@ -380,15 +380,8 @@ func TestSIPPanicIsOneAnswer(t *testing.T) {
 
 func TestGateCountsBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
 		var d reads
-		o := oneRecord{}
-		s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal),
-			SIPService: func(string) server.SIPService { return d.serve }, Limits: server.Limits{PerAddress: 1}})
-		var ctx context.Context
-		ctx, r.stop = context.WithCancel(context.Background())
-		go func() { r.ended <- s.Run(ctx, r.pipes) }()
-
+		r := runLimited(d.serve, func(o *server.Options) { o.Limits = server.Limits{PerAddress: 1} })
 		first, firstReader := r.post(t, "Content-Length: 5\r\n")
 		synctest.Wait() // its body is being waited for
 		began := time.Now()

@@ -109,9 +109,7 @@ func SharedPostgres(t testing.TB) *PostgresServer {
 	return shared.server
 }
 
-// StopSharedPostgres stops the server of SharedPostgres, if this process has started it, and
-// removes its data.
-func StopSharedPostgres() error {
+func stopSharedPostgres() error {
 	shared.Lock()
 	defer shared.Unlock()
 	p := shared.server
@@ -127,7 +125,7 @@ func StopSharedPostgres() error {
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithPostgres(m)) }
 func WithPostgres(m interface{ Run() int }) interface{ Run() int } {
-	return withServer{m, StopSharedPostgres}
+	return withServer{m, stopSharedPostgres}
 }
 
 // needPostgres returns the folder of PostgreSQL's programs.

@@ -78,7 +78,7 @@ func TestPostgres(t *testing.T) {
 	} else if got := query(t, other.URL(), "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'test%'"); got != "0" {
 		t.Errorf("the second server has %s schemas of the first", got)
 	}
-	address := strings.TrimSuffix(strings.TrimPrefix(p.URL(), "postgres://bridge@"), "/postgres")
+	address := addressOf(p.URL())
 	for name, how := range map[string]testenv.Shutdown{"immediate": testenv.ImmediateShutdown, "fast": testenv.FastShutdown} {
 		p.Stop(t, how)
 		if c, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -168,8 +168,23 @@ func TestSharedPostgres(t *testing.T) {
 func TestPostgresKilled(t *testing.T) {
 	testenv.Heavy(t)
 	testenv.NeedPostgres(t)
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestPostgresVictim$")
-	cmd.Env = append(os.Environ(), "TESTENV_VICTIM=1", "BRIDGE_POSTGRES=")
+	var folder, address string
+	kill(t, "postgres", func(url string) {
+		folder, address = filepath.Dir(query(t, url, "SHOW data_directory")), addressOf(url)
+	})
+	gone(t, folder, address)
+}
+
+func addressOf(url string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(url, "postgres://bridge@"), "/postgres")
+}
+
+// kill runs TestVictim as another process with a server, and kills it when alive, which gets
+// what it says, has returned.
+func kill(t *testing.T, server string, alive func(said string)) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestVictim$")
+	cmd.Env = append(os.Environ(), "TESTENV_VICTIM="+server, "BRIDGE_POSTGRES=")
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -183,40 +198,48 @@ func TestPostgresKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it is killed
+	}()
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
-	at := strings.TrimSpace(line)
-	var folder string
-	if err == nil {
-		folder = filepath.Dir(query(t, at, "SHOW data_directory"))
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it is killed
-	if folder == "" {
-		return
-	}
+	alive(strings.TrimSpace(line))
+}
+
+// gone waits until a folder is removed and nobody listens at an address.
+func gone(t *testing.T, folder, address string) {
+	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for limit := time.Now().Add(2 * time.Minute); ; <-tick.C {
 		_, missing := os.Stat(folder)
-		_, refused := pgconn.Connect(t.Context(), at)
+		c, refused := net.Dial("tcp", address)
+		if refused == nil {
+			c.Close()
+		}
 		if errors.Is(missing, fs.ErrNotExist) && errors.Is(refused, syscall.ECONNREFUSED) {
 			return
 		}
 		if time.Now().After(limit) {
-			t.Fatalf("%s: %v; %s: %v", folder, missing, at, refused)
+			t.Fatalf("%s: %v; %s: %v", folder, missing, address, refused)
 		}
 	}
 }
 
-// TestPostgresVictim is the process that TestPostgresKilled kills.
-func TestPostgresVictim(t *testing.T) {
-	if os.Getenv("TESTENV_VICTIM") == "" {
+// TestVictim is the process that kill kills.
+func TestVictim(t *testing.T) {
+	switch os.Getenv("TESTENV_VICTIM") {
+	case "postgres":
+		fmt.Println(testenv.SharedPostgres(t).URL())
+	case "s3":
+		s := testenv.SharedS3(t)
+		fmt.Println(s.Endpoint(), filepath.Dir(s.Folder()))
+	default:
 		t.Skip("another test runs it")
 	}
-	fmt.Println(testenv.SharedPostgres(t).URL())
 	_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
 }
 

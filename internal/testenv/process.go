@@ -1,8 +1,11 @@
 package testenv
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -48,6 +51,76 @@ func ThisDecade() {
 	}
 }
 
+// Log is a log that is read while it is written.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// String returns what is in the log.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Take returns it, and empties the log.
+func (l *Log) Take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
+// Pipes is a listener whose connections are in memory, for tests whose clock is synctest's.
+type Pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+// NewPipes returns a listener.
+func NewPipes() *Pipes { return &Pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+// Accept implements net.Listener.
+func (p *Pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *Pipes) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (p *Pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Dial connects to the listener, whatever the address, once it accepts.
+func (p *Pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.done:
+		return nil, errors.New("connection refused")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // ErrBroken is the error of a call that is made to fail, ErrKilled that of a process that
 // has been killed.
 var (
@@ -75,6 +148,14 @@ func (f *Faults) Pass(call func() error) error {
 		return ErrBroken
 	}
 	return err
+}
+
+// Hook makes the commits of a store pass; a query is not one.
+func (f *Faults) Hook(query string, call func() error) error {
+	if query != "" {
+		return call()
+	}
+	return f.Pass(call)
 }
 
 func fails(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
@@ -166,6 +247,14 @@ func (l *Life) Pass(point string, do func() error) error {
 		return ErrBroken
 	}
 	return err
+}
+
+// Hook has a store pass the point "commit" or "query" with each.
+func (l *Life) Hook(query string, call func() error) error {
+	if query == "" {
+		return l.Pass("commit", call)
+	}
+	return l.Pass("query", call)
 }
 
 // Wire is the network of a process: each request is a point.

@@ -77,9 +77,7 @@ func SharedS3(t testing.TB) *S3Server {
 	return sharedS3.server
 }
 
-// StopSharedS3 stops the server of SharedS3, if this process has started it, and removes its
-// data.
-func StopSharedS3() error {
+func stopSharedS3() error {
 	sharedS3.Lock()
 	defer sharedS3.Unlock()
 	s := sharedS3.server
@@ -93,7 +91,7 @@ func StopSharedS3() error {
 // WithS3 makes m, a *testing.M or what wraps one, stop the shared server when it has run:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testenv.WithS3(m)) }
-func WithS3(m interface{ Run() int }) interface{ Run() int } { return withServer{m, StopSharedS3} }
+func WithS3(m interface{ Run() int }) interface{ Run() int } { return withServer{m, stopSharedS3} }
 
 // needS3 returns the path of versitygw: the one that make deps has installed, else that of
 // PATH.

@@ -3,20 +3,14 @@
 package testenv_test
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/pmh-bridge/bridge/internal/bucket"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -157,54 +151,7 @@ func TestFindS3(t *testing.T) {
 // A process that is killed leaves neither the server nor its data behind.
 func TestS3Killed(t *testing.T) {
 	testenv.NeedS3(t)
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestS3Victim$")
-	cmd.Env = append(os.Environ(), "TESTENV_VICTIM=1")
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stdin.Close()
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	if err != nil {
-		t.Error(err)
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it is killed
-	endpoint, folder, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-	if !ok {
-		t.Fatalf("it said %q", line)
-	}
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for limit := time.Now().Add(2 * time.Minute); ; <-tick.C {
-		_, missing := os.Stat(string(folder))
-		c, refused := net.Dial("tcp", strings.TrimPrefix(string(endpoint), "http://"))
-		if refused == nil {
-			c.Close()
-		}
-		if errors.Is(missing, fs.ErrNotExist) && errors.Is(refused, syscall.ECONNREFUSED) {
-			return
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("%s: %v; %s: %v", folder, missing, endpoint, refused)
-		}
-	}
-}
-
-// TestS3Victim is the process that TestS3Killed kills.
-func TestS3Victim(t *testing.T) {
-	if os.Getenv("TESTENV_VICTIM") == "" {
-		t.Skip("another test runs it")
-	}
-	s := testenv.SharedS3(t)
-	fmt.Println(s.Endpoint(), filepath.Dir(s.Folder()))
-	_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
+	var folder, endpoint string
+	kill(t, "s3", func(said string) { endpoint, folder, _ = strings.Cut(said, " ") })
+	gone(t, folder, strings.TrimPrefix(endpoint, "http://"))
 }

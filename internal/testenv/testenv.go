@@ -3,10 +3,14 @@
 package testenv
 
 import (
+	"bytes"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -83,6 +87,31 @@ func Root(t testing.TB) string {
 	}
 }
 
+// Golden compares a text with a golden file, or writes the file.
+func Golden(t testing.TB, write bool, file string, got []byte) {
+	t.Helper()
+	if write {
+		if err := os.WriteFile(file, got, 0o644); err != nil { //nolint:gosec // everybody may read it
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		old := strings.Split(string(want), "\n")
+		for i, line := range strings.Split(string(got), "\n") {
+			if i >= len(old) || line != old[i] {
+				t.Errorf("%s differs from line %d on; run make golden and look at the difference. Got:\n%s", file, i+1, line)
+				return
+			}
+		}
+		t.Errorf("%s is longer than what the code makes; run make golden", file)
+	}
+}
+
 // Heavy skips a test under the race detector, which takes several times as long.
 // Heavy tests run in the pass without it.
 func Heavy(t testing.TB) {
@@ -125,4 +154,46 @@ func Soak(t testing.TB) {
 	if !Soaking() {
 		t.Skip("a long run: make soak")
 	}
+}
+
+// checking is locked by the test that has set the flags.
+var checking sync.Mutex
+
+// Checks makes rapid check n cases of a law instead of 100 until the test ends, for laws
+// whose cases are slow; under the race detector it is a tenth of n. The cases are the same
+// each time, so that a new failure means a change. A soak, and a run with -rapid.checks or
+// -rapid.seed, uses other cases, and a soak many. The package of the test must have rapid's
+// flags, which are global: parallel tests that call Checks run one at a time.
+func Checks(t testing.TB, n int) {
+	t.Helper()
+	checking.Lock()
+	t.Cleanup(checking.Unlock)
+	checks, seed := flag.Lookup("rapid.checks"), flag.Lookup("rapid.seed")
+	switch {
+	case checks.Value.String() != checks.DefValue:
+		return
+	case Soaking():
+		set(t, checks, "2000")
+		return
+	case raceDetector:
+		n = max(1, n/10)
+	}
+	set(t, checks, strconv.Itoa(n))
+	if seed.Value.String() == seed.DefValue {
+		set(t, seed, "1")
+	}
+}
+
+// set sets a flag until the test ends.
+func set(t testing.TB, f *flag.Flag, value string) {
+	t.Helper()
+	before := f.Value.String()
+	if err := f.Value.Set(value); err != nil {
+		t.Error(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Value.Set(before); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/sip"
@@ -18,7 +19,7 @@ import (
 // docs/conformance.md is made of the tables of rules and of the requirements. make golden
 // writes it anew.
 func TestConformance(t *testing.T) {
-	golden(t, "../../docs/conformance.md", conformance())
+	testenv.Golden(t, *update, "../../docs/conformance.md", []byte(conformance()))
 }
 
 // Every requirement names rules and code that exist, or says why there is neither, and

@@ -4,11 +4,15 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "write the golden files and docs/conformance.md anew")
@@ -47,31 +51,49 @@ func TestKnownDocuments(t *testing.T) {
 					fmt.Fprintf(&got, "    %s: %d\n", rule, count[rule])
 				}
 			}
-			golden(t, "testdata/known-"+name+".golden", got.String())
+			testenv.Golden(t, *update, "testdata/known-"+name+".golden", []byte(got.String()))
 		})
 	}
 }
 
-// golden compares a text with a file, or writes the file.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // everybody may read it
-			t.Fatal(err)
+// The example providers conform to what they say they are.
+func TestFixtures(t *testing.T) {
+	maps := func(d fixtures.Dialect) http.Handler {
+		s := fixtures.NewSource(fixtures.SourceOptions{Dialect: d})
+		for _, name := range []string{"a", "b", "c"} {
+			s.Create(fixtures.Resource{Name: name})
 		}
-		return
+		s.Update(fixtures.Resource{Name: "b"})
+		if d != fixtures.PlainSitemap {
+			s.Delete("c")
+		}
+		return s
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		old := strings.Split(string(want), "\n")
-		for i, line := range strings.Split(got, "\n") {
-			if i >= len(old) || line != old[i] {
-				t.Fatalf("%s differs from line %d on; run make golden and look at the difference. Got:\n%s", file, i+1, line)
+	for name, c := range map[string]struct {
+		provider  http.Handler
+		path      string
+		documents int
+	}{
+		"catalogue":   {fixtures.Catalogue(nil), fixtures.Subscription, 4},
+		"instruments": {fixtures.Instruments(nil), fixtures.Subscription, 1},
+		"maps":        {fixtures.Maps(nil), "", 6},
+		"1.0":         {maps(fixtures.ResourceSync10), "", 4},
+		"0.9.1":       {maps(fixtures.ResourceSync091), "", 4},
+		"2013 beta":   {maps(fixtures.Beta2013), fixtures.CapabilityList, 3},
+		"sitemap":     {maps(fixtures.PlainSitemap), "", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(c.provider)
+			defer server.Close()
+			findings, sum := check(t, Options{Follow: true}, server.URL+c.path)
+			for _, f := range findings {
+				if f.Severity == Must || f.Severity == Unread {
+					t.Error(f)
+				}
 			}
-		}
-		t.Errorf("%s is longer than what the code makes; run make golden", file)
+			if sum.Documents < c.documents {
+				t.Errorf("%+v", sum)
+			}
+		})
 	}
 }

@@ -18,35 +18,12 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// pipes is a listener without a network, so that its clock can be synctest's.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
+// piped is call for pipes.
+func piped(t *testing.T, p *testenv.Pipes) *client {
+	near, err := p.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-// call connects and introduces itself.
-func (p *pipes) call(t *testing.T) *client {
-	near, far := net.Pipe()
-	p.conns <- far
 	c := on(t, near)
 	c.expect("220 ")
 	c.say("250 ", "EHLO client.example")
@@ -54,8 +31,8 @@ func (p *pipes) call(t *testing.T) *client {
 }
 
 // bubble serves pipes until stop is called, which returns what Serve did.
-func bubble(r *Receiver) (p *pipes, stop context.CancelFunc, served chan error) {
-	p = newPipes()
+func bubble(r *Receiver) (p *testenv.Pipes, stop context.CancelFunc, served chan error) {
+	p = testenv.NewPipes()
 	ctx, cancel := context.WithCancel(context.Background())
 	served = make(chan error, 1)
 	go func() { served <- r.Serve(ctx, p) }()
@@ -77,7 +54,7 @@ func TestSlowClients(t *testing.T) {
 		p, stop, served := bubble(r)
 
 		start := time.Now()
-		c := p.call(t)
+		c := piped(t, p)
 		c.expect("421 4.4.2 Idle timeout, bye bye")
 		c.gone()
 		since(t, start, time.Minute)
@@ -85,7 +62,7 @@ func TestSlowClients(t *testing.T) {
 		// A mail has a minute, however it dribbles. What comes after that is not
 		// taken for commands.
 		start = time.Now()
-		c = p.call(t)
+		c = piped(t, p)
 		c.begin("box@lib.example")
 		go func(c *client, start time.Time) {
 			rest := string(plain()) + "\r\n"
@@ -115,7 +92,7 @@ func TestSlowClients(t *testing.T) {
 		c.gone()
 
 		// Neither when most of it was passed over, because it was too large.
-		c = p.call(t)
+		c = piped(t, p)
 		c.begin("box@lib.example")
 		go func(c *client) {
 			for range 9 << 10 {
@@ -131,7 +108,7 @@ func TestSlowClients(t *testing.T) {
 
 		// D72: who names no recipient has a minute, whatever he does.
 		start = time.Now()
-		c = p.call(t)
+		c = piped(t, p)
 		for time.Since(start) < time.Minute-time.Second {
 			c.say("250 2.0.0", "NOOP")
 			time.Sleep(time.Second)
@@ -141,7 +118,7 @@ func TestSlowClients(t *testing.T) {
 
 		// Who has named one, and does something now and then, has half an hour.
 		start = time.Now()
-		c = p.call(t)
+		c = piped(t, p)
 		c.say("250 2.0.0", "MAIL FROM:<ingest@server.example>")
 		c.say("250 2.0.0", "RCPT TO:<box@lib.example>")
 		for time.Since(start) < 30*time.Minute-time.Second {
@@ -167,7 +144,7 @@ func TestShutdown(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, _ := notary()
 			p, stop, served := bubble(r)
-			before, between := p.call(t), p.call(t)
+			before, between := piped(t, p), piped(t, p)
 			between.say("250 2.0.0", "MAIL FROM:<a@b.example>")
 			stop()
 			for _, c := range []*client{before, between} {
@@ -190,7 +167,7 @@ func TestShutdown(t *testing.T) {
 				return ctx.Err()
 			}
 			p, stop, served := bubble(r)
-			c := p.call(t)
+			c := piped(t, p)
 			c.begin("box@lib.example")
 			c.write([]byte("Subject: first\r\n"))
 			synctest.Wait()
@@ -219,7 +196,7 @@ func TestShutdown(t *testing.T) {
 				return context.Cause(ctx)
 			}
 			p, stop, served := bubble(r)
-			storing, coming := p.call(t), p.call(t)
+			storing, coming := piped(t, p), piped(t, p)
 			storing.begin("box@lib.example")
 			storing.content(plain())
 			coming.begin("box@lib.example")
@@ -244,7 +221,7 @@ func TestShutdown(t *testing.T) {
 	t.Run("a listener that fails", func(t *testing.T) {
 		r, _ := notary()
 		broken := errors.New("no more sockets")
-		if err := r.Serve(t.Context(), brokenListener{newPipes(), broken}); !errors.Is(err, broken) {
+		if err := r.Serve(t.Context(), brokenListener{testenv.NewPipes(), broken}); !errors.Is(err, broken) {
 			t.Errorf("Serve returned %v", err)
 		}
 	})

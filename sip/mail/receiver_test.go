@@ -336,7 +336,7 @@ func TestNotBeforeTheCommit(t *testing.T) {
 			return nil
 		}
 		p, stop, served := bubble(r)
-		c := p.call(t)
+		c := piped(t, p)
 		c.begin("box@lib.example")
 		c.content(plain())
 		said := make(chan string, 1)
@@ -371,14 +371,14 @@ func TestLostReply(t *testing.T) {
 			return nil
 		}
 		p, stop, served := bubble(r)
-		c := p.call(t)
+		c := piped(t, p)
 		c.begin("box@lib.example")
 		c.content(plain())
 		synctest.Wait() // it is being stored
 		c.conn.Close()
 		close(commit)
 		synctest.Wait() // and now it is
-		c = p.call(t)
+		c = piped(t, p)
 		if got := c.mail(plain()); got != "250 2.0.0 OK: queued" {
 			t.Error(got)
 		}

@@ -24,10 +24,8 @@ func newEndlessFeed(t *testing.T, items func(page int) string) *endlessFeed {
 	f := &endlessFeed{shelf: newShelf(t, t.TempDir(), event.Reference), items: items}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	f.src.Kind, f.src.URL, f.src.Client, f.src.MaxDocuments = harvest.Feed, server.URL+"/feed", server.Client(), 20
-	var err error
-	f.src.ID, err = f.log.EnsureSource(context.Background(), "main", harvest.Feed, f.src.URL, 0)
-	f.must(err)
+	f.from(harvest.Feed, server.URL+"/feed", server.Client())
+	f.src.MaxDocuments = 20
 	return f
 }
 

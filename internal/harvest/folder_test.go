@@ -19,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -29,29 +28,16 @@ import (
 
 // shelf is a folder of files, and a log that follows it.
 type shelf struct {
-	t       tester
-	dir     string // the folder
-	log     *eventlog.Log
-	harvest *harvest.Harvester
-	src     harvest.Source
-	later   time.Duration // how far the clock of the harvests is ahead
-	seen    event.Seq
+	*harness
+	dir   string        // the folder
+	later time.Duration // how far the clock of the harvests is ahead
 }
 
 func newShelf(t tester, folder string, mode event.Content) *shelf {
-	s := &shelf{t: t, dir: filepath.Join(folder, "records")}
+	s := &shelf{harness: newHarness(t, filepath.Join(folder, "data"), mode, eventlog.Options{}), dir: filepath.Join(folder, "records")}
 	s.must(os.MkdirAll(s.dir, 0o755))
-	ctx := context.Background()
-	var err error
-	s.log, err = eventlog.Open(ctx, filepath.Join(folder, "data"), eventlog.Options{Holder: "a test"})
-	s.must(err)
-	t.Cleanup(func() { s.must(s.log.Close()) })
-	contents, err := content.Open(ctx, filepath.Join(folder, "data", "content.db"), content.Options{})
-	s.must(err)
-	t.Cleanup(func() { s.must(contents.Close()) })
-	s.harvest = &harvest.Harvester{Log: s.log, Contents: contents, Now: func() time.Time { return time.Now().Add(s.later) }}
-	s.must(s.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: mode}))
-	s.src = harvest.Source{Set: "main", Kind: harvest.Folder, Content: mode, Folder: harvest.FolderNames{Name: "records"}, HoldDeletions: time.Hour, FullEvery: 24 * time.Hour}
+	s.harvest.Now = func() time.Time { return time.Now().Add(s.later) }
+	s.src.Kind, s.src.Folder, s.src.HoldDeletions, s.src.FullEvery = harvest.Folder, harvest.FolderNames{Name: "records"}, time.Hour, 24*time.Hour
 	if mode != event.Mirror {
 		s.src.Selection.PublicURL = "https://www.example.org/r/"
 	}
@@ -68,13 +54,6 @@ func (s *shelf) at(dir string) {
 		s.must(err)
 	}
 	s.src.Client = fetch.New(fetch.Options{}).Client(dir)
-}
-
-func (s *shelf) must(err error) {
-	if err != nil {
-		s.t.Helper()
-		s.t.Fatal(err)
-	}
 }
 
 // put writes a file.
@@ -99,12 +78,9 @@ func (s *shelf) try(o harvest.Options) (harvest.Report, error) {
 
 // news returns the events since it was called last.
 func (s *shelf) news() string {
-	var out []string
-	for ev, err := range s.log.Events(context.Background(), s.src.Set, event.Range{After: s.seen, Upto: math.MaxInt64}) {
-		s.must(err)
-		out = append(out, fmt.Sprintf("%v %s", ev.Kind, strings.TrimPrefix(ev.Record, "urn:x-bridge:folder:main:records:")))
-		s.seen = ev.Seq
-	}
+	out := s.told(func(ev *event.Event) string {
+		return fmt.Sprintf("%v %s", ev.Kind, strings.TrimPrefix(ev.Record, "urn:x-bridge:folder:main:records:"))
+	})
 	slices.Sort(out)
 	return strings.Join(out, ", ")
 }
@@ -127,8 +103,14 @@ func (s *shelf) live() map[string]string {
 // is compares the events since it was called last, and what the harvest warned of.
 func (s *shelf) is(what, want string, r harvest.Report, warns string) {
 	s.t.Helper()
-	if got := s.news(); got != want {
-		s.t.Fatalf("%s: events %q, want %q", what, got, want)
+	s.compare(what, s.news(), want, r, warns)
+}
+
+// compare compares events, and what the harvest warned of.
+func (s *shelf) compare(what, news, want string, r harvest.Report, warns string) {
+	s.t.Helper()
+	if news != want {
+		s.t.Fatalf("%s: events %q, want %q", what, news, want)
 	}
 	if got := strings.Join(r.Warnings, "; "); !strings.Contains(got, warns) || warns == "" && got != "" {
 		s.t.Fatalf("%s: warnings %q, want %q", what, got, warns)
@@ -142,12 +124,7 @@ func hashOf(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(
 func TestFolderLaw(t *testing.T) {
 	testenv.Checks(t, 60)
 	rapid.Check(t, func(t *rapid.T) {
-		folder, err := os.MkdirTemp("", "folder-law-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { os.RemoveAll(folder) })
-		s := newShelf(t, folder, rapid.SampledFrom([]event.Content{event.Mirror, event.Redirect, event.Reference}).Draw(t, "content"))
+		s := newShelf(t, tempDir(t), rapid.SampledFrom([]event.Content{event.Mirror, event.Redirect, event.Reference}).Draw(t, "content"))
 		s.src.Folder.ByName = rapid.Bool().Draw(t, "by name")
 		s.harvest.BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "in memory")
 		s.harvest.BatchSize = rapid.IntRange(1, 6).Draw(t, "batch")
@@ -175,7 +152,7 @@ func TestFolderLaw(t *testing.T) {
 			}
 			s.later = 0
 		}
-		s.must(s.log.Verify(context.Background(), func(f eventlog.Finding) { t.Fatalf("%s: %s", f.Where, f.What) }))
+		s.verify()
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +19,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -70,31 +67,26 @@ func laws(t *testing.T, histories int, law func(b *bench)) {
 	}))
 	defer server.Close()
 	rapid.Check(t, func(t *rapid.T) {
-		folder, err := os.MkdirTemp("", "law-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer os.RemoveAll(folder)
 		under.Lock()
 		defer under.Unlock()
-		at = &bench{t: t, base: server.URL, under: under}
-		at.open(folder)
-		defer at.close()
+		mode := rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(t, "content")
+		at = &bench{harness: newHarness(t, tempDir(t), mode, eventlog.Options{}), t: t, base: server.URL, mode: mode, under: under}
+		at.harvest.Workers = 2
+		at.harvest.BatchSize = rapid.IntRange(1, 6).Draw(t, "batch")
+		at.harvest.BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "observations in memory") // D64
 		law(at)
-		at.must(at.log.Verify(context.Background(), func(f eventlog.Finding) { t.Fatalf("%s: %s", f.Where, f.What) }))
+		at.verify()
 	})
 }
 
-// bench is a log with a set, and what harvests into it.
+// bench is a harness for Sources that all answer at one server.
 type bench struct {
-	t        *rapid.T
-	base     string // URL of the server
-	serve    http.HandlerFunc
-	log      *eventlog.Log
-	contents *content.Store
-	harvest  *harvest.Harvester
-	mode     event.Content
-	under    *passes
+	*harness
+	t     *rapid.T
+	base  string // URL of the server
+	serve http.HandlerFunc
+	mode  event.Content
+	under *passes
 }
 
 // passes are those over Sources, which answer during one, and change between two.
@@ -124,30 +116,6 @@ func (p ofPass) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Pass", string(p))
 	return http.DefaultTransport.RoundTrip(r)
-}
-
-func (b *bench) must(err error) {
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b *bench) open(folder string) {
-	ctx := context.Background()
-	var err error
-	b.log, err = eventlog.Open(ctx, folder, eventlog.Options{Holder: "a test"})
-	b.must(err)
-	b.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
-	b.must(err)
-	b.harvest = &harvest.Harvester{Log: b.log, Contents: b.contents, Workers: 2,
-		BatchSize: rapid.IntRange(1, 6).Draw(b.t, "batch"), BacklogMemory: rapid.SampledFrom([]int{0, 1, 3}).Draw(b.t, "observations in memory")} // D64
-	b.mode = rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(b.t, "content")
-	b.must(b.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: b.mode}))
-}
-
-func (b *bench) close() {
-	b.must(b.contents.Close())
-	b.must(b.log.Close())
 }
 
 func (b *bench) last() event.Seq {

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,8 +15,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
@@ -30,51 +25,25 @@ import (
 
 // archive is an OAI-PMH repository, and a log with one set that is harvested from it.
 type archive struct {
-	t        tester
-	repo     *testserver.Repository
-	url      string
-	log      *eventlog.Log
-	contents *content.Store
-	harvest  *harvest.Harvester
-	src      harvest.Source
-	seen     event.Seq
-	mu       sync.Mutex
-	now      time.Time // of the repository and of the harvests, guarded by mu
-}
-
-// tester is a test, or one case of a property.
-type tester interface {
-	rapid.TB
-	Cleanup(func())
+	*harness
+	repo *testserver.Repository
+	url  string
+	mu   sync.Mutex
+	now  time.Time // of the repository and of the harvests, guarded by mu
 }
 
 func newArchive(t tester, mode event.Content) *archive {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "archive-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	a := &archive{t: t, repo: testserver.NewRepository(), now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
+	a := &archive{repo: testserver.NewRepository(), now: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)}
 	a.repo.Now = a.clock
 	server := httptest.NewServer(a.repo)
 	t.Cleanup(server.Close)
 	a.url = server.URL + "/oai"
-	ctx := context.Background()
-	a.log, err = eventlog.Open(ctx, folder, eventlog.Options{Holder: "a test", Clock: func() (time.Time, time.Duration) { now := a.clock(); return now, time.Duration(now.UnixNano()) }})
-	a.must(err)
-	t.Cleanup(func() { a.must(a.log.Close()) })
-	a.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
-	a.must(err)
-	t.Cleanup(func() { a.must(a.contents.Close()) })
-	t.Cleanup(func() {
-		a.must(a.log.Verify(ctx, func(f eventlog.Finding) { t.Errorf("the log finds fault with itself: %s: %s", f.Where, f.What) }))
-	})
-	a.harvest = &harvest.Harvester{Log: a.log, Contents: a.contents, Now: a.clock}
-	a.must(a.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: mode}))
-	id, err := a.log.EnsureSource(ctx, "main", harvest.OAIPMH, a.url, 0)
-	a.must(err)
-	a.src = harvest.Source{ID: id, Set: "main", Kind: harvest.OAIPMH, URL: a.url, Content: mode, Client: server.Client(), FullEvery: 7 * 24 * time.Hour}
+	a.harness = newHarness(t, tempDir(t), mode, eventlog.Options{Clock: func() (time.Time, time.Duration) { now := a.clock(); return now, time.Duration(now.UnixNano()) }})
+	t.Cleanup(a.verify)
+	a.harvest.Now = a.clock
+	a.from(harvest.OAIPMH, a.url, server.Client())
+	a.src.FullEvery = 7 * 24 * time.Hour
 	return a
 }
 
@@ -89,13 +58,6 @@ func (a *archive) pass(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.now = a.now.Add(d)
-}
-
-func (a *archive) must(err error) {
-	a.t.Helper()
-	if err != nil {
-		a.t.Fatal(err)
-	}
 }
 
 // put puts a record, changed now.
@@ -123,13 +85,9 @@ func (a *archive) try(o harvest.Options) (harvest.Report, error) {
 // news returns the events since it was asked last: the kind, the record and its title.
 func (a *archive) news() string {
 	a.t.Helper()
-	var out []string
-	for ev, err := range a.log.Events(context.Background(), "main", event.Range{After: a.seen, Upto: math.MaxInt64}) {
-		a.must(err)
-		a.seen = ev.Seq
-		out = append(out, fmt.Sprintf("%v %s=%s", ev.Kind, strings.TrimPrefix(ev.Record, "oai:x:"), ev.Title))
-	}
-	return strings.Join(out, ", ")
+	return strings.Join(a.told(func(ev *event.Event) string {
+		return fmt.Sprintf("%v %s=%s", ev.Kind, strings.TrimPrefix(ev.Record, "oai:x:"), ev.Title)
+	}), ", ")
 }
 
 func (a *archive) want(what, got, want string) {
@@ -928,4 +886,34 @@ func TestKindWhileIdentifyFails(t *testing.T) {
 	framework.Store(true)
 	a.run()
 	a.want("kinds found of a Source with a Resource List", strings.Join(kinds, " "), "oaipmh resourcesync")
+}
+
+// A record that does not exist in one of the further formats goes without it, whether the
+// repository says so with an error or with a header alone, as EPrints does; and nothing
+// waits for it.
+func TestFurtherFormats(t *testing.T) {
+	for name, lies := range map[string][]testserver.Lie{"honest": nil, "header alone": {testserver.HeaderForFormat}} {
+		t.Run(name, func(t *testing.T) {
+			a := newArchive(t, event.Mirror)
+			a.repo.Formats = append(a.repo.Formats, testserver.ItemFormat{Prefix: "mods", Schema: "http://www.loc.gov/standards/mods/v3/mods-3-8.xsd", Namespace: "http://www.loc.gov/mods/v3"})
+			a.repo.Lie(lies...)
+			a.src.Repository = harvest.Repository{Also: []string{"mods"}}
+			a.put("1", "One")
+			a.repo.Put(testserver.Item{Identifier: "oai:x:2", Metadata: map[string]string{"oai_dc": testserver.DublinCore("Two"),
+				"mods": `<mods xmlns="http://www.loc.gov/mods/v3"><titleInfo><title>Two</title></titleInfo></mods>`}})
+			if r := a.run(); r.Created != 2 || r.Partial() {
+				t.Errorf("%+v", r)
+			}
+			said, err := a.log.SourceRecordsOf(context.Background(), a.src.ID, []string{"oai:x:1", "oai:x:2"})
+			a.must(err)
+			for i, want := range []string{"oai_dc", "oai_dc mods"} {
+				var got []string
+				for _, rep := range said[i].Observation.Representations {
+					_, prefix, _ := strings.Cut(rep.Href, "metadataPrefix=")
+					got = append(got, prefix)
+				}
+				a.want("formats of record", strings.Join(got, " "), want)
+			}
+		})
+	}
 }

@@ -176,27 +176,35 @@ func together(t *testing.T, r *run, items ...*event.Item) {
 	}
 }
 
+// newTestRun is a run over a Source of a new log.
+func newTestRun(t *testing.T, kind string) *run {
+	t.Helper()
+	const url = "https://repository.example/"
+	ctx := t.Context()
+	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Redirect}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := l.EnsureSource(ctx, "main", kind, url, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &run{h: &Harvester{Log: l}, src: &Source{ID: id, Kind: kind, Set: "main", URL: url, Content: event.Redirect}}
+}
+
 // A submission that shares a transaction is committed before a long batch is appended.
 func TestLongBatchMakesNobodyWait(t *testing.T) {
 	for n, want := range map[int]int64{1: 1, manyItems: 2} {
-		ctx := t.Context()
-		l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Redirect}); err != nil {
-			t.Fatal(err)
-		}
-		const url = "https://repository.example/"
-		id, err := l.EnsureSource(ctx, "main", AtomPMH, url, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ctx, r := t.Context(), newTestRun(t, AtomPMH)
+		l := r.h.Log
 		commits := func() (n int64) {
 			if err := l.Each(ctx, "SELECT commits FROM log", nil, func(rows *sql.Rows) error { return rows.Scan(&n) }); err != nil {
 				t.Fatal(err)
@@ -204,7 +212,6 @@ func TestLongBatchMakesNobodyWait(t *testing.T) {
 			return n
 		}
 		before := commits()
-		r := &run{h: &Harvester{Log: l}, src: &Source{ID: id, Kind: AtomPMH, Set: "main", URL: url, Content: event.Redirect}}
 		b := &event.Batch{Items: make([]event.Item, n)}
 		for i := range b.Items {
 			b.Items[i].Record = fmt.Sprint("urn:", i)
@@ -230,31 +237,14 @@ func TestLongBatchMakesNobodyWait(t *testing.T) {
 // What only the log finds to need an answer is asked for after the transaction, whose last
 // batch says how far the walk has come.
 func TestCursorAfterDoubt(t *testing.T) {
-	ctx := t.Context()
-	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Redirect}); err != nil {
-		t.Fatal(err)
-	}
-	const url = "https://repository.example/"
-	id, err := l.EnsureSource(ctx, "main", ResourceSync, url, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newTestRun(t, ResourceSync)
+	r.h.BatchSize = 1
 	change := func(record string, list int64, deleted bool) *event.Item {
 		return &event.Item{Observation: event.Observation{Record: record, Deleted: deleted, Title: record, Place: event.Place{List: list, Position: 1}}}
 	}
-	r := &run{h: &Harvester{Log: l, BatchSize: 1}, src: &Source{ID: id, Kind: ResourceSync, Set: "main", URL: url, Content: event.Redirect}}
 	together(t, r, change("a", 1, false), change("b", 1, false))
 	together(t, r, change("a", 2, true), change("b", 2, false), change("c", 2, false))
-	p, err := l.Progress(ctx, id)
+	p, err := r.h.Log.Progress(t.Context(), r.src.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -38,11 +37,7 @@ func newTableSite(t tester, folder, kind string, mode event.Content) *tableSite 
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.base = server.URL
-	s.src.Kind, s.src.URL, s.src.Client = kind, server.URL+"/list", server.Client()
-	s.src.Selection.PublicURL = ""
-	var err error
-	s.src.ID, err = s.log.EnsureSource(context.Background(), "main", kind, s.src.URL, 0)
-	s.must(err)
+	s.from(kind, server.URL+"/list", server.Client())
 	return s
 }
 
@@ -97,12 +92,7 @@ func (s *tableSite) news() string { return strings.ReplaceAll(s.shelf.news(), s.
 
 func (s *tableSite) is(what, want string, r harvest.Report, warns string) {
 	s.t.Helper()
-	if got := s.news(); got != want {
-		s.t.Fatalf("%s: events %q, want %q", what, got, want)
-	}
-	if got := strings.Join(r.Warnings, "; "); !strings.Contains(got, warns) || warns == "" && got != "" {
-		s.t.Fatalf("%s: warnings %q, want %q", what, got, warns)
-	}
+	s.compare(what, s.news(), want, r, warns)
 }
 
 // TestRowsLaw: whatever a table says, and whatever becomes of its pages, the log has what
@@ -110,12 +100,7 @@ func (s *tableSite) is(what, want string, r harvest.Report, warns string) {
 func TestRowsLaw(t *testing.T) {
 	testenv.Checks(t, 40)
 	rapid.Check(t, func(t *rapid.T) {
-		folder, err := os.MkdirTemp("", "rows-law-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { os.RemoveAll(folder) })
-		s := newTableSite(t, folder, harvest.CSV, event.Mirror)
+		s := newTableSite(t, tempDir(t), harvest.CSV, event.Mirror)
 		s.harvest.BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "in memory")
 		s.harvest.BatchSize = rapid.IntRange(1, 6).Draw(t, "batch")
 		dated := map[string]bool{"/p/0": true}
@@ -278,7 +263,7 @@ func TestKindsInOneSet(t *testing.T) {
 	s.put("f.xml", "<f/>")
 	files := s.src
 	files.Kind = harvest.Folder
-	shelf := &shelf{t: t, dir: s.dir, log: s.log, harvest: s.harvest, src: files}
+	shelf := &shelf{harness: &harness{t: t, log: s.log, harvest: s.harvest, src: files}, dir: s.dir}
 	shelf.src.ID = 0
 	shelf.at(s.dir)
 	s.is("the sitemap", "created /a", s.run(), "")

@@ -3,13 +3,19 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -85,4 +91,113 @@ func TestTokenOfASubmissionAdmits(t *testing.T) {
 	if _, err := h.server.Ingest(ctx, sip.Caller{Token: "abcdefghijklmnopqrstuvwxyz"}, request("1", "")); !errors.As(err, &denied) || denied.Status != 403 {
 		t.Errorf("whoever may notify may ingest as well: %v", err)
 	}
+}
+
+// D69: anonymous callers have a daily quota, each address and all together; whoever shows a
+// secret, or the token of a submission, has none.
+func TestQuotaOfAnonymousCallers(t *testing.T) {
+	eve := sip.Caller{Address: netip.MustParseAddr("2001:db8::1")}
+	neighbour := sip.Caller{Address: netip.MustParseAddr("2001:db8::2"), User: "u", Password: "p", HasLogin: true}
+	ann := sip.Caller{Address: netip.MustParseAddr("192.0.2.1")}
+	quota := func() *limit.Quota {
+		return &limit.Quota{PerClient: limit.Amount{Messages: 2, Bytes: 1 << 20}, All: limit.Amount{Messages: 3}}
+	}
+	refused := func(err error) {
+		t.Helper()
+		var fault *sip.Fault
+		if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.Contains(fault.Text, "the daily quota") || !strings.Contains(fault.Text, "nothing was stored") {
+			t.Errorf("got %v, want a Fault of code Server that tells of the quota", err)
+		}
+	}
+	ctx := context.Background()
+
+	h := newHarness(t, Library, func(_ *harness, d *Server) { d.Quota = quota() })
+	ingest := func(c sip.Caller, id, text string) error {
+		_, err := h.server.Ingest(ctx, c, request(id, text))
+		return err
+	}
+	refused(ingest(eve, "0", strings.Repeat("x", 2<<20)))
+	h.do(ingest(eve, "1", "a"))
+	h.do(ingest(neighbour, "2", "a"))
+	refused(ingest(eve, "3", "a"))
+	h.do(ingest(ann, "4", "a"))
+	refused(ingest(ann, "5", "a"))
+	if got := h.events(); len(got) != 3 {
+		t.Errorf("events %q", got)
+	}
+	if _, err := h.server.GetProperties(ctx, eve); err != nil {
+		t.Errorf("get-properties stores nothing: %v", err)
+	}
+	h.ahead.Add(int64(25 * 3600e9))
+	h.do(ingest(eve, "3", "a"))
+
+	h = newHarness(t, Recipient, func(_ *harness, d *Server) { d.Quota = quota() })
+	sent := h.add(submission.Submission{Source: h.target(), State: submission.StateProvisional, Seq: 1, Record: "urn:maps:1", Token: "sent"})
+	for _, text := range []string{"a", "b"} {
+		h.do(h.server.Notify(ctx, eve, rejected(nil, text)))
+	}
+	refused(h.server.Notify(ctx, eve, rejected(nil, "c")))
+	h.do(h.server.Notify(ctx, sip.Caller{Address: eve.Address, Token: "sent"}, accepted(nil, "urn:lib:1")))
+	if got := h.submission(sent.ID); got.State != submission.StateAccepted {
+		t.Errorf("the disposition of our own submission: %+v", got)
+	}
+
+	h = newHarness(t, Library, func(_ *harness, d *Server) {
+		d.Quota, d.Access = quota(), Access{Kind: AccessBasic, User: "u", Password: "p"}
+	})
+	for _, id := range []string{"1", "2", "3", "4", "5"} {
+		h.do(ingest(neighbour, id, "a"))
+	}
+	unknown := request("6", "x")
+	unknown.Record.Root.Local = "other"
+	if _, err := h.server.Ingest(ctx, neighbour, unknown); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.events(); len(got) != 6 || !strings.HasPrefix(got[5], "rejected 6: ") {
+		t.Errorf("what was rejected of somebody who is known is an event: %q", got)
+	}
+}
+
+// Of callers who are not let in an operator is told, at once, and once a minute.
+func TestRefusalsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said testenv.Log
+		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
+		d := &Server{Set: "maps", Access: Access{Kind: AccessBasic, User: "u", Password: "p"}, Log: log}
+		refuse := func(last byte, c sip.Caller) {
+			t.Helper()
+			c.Address = netip.AddrFrom4([4]byte{192, 0, 2, last})
+			if err := d.Admit(context.Background(), c); err == nil {
+				t.Error("let in")
+			}
+		}
+		want := func(lines ...string) {
+			t.Helper()
+			synctest.Wait()
+			got := strings.TrimSuffix(said.Take(), "\n")
+			if want := strings.Join(lines, "\n"); got != want {
+				t.Errorf("the log has\n%s\nwant\n%s", got, want)
+			}
+		}
+		line := func(calls, last int, why string) string {
+			return fmt.Sprintf(`level=INFO msg="callers were denied access" set=maps calls=%d last=192.0.2.%d why=%q`, calls, last, why)
+		}
+		refuse(1, sip.Caller{})
+		want(line(1, 1, "no user name and password"))
+		for i := range 100 {
+			refuse(byte(i), sip.Caller{HasLogin: true, User: "u", Password: "x"})
+		}
+		want("")
+		time.Sleep(time.Minute)
+		want(line(100, 99, "a wrong user name or password"))
+		time.Sleep(time.Hour)
+		want("")
+		refuse(7, sip.Caller{})
+		want(line(1, 7, "no user name and password"))
+	})
 }

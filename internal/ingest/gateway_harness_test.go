@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,8 +14,6 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/content"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -132,29 +129,17 @@ func (l *library) of(identifier string) []*entry {
 // on a real log and a real content store. The Server is a process of its own: it may
 // be killed and started anew.
 type gatewayHarness struct {
-	t        judge
-	clock    *testenv.Clock
-	log      *store.Store
-	contents *content.Store
-	library  *library
-	boxes    *testserver.Recipients
-	source   event.SourceID
-	feed     string
-	change   func(*Server)
-	what     string // for what goes wrong
+	*storage
+	clock   *testenv.Clock
+	library *library
+	boxes   *testserver.Recipients
+	change  func(*Server)
+	what    string // for what goes wrong
 
 	libraryURL, boxURL, bridgeURL string
 
 	process atomic.Pointer[process]
 	stop    func() // ends the process
-}
-
-// judge is a *testing.T, or a *rapid.T.
-type judge interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-	Fatal(args ...any)
 }
 
 type process struct {
@@ -166,35 +151,14 @@ type process struct {
 // newGatewayHarness makes the house; change completes each Server before it runs.
 func newGatewayHarness(t testing.TB, mode Mode, change func(*Server)) *gatewayHarness {
 	t.Helper()
-	ctx := context.Background()
-	folder := t.TempDir()
-	h := &gatewayHarness{t: t, clock: testenv.NewClock(), library: &library{recognises: true, answers: sip.Accepted}, boxes: &testserver.Recipients{}, change: change}
-	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: h.clock.Both})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.log = store.New(l)
-	contents, err := content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.contents = contents
-	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: event.Mirror}))
-	h.source, err = h.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
-	h.do(err)
-	set, err := h.log.Set(ctx, "maps")
-	h.do(err)
-	h.feed = set.Feed
+	clock := testenv.NewClock()
+	h := &gatewayHarness{storage: newStorage(t, clock.Both), clock: clock, library: &library{recognises: true, answers: sip.Accepted}, boxes: &testserver.Recipients{}, change: change}
+	h.ensureSet(event.Mirror)
 	h.libraryURL = serve(t, &sip.Handler{Backend: h.library, Offers: sip.Operations{Ingest: true}})
 	h.boxURL = serve(t, &sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}})
 	h.bridgeURL = serve(t, http.HandlerFunc(h.serve))
 	h.start(mode, nil)
-	t.Cleanup(func() {
-		h.stop()
-		if err := errors.Join(contents.Close(), h.log.Close()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { h.stop() })
 	return h
 }
 
@@ -238,12 +202,7 @@ func (h *gatewayHarness) start(mode Mode, plan func(n int, point string) testenv
 		Upstream: &sip.HTTPClient{URL: h.libraryURL, HTTP: &http.Client{Transport: wire}},
 		Endpoint: func() string { return h.bridgeURL }, Deadline: 48 * time.Hour, Now: h.clock.Now,
 	}
-	p.Store.Hook = func(query string, call func() error) error {
-		if query == "" {
-			return p.life.Pass("commit", call)
-		}
-		return p.life.Pass("query", call)
-	}
+	p.Store.Hook = p.life.Hook
 	if mode != Gateway {
 		p.Formats = map[xml.Name]string{{Space: "urn:maps", Local: "map"}: mapFormat}
 	}
@@ -267,13 +226,6 @@ func (h *gatewayHarness) start(mode Mode, plan func(n int, point string) testenv
 func (h *gatewayHarness) restart() {
 	if p := h.process.Load(); p.life.Killed() {
 		h.start(p.Mode, nil)
-	}
-}
-
-func (h *gatewayHarness) do(err error) {
-	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
 	}
 }
 
@@ -360,9 +312,7 @@ func (h *gatewayHarness) events(identifier string) (out []string) {
 // notices returns those that wait.
 func (h *gatewayHarness) notices() []submission.OutgoingNotification {
 	h.t.Helper()
-	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(h.clock.Now().Add(1000*time.Hour)), nil, 10_000)
-	h.do(err)
-	return found
+	return h.due(h.clock.Now().Add(1000 * time.Hour))
 }
 
 // deliver delivers the notifications that wait.
@@ -381,12 +331,6 @@ func (h *gatewayHarness) deliver() {
 
 func plainClient(recipient string) *sip.HTTPClient {
 	return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
-}
-
-func (h *gatewayHarness) verified() {
-	h.t.Helper()
-	report := func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }
-	h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))
 }
 
 // upstreamFunc is an ingest server that is a function.

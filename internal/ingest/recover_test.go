@@ -2,13 +2,23 @@ package ingest
 
 import (
 	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -128,4 +138,212 @@ func TestRunTends(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// dueCase is a random crowd of submissions, and what has to become of it by the
+// rules alone.
+type dueCase struct {
+	rt     *rapid.T
+	h      *gatewayHarness
+	server *Server
+	begin  time.Time
+	rows   []submission.Submission
+}
+
+// Whatever is due at a time is done then, and nothing else: deadlines end the
+// waiting, and the next time is the next Due. However many there are, and whatever
+// else is in the log.
+func TestDueIsDone(t *testing.T) {
+	testenv.Heavy(t)
+	h := newGatewayHarness(t, Gateway, nil)
+	record := request("x", "map").Record.XML
+	h.do(keep(h.contents)(context.Background(), record))
+	n := 0
+	testenv.Checks(t, 40)
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		c := &dueCase{rt: rt, h: h, begin: h.clock.Now()}
+		many := rapid.IntRange(1, 30).Draw(rt, "submissions")
+		if rapid.IntRange(0, 9).Draw(rt, "a crowd") == 0 {
+			many += 2 * pageLimit
+		}
+		var err error
+		c.server = &Server{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Keep: keep(h.contents), Now: h.clock.Now}
+		c.server.URL = fmt.Sprint("/sip/maps/", n)
+		c.server.Source, err = h.log.EnsureSource(context.Background(), "maps", "sip", c.server.URL, n)
+		h.do(err)
+		other, err := h.log.EnsureSource(context.Background(), "maps", "sip", c.server.URL+"/other", n)
+		h.do(err)
+		c.fill(many, other, sha256.Sum256(record), int64(len(record)))
+		for _, minute := range slices.Sorted(slices.Values(rapid.SliceOfN(rapid.IntRange(0, 12), 1, 4).Draw(rt, "minutes"))) {
+			c.tendAt(time.Duration(minute) * time.Minute)
+		}
+	})
+	h.verified()
+}
+
+// at is the moment so many minutes after the beginning; 0 is never.
+func (c *dueCase) at(minutes int) event.Micros {
+	if minutes == 0 {
+		return 0
+	}
+	return event.MicrosOf(c.begin.Add(time.Duration(minutes) * time.Minute))
+}
+
+// fill puts submissions into the log, in every state that a received one can have, most
+// of them such as come due.
+func (c *dueCase) fill(many int, other event.SourceID, content [32]byte, length int64) {
+	states := append(submission.States(), submission.StateInDoubt, submission.StateProvisional, submission.StateInDoubt, submission.StateProvisional)
+	states = slices.DeleteFunc(states, func(s submission.State) bool {
+		return s == submission.StateWaiting || s == submission.StateForwarding || s == submission.StateAccepted
+	})
+	kinds := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) submission.Submission {
+		s := submission.Submission{State: rapid.SampledFrom(states).Draw(rt, "state"), Content: content, Length: length, Source: c.server.Source}
+		deadline := rapid.IntRange(0, 10).Draw(rt, "deadline")
+		s.Deadline, s.Due = c.at(deadline), c.at(deadline)
+		if s.State == submission.StateInDoubt {
+			s.Deadline = c.at(deadline + 1)
+			s.Due = c.at(rapid.IntRange(1, deadline+1).Draw(rt, "due"))
+			s.Tries = rapid.IntRange(1, 3).Draw(rt, "tries")
+		}
+		if rapid.IntRange(0, 7).Draw(rt, "of another") == 0 {
+			s.Source = other
+		}
+		return s
+	}), min(many, 30), min(many, 30)).Draw(c.rt, "kinds")
+	var steps []submission.Update
+	for i := range many {
+		s := kinds[i%len(kinds)]
+		if s.Source != c.server.Source {
+			s.Source = other
+		}
+		id := fmt.Sprint(c.server.URL, "-", i)
+		s.SourceXML, s.SourceIdentifier = sip.AppendSource(nil, &sip.Source{Identifier: &id}), id
+		binary.BigEndian.PutUint64(s.Request[:], uint64(i+1))
+		steps = append(steps, submission.Update{Submission: s})
+	}
+	for _, source := range []event.SourceID{c.server.Source, other} {
+		own := slices.Clone(steps)
+		own = slices.DeleteFunc(own, func(s submission.Update) bool { return s.Submission.Source != source })
+		out, err := c.h.log.Write(context.Background(), &submission.Batch{Source: source, Updates: own})
+		c.h.do(err)
+		for i := range own {
+			own[i].Submission.ID = out.IDs[i]
+			c.rows = append(c.rows, own[i].Submission)
+		}
+	}
+}
+
+// tendAt lets the Server do what is due, and compares every row with the rules.
+func (c *dueCase) tendAt(after time.Duration) {
+	c.h.clock.Advance(c.begin.Add(after).Sub(c.h.clock.Now()))
+	now := event.MicrosOf(c.h.clock.Now())
+	next, err := c.server.doDue(context.Background())
+	c.h.do(err)
+	c.follow(now)
+	var soonest event.Micros
+	for i := range c.rows {
+		s := &c.rows[i]
+		got, err := c.h.log.Submission(context.Background(), s.ID)
+		c.h.do(err)
+		if got.State != s.State || got.Due != s.Due || got.Deadline != s.Deadline || got.Tries != s.Tries {
+			c.rt.Fatalf("%v after the beginning submission %d of %d is %v, due %v, deadline %v, after %d tries; want %v, %v, %v, %d", after, i, len(c.rows),
+				got.State, got.Due, got.Deadline, got.Tries, s.State, s.Due, s.Deadline, s.Tries)
+		}
+		if c.waits(s) && s.Due > now && (soonest == 0 || s.Due < soonest) {
+			soonest = s.Due
+		}
+	}
+	if soonest == 0 != next.IsZero() || soonest != 0 && event.MicrosOf(next) != soonest {
+		c.rt.Fatalf("%v after the beginning the next is due at %v, want %v", after, next, soonest)
+	}
+}
+
+func (c *dueCase) waits(s *submission.Submission) bool {
+	return s.Source == c.server.Source && s.Due > 0 && (s.State == submission.StateInDoubt || s.State == submission.StateProvisional)
+}
+
+// follow is what the rules make of the rows at a time.
+func (c *dueCase) follow(now event.Micros) {
+	for i := range c.rows {
+		s := &c.rows[i]
+		switch {
+		case !c.waits(s) || s.Due > now:
+		case s.Deadline <= now:
+			s.State, s.Due = submission.StateUnresolved, 0
+		default:
+			s.Due = s.Deadline
+		}
+	}
+}
+
+// BenchmarkDeadlines looks for what is due among 320,000 submissions that wait for
+// a week, as a gateway does at least once a minute, when nothing is, and when a
+// thousand are. Its rival is the same without the index on what is due, so that
+// all that wait are read, as it was once.
+func BenchmarkDeadlines(b *testing.B) {
+	const many, week = 320_000, 7 * 24 * time.Hour
+	ctx := context.Background()
+	folder, clock := b.TempDir(), testenv.NewClock()
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: clock.Both})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	d := &Server{Set: "maps", Mode: Gateway, Store: store.New(l), Now: clock.Now}
+	err = l.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: event.Mirror})
+	if err == nil {
+		d.Source, err = l.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for from := 0; from < many; from += 10_000 {
+		steps := make([]submission.Update, 10_000)
+		for i := range steps {
+			// A thousand to a second, from a week ahead on.
+			due := event.MicrosOf(clock.Now().Add(week + time.Duration(from+i)/1000*time.Second))
+			s := submission.Submission{Source: d.Source, State: submission.StateProvisional, Token: fmt.Sprint("token ", from+i), Recipient: "https://recipient.example/box", Due: due, Deadline: due}
+			s.SourceXML = fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", from+i)
+			s.Request = sha256.Sum256(s.SourceXML)
+			steps[i].Submission = s
+		}
+		if _, err := d.Store.Write(ctx, &submission.Batch{Source: d.Source, Updates: steps}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	tend := func(b *testing.B) {
+		for b.Loop() {
+			if _, err := d.doDue(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.Run("nothing is due", tend)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(folder, eventlog.FileName))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("DROP INDEX submission_due"); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("nothing is due, without the index", tend)
+	if _, err := db.Exec("CREATE INDEX submission_due ON submission (source, state, due) WHERE due > 0"); err != nil {
+		b.Fatal(err)
+	}
+	clock.Advance(week - time.Second)
+	ended := int64(0)
+	b.Run("1000 are due", func(b *testing.B) {
+		for range b.N {
+			clock.Advance(time.Second)
+			if _, err := d.doDue(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+		ended += 1000 * int64(b.N)
+	})
+	if c, err := store.New(l).Counts(ctx, d.Source); err != nil || c.Submissions[submission.StateUnresolved] != ended {
+		b.Errorf("%d are unresolved, want %d of %d: choose a -benchtime of fewer rounds; %v", c.Submissions[submission.StateUnresolved], ended, many, err)
+	}
 }

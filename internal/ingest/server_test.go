@@ -26,15 +26,81 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// harness is a Server on a real log and a real content store.
-type harness struct {
-	t        testing.TB
+// judge is a *testing.T, or a *rapid.T.
+type judge interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Fatal(args ...any)
+}
+
+// storage is a real log and a real content store, with the set "maps".
+type storage struct {
+	t        judge
 	log      *store.Store
 	contents *content.Store
-	server   *Server
-	store    *store.Store // the same log, whose commits fail as faults says
-	faults   *testenv.Faults
-	ahead    atomic.Int64 // how far its clock is ahead of ours, in nanoseconds
+	source   event.SourceID
+	feed     string
+}
+
+func newStorage(t testing.TB, clock func() (time.Time, time.Duration)) *storage {
+	t.Helper()
+	ctx, folder := context.Background(), t.TempDir()
+	s := &storage{t: t}
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: clock})
+	s.do(err)
+	s.log = store.New(l)
+	s.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
+	s.do(err)
+	t.Cleanup(func() {
+		if err := errors.Join(s.contents.Close(), l.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *storage) ensureSet(kind event.Content) {
+	s.t.Helper()
+	ctx := context.Background()
+	s.do(s.log.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: kind}))
+	var err error
+	s.source, err = s.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
+	s.do(err)
+	set, err := s.log.Set(ctx, "maps")
+	s.do(err)
+	s.feed = set.Feed
+}
+
+func (s *storage) do(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// due returns the notifications that are due by a time.
+func (s *storage) due(by time.Time) []submission.OutgoingNotification {
+	s.t.Helper()
+	found, err := s.log.OutgoingDue(context.Background(), event.MicrosOf(by), nil, 10_000)
+	s.do(err)
+	return found
+}
+
+// verified fails the test when the log is not in order.
+func (s *storage) verified() {
+	s.t.Helper()
+	report := func(f eventlog.Finding) { s.t.Errorf("verify: %v", f) }
+	s.do(errors.Join(s.log.Log.Verify(context.Background(), report), s.log.Verify(context.Background(), report)))
+}
+
+// harness is a Server on a storage.
+type harness struct {
+	*storage
+	server *Server
+	store  *store.Store // the same log, whose commits fail as faults says
+	faults *testenv.Faults
+	ahead  atomic.Int64 // how far its clock is ahead of ours, in nanoseconds
 }
 
 func (h *harness) now() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
@@ -45,19 +111,9 @@ const mapFormat = "https://schemas.example/map.xsd"
 func newHarness(t testing.TB, mode Mode, change func(h *harness, d *Server)) *harness {
 	t.Helper()
 	testenv.ThisDecade()
-	ctx := context.Background()
-	folder := t.TempDir()
-	h := &harness{t: t}
+	h := &harness{}
 	begin := time.Now()
-	clock := func() (time.Time, time.Duration) { now := h.now(); return now, now.Sub(begin) }
-	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.log = store.New(l)
-	if h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	h.storage = newStorage(t, func() (time.Time, time.Duration) { now := h.now(); return now, now.Sub(begin) })
 	h.store, h.faults = breakable(h.log)
 	h.server = &Server{
 		Set: "maps", URL: "/sip/maps", Mode: mode, Store: h.store, Keep: keep(h.contents),
@@ -70,30 +126,14 @@ func newHarness(t testing.TB, mode Mode, change func(h *harness, d *Server)) *ha
 	if kind == 0 {
 		kind = event.Mirror
 	}
-	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: kind}))
-	h.server.Source, err = h.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
-	h.do(err)
-	set, err := h.log.Set(ctx, "maps")
-	h.do(err)
-	h.server.Feed = set.Feed
+	h.ensureSet(kind)
+	h.server.Source, h.server.Feed = h.source, h.feed
 
 	// What Run does but for what becomes due, which would change what a test has just
 	// put into the log.
-	h.do(h.server.recover(ctx))
+	h.do(h.server.recover(context.Background()))
 	h.server.service.set(nil)
-	t.Cleanup(func() {
-		if err := errors.Join(h.contents.Close(), h.log.Close()); err != nil {
-			t.Error(err)
-		}
-	})
 	return h
-}
-
-func (h *harness) do(err error) {
-	h.t.Helper()
-	if err != nil {
-		h.t.Fatal(err)
-	}
 }
 
 // target makes a Source for a target of the set.
@@ -166,9 +206,7 @@ func (h *harness) notifications() []string {
 // notices returns those that wait.
 func (h *harness) notices() []submission.OutgoingNotification {
 	h.t.Helper()
-	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(time.Now().Add(time.Hour)), nil, 1000)
-	h.do(err)
-	return found
+	return h.due(time.Now().Add(time.Hour))
 }
 
 func (h *harness) ingest(r *sip.Request) *sip.Disposition {
@@ -183,13 +221,6 @@ func (h *harness) notify(token string, disp *sip.Disposition) {
 	h.do(h.server.Notify(context.Background(), sip.Caller{Token: token}, disp))
 }
 
-// verified fails the test when the log is not in order.
-func (h *harness) verified() {
-	h.t.Helper()
-	report := func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }
-	h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))
-}
-
 // request is an ingest request for a map.
 func request(identifier, text string) *sip.Request {
 	r := &sip.Request{Record: sip.Record{Root: xml.Name{Space: "urn:maps", Local: "map"}, XML: []byte(`<map xmlns="urn:maps">` + text + `</map>`)}}
@@ -202,12 +233,7 @@ func request(identifier, text string) *sip.Request {
 // breakable returns the same log with commits that fail as told.
 func breakable(log *store.Store) (*store.Store, *testenv.Faults) {
 	s, faults := store.New(log.Log), &testenv.Faults{}
-	s.Hook = func(query string, call func() error) error {
-		if query != "" {
-			return call()
-		}
-		return faults.Pass(call)
-	}
+	s.Hook = faults.Hook
 	return s, faults
 }
 

@@ -71,13 +71,12 @@ func newHarness(t testing.TB, clock *testenv.Clock) *harness {
 	h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
 	h.do(err)
 	t.Cleanup(func() { h.do(errors.Join(h.contents.Close(), h.log.Close())) })
-	h.store, h.faults = h.breakable()
-	commit := h.store.Hook
+	h.store, h.faults = store.New(h.log.Log), &testenv.Faults{}
 	h.store.Hook = func(query string, call func() error) error {
 		if strings.Contains(query, "FROM outgoing_notification") && strings.Contains(query, "t.due > 0") {
 			time.Sleep(h.page)
 		}
-		return commit(query, call)
+		return h.faults.Hook(query, call)
 	}
 	ensure := func(set, kind, url string, rank int) event.SourceID {
 		h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: set, Content: event.Mirror}))
@@ -90,18 +89,6 @@ func newHarness(t testing.TB, clock *testenv.Clock) *harness {
 	h.importTo = ensure("accepted", "sip", "/sip/accepted", 0)
 	h.maps = ensure("maps", "sip", "/sip/maps", 0)
 	return h
-}
-
-// breakable returns the same log with commits that fail as told.
-func (h *harness) breakable() (*store.Store, *testenv.Faults) {
-	s, faults := store.New(h.log.Log), &testenv.Faults{}
-	s.Hook = func(query string, call func() error) error {
-		if query != "" {
-			return call()
-		}
-		return faults.Pass(call)
-	}
-	return s, faults
 }
 
 func (h *harness) do(err error) {
@@ -325,12 +312,7 @@ func (h *harness) verified() {
 // notifier returns a Notifier of the harness with a log of its own life.
 func (h *harness) notifier(l *testenv.Life) *Notifier {
 	living := store.New(h.log.Log)
-	living.Hook = func(query string, call func() error) error {
-		if query == "" {
-			return l.Pass("commit", call)
-		}
-		return l.Pass("query", call)
-	}
+	living.Hook = l.Hook
 	return &Notifier{Store: living, Now: h.clock.Now, HTTP: plainClient}
 }
 

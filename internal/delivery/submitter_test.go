@@ -4,9 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/xml"
+	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -269,6 +273,185 @@ func TestSubmitterSkipsProperties(t *testing.T) {
 		h.wantStates("urn:a accepted as library:urn:a", "urn:b accepted as library:urn:b")
 		if h.server.asked != 0 {
 			t.Errorf("asked %d times", h.server.asked)
+		}
+	})
+}
+
+// serverBackend serves a ingestServer to others.
+type serverBackend struct {
+	*ingestServer
+	ingested atomic.Int64
+	all      chan struct{} // closed when the last of want was ingested
+	want     int64
+}
+
+func (s *serverBackend) Admit(context.Context, sip.Caller) error { return nil }
+
+func (s *serverBackend) GetProperties(ctx context.Context, _ sip.Caller) (*sip.Properties, error) {
+	return s.ingestServer.GetProperties(ctx)
+}
+
+func (s *serverBackend) Ingest(ctx context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+	d, err := s.ingestServer.Ingest(ctx, r)
+	if s.ingested.Add(1) == s.want {
+		close(s.all)
+	}
+	return d, err
+}
+
+func (s *serverBackend) Notify(context.Context, sip.Caller, *sip.Disposition) error {
+	return fmt.Errorf("nobody notifies an ingest server")
+}
+
+// serve puts the ingest server of a harness on loopback. all is closed when it has got so
+// many requests.
+func (h *harness) serve(t *testing.T, want int) (client *sip.HTTPClient, all <-chan struct{}) {
+	backend := &serverBackend{ingestServer: h.server, want: int64(want), all: make(chan struct{})}
+	server := httptest.NewServer(&sip.Handler{Backend: backend, Offers: sip.Operations{Ingest: true}})
+	t.Cleanup(server.Close)
+	own := &http.Transport{MaxIdleConnsPerHost: 16}
+	t.Cleanup(own.CloseIdleConnections)
+	return &sip.HTTPClient{URL: server.URL, HTTP: &http.Client{Transport: own}}, backend.all
+}
+
+// Over real connections, with several workers, each record arrives once.
+func TestSubmitterOverHTTP(t *testing.T) {
+	const n = 1000
+	h := newHarness(t, nil)
+	var records [][2]string
+	for i := range n {
+		records = append(records, [2]string{fmt.Sprintf("urn:%07d", i), fmt.Sprintf("%s%d", strings.Repeat("All the world's a stage. ", 70), i)})
+	}
+	h.keep(records...)
+	client, all := h.serve(t, n)
+	stop := h.start(h.submitter(func(o *Submitter) { o.Server = client }))
+	<-all
+	stop()
+	sent := map[string]int{}
+	for i := range h.server.got {
+		sent[*h.server.got[i].Source.Identifier]++
+	}
+	for _, s := range h.rows() {
+		if s.State != submission.StateAccepted || sent[s.Record] != 1 {
+			t.Fatalf("%s is %v (%s) after %d requests", s.Record, s.State, s.Reason, sent[s.Record])
+		}
+	}
+	if len(sent) != n || len(h.server.got) != n || h.server.sameTwice {
+		t.Errorf("%d records were sent in %d requests, want %d", len(sent), len(h.server.got), n)
+	}
+}
+
+// Of what waits for a target that is not configured any more, that ends which may
+// have arrived, at its deadline; the rest is sent when the target is back. A log
+// that fails is waited for.
+func TestExpiry(t *testing.T) {
+	down, lost := callFailures(t)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			switch *r.Source.Identifier {
+			case "urn:a":
+				return nil, lost
+			case "urn:b":
+				return &sip.Disposition{Outcome: sip.ProvisionallyAccepted}, nil
+			}
+			return nil, down
+		}
+		h.keep([2]string{"urn:a", "1"})
+		h.keep([2]string{"urn:b", "1"})
+		h.keep([2]string{"urn:c", "1"})
+		stop := h.start(h.submitter(func(o *Submitter) { o.Workers = 1 }))
+		synctest.Wait()
+		stop()
+		states := func() (out [3]submission.State) {
+			for i, s := range h.rows() {
+				out[i] = s.State
+			}
+			return out
+		}
+		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); f.Run(ctx) }()
+		time.Sleep(DefaultDeadline - time.Hour)
+		synctest.Wait()
+		if got, want := states(), [3]submission.State{submission.StateWaiting, submission.StateProvisional, submission.StateWaiting}; got != want {
+			t.Errorf("before the deadline: %v, want %v", got, want)
+		}
+		h.faults.Before.Store(3)
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if got, want := states(), [3]submission.State{submission.StateUnresolved, submission.StateUnresolved, submission.StateWaiting}; got != want {
+			t.Errorf("after it: %v, want %v", got, want)
+		}
+		if s := h.rows()[0]; s.Due != 0 || s.Deadline != 0 || s.Tries != 1 {
+			t.Errorf("%+v", s)
+		}
+		cancel()
+		<-ended
+		h.server.answer = nil
+		stop = h.start(h.submitter(nil))
+		synctest.Wait()
+		stop()
+		if got := states(); got[2] != submission.StateAccepted {
+			t.Errorf("when the target is back: %v", got)
+		}
+	})
+}
+
+// What the server would not have is sent again when a person says so: not a
+// deletion, and not what a later change has replaced.
+func TestResend(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		refused := true
+		h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			if refused {
+				return nil, &sip.Fault{Code: sip.Client, Text: "the recipient is not allowed"}
+			}
+			return keep(), nil
+		}
+		h.keep([2]string{"urn:a", "1"}, [2]string{"urn:b", "1"}, [2]string{"urn:c", "1"})
+		reload := make(chan struct{}, 1)
+		o := h.submitter(func(o *Submitter) { o.Reload = reload })
+		stop := h.start(o)
+		defer stop()
+		synctest.Wait()
+		h.keep([2]string{"urn:b", "2"})
+		gone := found("urn:c", "", "")
+		gone.Deleted, gone.Representations = true, nil
+		h.harvest(gone)
+		synctest.Wait()
+		rows := h.rows()
+		for _, s := range rows {
+			if s.State != submission.StateUnsent {
+				t.Fatalf("%s: %v", s.Record, s.State)
+			}
+		}
+		h.server.mu.Lock()
+		refused = false
+		h.server.mu.Unlock()
+
+		n, err := o.Resend(context.Background(), rows[0].ID, submission.StateUnsent)
+		if n != 1 || err != nil {
+			t.Fatalf("one of them: %d, %v", n, err)
+		}
+		reload <- struct{}{}
+		synctest.Wait()
+		if _, err := o.Resend(context.Background(), rows[0].ID, submission.StateUnsent); err == nil {
+			t.Error("what was accepted was sent again")
+		}
+		if n, err := o.Resend(context.Background(), 0, submission.StateUnsent); n != 1 || err != nil {
+			t.Fatalf("all: %d, %v", n, err)
+		}
+		reload <- struct{}{}
+		synctest.Wait()
+		var accepted []string
+		for _, s := range h.rows() {
+			if s.State == submission.StateAccepted {
+				accepted = append(accepted, s.Record)
+			}
+		}
+		if len(accepted) != 2 || accepted[0] != "urn:a" || accepted[1] != "urn:b" || len(h.rows()) != 5 {
+			t.Errorf("accepted: %v of %d", accepted, len(h.rows()))
 		}
 	})
 }

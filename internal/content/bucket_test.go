@@ -151,9 +151,7 @@ func TestBucket(t *testing.T) {
 		t.Errorf("%d bytes were stored again", n)
 	}
 	check(openStore(t, path, Options{ReadOnly: true}))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	check(openStore(t, path, Options{Idle: true})) // the store knows its bucket
 
 	// Whoever has the bucket alone has all contents under their names.
@@ -182,9 +180,7 @@ func TestBucket(t *testing.T) {
 			}
 			found[e.Name] = true
 		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closed(t, z)
 	}
 	if len(found) != len(all)-1 {
 		t.Errorf("%d contents are in the bucket, want all %d but the empty one", len(found), len(all))
@@ -216,12 +212,8 @@ func TestPacker(t *testing.T) {
 	if n := bytesHere(t, s); n < 3<<20-1<<20 {
 		t.Errorf("%d bytes are kept in the database, want about 3 MiB", n)
 	}
-	for _, c := range all {
-		mustHold(t, s, c)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	mustHold(t, s, all...)
+	closed(t, s)
 	if n := int64(len(files(t, s3, address))); n < total>>20-2 || n > total>>20 {
 		t.Errorf("%d bytes are in %d packs", total, n)
 	}
@@ -300,9 +292,7 @@ func TestBucketHistories(t *testing.T) {
 					rt.Fatal(err)
 				}
 			case "reopen":
-				if err := s.Close(); err != nil {
-					rt.Fatal(err)
-				}
+				closed(rt, s)
 				s = open()
 			}
 			mustBe(rt, s, model)
@@ -316,18 +306,14 @@ func TestBucketHistories(t *testing.T) {
 			rt.Fatal(err)
 		}
 		mustBe(rt, s, model)
-		if err := s.Close(); err != nil {
-			rt.Fatal(err)
-		}
+		closed(rt, s)
 		o = Options{Spool: o.Spool}
 		s = open()
 		mustBe(rt, s, model)
 		if s.Bucket() != "" {
 			rt.Fatalf("unpacked, and still in %s", s.Bucket())
 		}
-		if err := s.Close(); err != nil {
-			rt.Fatal(err)
-		}
+		closed(rt, s)
 	})
 }
 
@@ -336,6 +322,14 @@ type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Fatal(args ...any)
+}
+
+// closed closes a store, or what was read of it.
+func closed(t failer, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // mustBe fails unless the store has just the contents of a model, in order.
@@ -573,9 +567,7 @@ func TestDamagedObjects(t *testing.T) {
 			put(t, s, sound...)
 			tidy(t, s, 0)
 			s.packs.recent.packs = nil
-			for _, c := range sound {
-				mustHold(t, s, c)
-			}
+			mustHold(t, s, sound...)
 			for range 2 { // first one by one, then of whole packs
 				for _, c := range lost {
 					switch got, err := read(s, sumOf(c)); {
@@ -609,9 +601,7 @@ func TestDamagedObjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			tidy(t, s, 0)
-			for _, c := range lost {
-				mustHold(t, s, c)
-			}
+			mustHold(t, s, lost...)
 			mustVerify(t, s, Stats{Count: int64(len(lost) + len(sound)), Bytes: 40*3000 + 2*chunkSize + 5})
 		})
 	}
@@ -627,9 +617,7 @@ func TestBucketOfAnother(t *testing.T) {
 	s := openStore(t, first, inBucket(address))
 	put(t, s, []byte("mine"))
 	tidy(t, s, 0)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	refused := func(what, path, address string) {
 		t.Helper()
 		s, err := Open(t.Context(), path, inBucket(address))
@@ -681,9 +669,7 @@ func TestBucketOfAnother(t *testing.T) {
 		}
 	}
 	mustHold(t, s, []byte("mine"))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	mustHold(t, openStore(t, first, Options{Idle: true}), []byte("mine"))
 }
 
@@ -697,9 +683,7 @@ func TestKeep(t *testing.T) {
 	gone, stays := noise(1, 9000), noise(2, 8000)
 	put(t, s, gone)
 	tidy(t, s, 0)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -716,9 +700,7 @@ func TestKeep(t *testing.T) {
 	if did := tidy(t, s, 0); did.Waiting != 0 || did.Removed != 1 || did.RemovedBytes < 9000 || did.Unknown != 0 || len(files(t, s3, address)) != 1 {
 		t.Errorf("after it: %+v", did)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 
 	// A store that was put back from a backup knows nothing of the newer pack.
 	old := filepath.Join(t.TempDir(), "content.db")
@@ -763,9 +745,7 @@ func TestRestored(t *testing.T) {
 	stays, large, gone := noise(1, 5000), noise(2, 2*chunkSize), noise(3, 9000)
 	put(t, s, stays, large, gone)
 	tidy(t, s, 0)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -778,9 +758,7 @@ func TestRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustBeTidy(t, s) // writes the others anew, and removes the packs that the backup names
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	if err := os.WriteFile(path, before, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -811,9 +789,7 @@ func TestGoneWhileKept(t *testing.T) {
 	for _, again := range []func(){
 		func() { tidy(t, s, 0) },
 		func() { // the cache is smaller
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			closed(t, s)
 			o.Keep = -1
 			s = openStore(t, path, o)
 			if err := s.packs.work(t.Context(), s.packs.evict); err != nil {
@@ -863,9 +839,7 @@ func TestUnknownOfRotten(t *testing.T) {
 	if did, err := s.Tidy(t.Context(), TidyOptions{Unknown: true}); err != nil || did.Adopted != 1 || did.Contents < 5 || did.Contents > 9 || did.Unknown != 0 {
 		t.Errorf("%+v, %v", did, err)
 	}
-	for _, c := range all {
-		mustHold(t, s, c)
-	}
+	mustHold(t, s, all...)
 	mustVerify(t, s, Stats{Count: 30, Bytes: 30 * 3000})
 }
 
@@ -994,9 +968,7 @@ func TestPutBack(t *testing.T) {
 	if err := os.WriteFile(path, sound, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range all {
-		mustHold(t, s, c)
-	}
+	mustHold(t, s, all...)
 }
 
 // Bytes in the database that are damaged are read from their pack.
@@ -1033,9 +1005,7 @@ func TestAdopt(t *testing.T) {
 	first, second := mixed(1), mixed(500)
 	put(t, s, first...)
 	tidy(t, s, 0)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	stores := map[string][]byte{"lost": nil}
 	if server == nil {
 		before, err := os.ReadFile(path)
@@ -1060,9 +1030,7 @@ func TestAdopt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	for name, body := range stores {
 		path := newPlace(t)
 		o := inBucket(address)
@@ -1090,9 +1058,7 @@ func TestAdopt(t *testing.T) {
 		if did := tidy(t, s, 0); did.Unknown != 2 {
 			t.Errorf("%s: %+v", name, did)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closed(t, s)
 	}
 
 	// The same with damaged objects: what is whole is found.

@@ -66,11 +66,7 @@ func openStore(t testing.TB, path string, o Options) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { closed(t, s) })
 	return s
 }
 
@@ -112,14 +108,16 @@ func read(s *Store, sum Sum) ([]byte, error) {
 }
 
 // mustHold fails unless the store answers exactly these bytes.
-func mustHold(t testing.TB, s *Store, content []byte) {
+func mustHold(t testing.TB, s *Store, contents ...[]byte) {
 	t.Helper()
-	got, err := read(s, sumOf(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, content) {
-		t.Fatalf("content %s: %d bytes that differ from the %d stored", sumOf(content), len(got), len(content))
+	for _, content := range contents {
+		got, err := read(s, sumOf(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, content) {
+			t.Fatalf("content %s: %d bytes that differ from the %d stored", sumOf(content), len(got), len(content))
+		}
 	}
 }
 
@@ -174,9 +172,7 @@ func TestPutOpen(t *testing.T) {
 		if b.Size() != int64(len(c)) || b.Sum() != sumOf(c) {
 			t.Errorf("size %d, sum %s of %d bytes", b.Size(), b.Sum(), len(c))
 		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, b)
 		if _, err := b.Read(make([]byte, 1)); !errors.Is(err, fs.ErrClosed) {
 			t.Errorf("reading after Close: %v", err)
 		}
@@ -208,9 +204,7 @@ func TestManyInOneBatch(t *testing.T) {
 	}
 	put(t, s, all[10:20]...)
 	put(t, s, all...)
-	for _, c := range all {
-		mustHold(t, s, c)
-	}
+	mustHold(t, s, all...)
 	mustVerify(t, s, Stats{Count: int64(len(all)), Bytes: int64(100 * len(all))})
 }
 
@@ -300,8 +294,8 @@ func TestDraftLimit(t *testing.T) {
 		d, err := s.Draft(bytes.NewReader(c[1:]), limit)
 		if err != nil {
 			t.Errorf("just %d bytes: %v", limit, err)
-		} else if err := d.Close(); err != nil {
-			t.Error(err)
+		} else {
+			closed(t, d)
 		}
 	}
 	mustBeAlone(t, s)
@@ -328,9 +322,7 @@ func TestPutIsAtomic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, d)
 	if err := s.Put(context.Background(), NewDraft(small), d); err == nil {
 		t.Fatal("a closed draft was stored")
 	}

@@ -112,9 +112,7 @@ func kill(t *testing.T, rounds int) {
 			halfway++
 			mustBeWhole(t, s, begun)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closed(t, s)
 		next = max(begun, next)
 	}
 	if halfway == 0 {
@@ -148,9 +146,7 @@ func mustBeWhole(t *testing.T, s *Store, n int) {
 	switch len(missing) {
 	case len(batch):
 	case 0:
-		for _, c := range batch {
-			mustHold(t, s, c)
-		}
+		mustHold(t, s, batch...)
 	default:
 		t.Fatalf("batch %d: %d of %d contents are missing", n, len(missing), len(batch))
 	}
@@ -236,9 +232,7 @@ func TestFull(t *testing.T) {
 				t.Fatalf("%s: %v, want ErrFull", name, err)
 			}
 			mustStats(t, s, want)
-			for _, c := range kept {
-				mustHold(t, s, c)
-			}
+			mustHold(t, s, kept...)
 			put(t, s, kept...) // known: needs no space
 			if has, err := s.Has(ctx, sumOf(batch[0])); err != nil || has {
 				t.Fatalf("%s: half a batch: %v, %v", name, has, err)
@@ -278,9 +272,7 @@ func makeDamageable(t *testing.T) (contents [][]byte, file []byte) {
 	}
 	contents = append(contents, noise(200, 100_000), noise(201, chunkSize+1), noise(202, 2*chunkSize+100))
 	put(t, s, contents...)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, s)
 	file, err := os.ReadFile(s.path)
 	if err != nil {
 		t.Fatal(err)

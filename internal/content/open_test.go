@@ -36,9 +36,7 @@ func TestDryRun(t *testing.T) {
 	path := newPlace(t)
 	w := openStore(t, path, Options{})
 	put(t, w, []byte("kept"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, w)
 	contents := func() []byte {
 		if server != nil {
 			return nil
@@ -89,9 +87,7 @@ func TestDryRunEndsWithFirstFailure(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "content.db")
 	w := openStore(t, path, Options{})
 	put(t, w, []byte("kept"))
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, w)
 	d := openStore(t, path, Options{DryRun: true})
 	if err := script(d, `PRAGMA max_page_count = 40`); err != nil {
 		t.Fatal(err)
@@ -102,9 +98,7 @@ func TestDryRunEndsWithFirstFailure(t *testing.T) {
 	if err := d.Put(context.Background(), NewDraft([]byte("tried"))); err == nil {
 		t.Error("stored after a failure")
 	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, d)
 	mustVerify(t, openStore(t, path, Options{}), Stats{Count: 1, Bytes: 4})
 }
 

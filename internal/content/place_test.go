@@ -74,14 +74,10 @@ func TestLocate(t *testing.T) {
 	f := openStore(t, file, Options{})
 	locate(o, bucket, place) // the file has nothing
 	put(t, f, []byte("here"))
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, f)
 	locate(o, "", file)
 	locate(o, bucket, "bridge copy")
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, f)
 
 	o.Folder = t.TempDir()
 	if _, err := Open(t.Context(), place, Options{ReadOnly: true}); !errors.Is(err, fs.ErrNotExist) {
@@ -176,9 +172,7 @@ func TestServerAway(t *testing.T) {
 		if got, err := io.ReadAll(b); err != nil || !bytes.Equal(got, large) {
 			t.Errorf("with the server again: %d bytes, %v", len(got), err)
 		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, b)
 		mustHold(t, s, small)
 		put(t, s, small, noise(4, 100))
 		mustVerify(t, s, Stats{Count: 3, Bytes: int64(len(small) + len(large) + 100)})

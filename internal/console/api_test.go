@@ -5,13 +5,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -22,6 +26,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/api/testdata/client"
 	"github.com/pmh-bridge/bridge/internal/console"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -352,4 +358,188 @@ func TestAPIAccess(t *testing.T) {
 	if req.Header.Set("If-None-Match", a.Header.Get("Etag")); a.StatusCode != 200 || open.do(req).StatusCode != http.StatusNotModified {
 		t.Errorf("the same again: %s", a.Status)
 	}
+}
+
+// Who reads the list of sets page by page gets each set once, by its name, also when another
+// one is added or removed meanwhile.
+func TestAPISetsPaged(t *testing.T) {
+	t.Parallel()
+	clock := testenv.NewClock()
+	s := newSite(t, func(o *console.Options) { o.Now = clock.Now })
+	page := func(cursor string) (names []string, next string) {
+		t.Helper()
+		a := s.ask(strings.TrimSuffix(s.console, console.Path) + api.Path + "/sets?limit=2&cursor=" + url.QueryEscape(cursor))
+		var in struct {
+			Items []struct{ Name string }
+			Next  string
+		}
+		if a.StatusCode != 200 || json.Unmarshal([]byte(a.body), &in) != nil {
+			t.Fatalf("%s: %s", a.Status, a.body)
+		}
+		for _, set := range in.Items {
+			names = append(names, set.Name)
+		}
+		return names, in.Next
+	}
+	first, next := page("")
+	if err := s.bridge.Log.RemoveSet(t.Context(), first[0]); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(time.Minute) // else the status is that of before
+	got := first
+	for next != "" {
+		var more []string
+		more, next = page(next)
+		got = append(got, more...)
+	}
+	if want := []string{"catalogue", "deposits", "failing", "hostile", "inbox", "instruments"}; !slices.Equal(got, want) {
+		t.Errorf("the sets, page by page, are %q, want %q", got, want)
+	}
+}
+
+// A console at an address of its own, behind a trusted web server, counts wrong tokens for each
+// client of that server: nobody locks out the others.
+func TestWrongTokensBehindAProxy(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef"
+	public, private := listen(t), listen(t)
+	s := &site{t: t, bridge: openBridge(t, daemon.Options{}, "data = \"data\"\ntrusted_proxies = [\"127.0.0.1\"]\n")}
+	s.bridge.SetConsole(console.New(console.Options{Bridge: s.bridge, Token: token}), private)
+	s.serve(public)
+	ask := func(client, token string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+private.Addr().String()+"/api/v1/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Forwarded-For", client)
+		req.Header.Set("Authorization", "Bearer "+token)
+		return s.do(req).StatusCode
+	}
+	for range 20 {
+		if got := ask("203.0.113.7", "a wrong token"); got != http.StatusUnauthorized {
+			t.Fatalf("a wrong token: %d", got)
+		}
+	}
+	if got := ask("203.0.113.7", token); got != http.StatusUnauthorized {
+		t.Errorf("after twenty wrong ones of its address: %d", got)
+	}
+	if got := ask("203.0.113.8", token); got != http.StatusOK {
+		t.Errorf("the token from another address: %d", got)
+	}
+}
+
+// fill gives all fields of a value something that is not left out of its JSON. Texts are
+// moments, since many of them have to be.
+func fill(v reflect.Value) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	switch p := v.Addr().Interface().(type) {
+	case *time.Time:
+		*p = at
+		return
+	case *event.Stamp:
+		*p = event.StampFromNanos(at.UnixNano())
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key)
+		fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.String:
+		v.SetString(at.Format(time.RFC3339))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		v.SetUint(1)
+	}
+}
+
+// The OpenAPI document has each field that an object of the API may have, and no other: also
+// those that few objects have.
+func TestAPIObjects(t *testing.T) {
+	t.Parallel()
+	schemas := description(t).Components.Schemas
+	for name, object := range map[string]any{
+		"Status": new(status.Status), "Set": new(status.Set), "SourceState": new(status.Source), "Source": &api.Source{Source: new(status.Source)}, "Harvest": new(status.Harvest),
+		"HarvestRow": new(status.HarvestRow), "Peer": new(status.Peer), "Event": new(api.Event), "Record": new(api.Record), "RecordLine": new(api.RecordLine),
+		"Held": new(api.Held), "Quarantined": new(api.Quarantined), "Submission": new(api.Submission), "Act": new(api.Act), "Verdict": new(api.Verdict),
+	} {
+		for _, err := range all(schemas[name].Value.VisitJSON(decoded(t, object), openapi3.MultiErrors())) {
+			var wrong *openapi3.SchemaError
+			if errors.As(err, &wrong) && wrong.SchemaField == "required" {
+				t.Errorf("%s: may lack at /%s: %s", name, strings.Join(wrong.JSONPointer(), "/"), wrong.Reason)
+			}
+		}
+		fill(reflect.ValueOf(object).Elem())
+		value := decoded(t, object)
+		for _, err := range all(schemas[name].Value.VisitJSON(value, openapi3.MultiErrors())) {
+			var wrong *openapi3.SchemaError
+			if !errors.As(err, &wrong) {
+				t.Errorf("%s: %v", name, err)
+			} else if wrong.SchemaField != "enum" { // our texts are moments
+				t.Errorf("%s: at /%s %s", name, strings.Join(wrong.JSONPointer(), "/"), wrong.Reason)
+			}
+		}
+		for _, path := range lacks(schemas[name].Value, value, "") {
+			t.Errorf("%s has no field %s", name, path)
+		}
+	}
+}
+
+// decoded returns an object as a client reads it.
+func decoded(t testing.TB, object any) (value any) {
+	t.Helper()
+	text, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(text, &value)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// all are the errors of which one is made.
+func all(err error) (out []error) {
+	var several openapi3.MultiError
+	if !errors.As(err, &several) {
+		return slices.DeleteFunc([]error{err}, func(err error) bool { return err == nil })
+	}
+	for _, err := range several {
+		out = append(out, all(err)...)
+	}
+	return out
+}
+
+// lacks returns the described fields that a value does not have.
+func lacks(schema *openapi3.Schema, value any, path string) (out []string) {
+	if list, ok := value.([]any); ok && len(list) > 0 && schema.Items != nil {
+		return lacks(schema.Items.Value, list[0], path+"[]")
+	}
+	object, _ := value.(map[string]any)
+	for name, property := range schema.Properties {
+		inside, ok := object[name]
+		if !ok {
+			out = append(out, path+"."+name)
+			continue
+		}
+		out = append(out, lacks(property.Value, inside, path+"."+name)...)
+	}
+	return out
 }

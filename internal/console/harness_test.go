@@ -70,8 +70,7 @@ func newSite(t testing.TB, options ...func(*console.Options)) *site {
 	}
 	public, private := listen(t), listen(t)
 	s.base, s.console = "http://"+public.Addr().String(), "http://"+private.Addr().String()+console.Path
-	file := filepath.Join(t.TempDir(), "bridge.toml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, `data = "data"
+	s.bridge = openBridge(t, daemon.Options{Version: "test"}, fmt.Sprintf(`data = "data"
 listen = %q
 allow_hosts = ["127.0.0.1"]
 contact = "metadata@example.org"
@@ -120,16 +119,7 @@ kind = "sip"
 access = "addresses"
 access_addresses = ["127.0.0.1", "::1"]
 `, public.Addr(), catalogue.URL+fixtures.Subscription, maps.URL+fixtures.SourceDescription, instruments.URL+fixtures.Subscription,
-		evil, evil, hostile.URL+"/feed.atom", failing.URL+fixtures.Subscription), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.bridge, err = daemon.Open(t.Context(), c, daemon.Options{Version: "test"}); err != nil {
-		t.Fatal(err)
-	}
+		evil, evil, hostile.URL+"/feed.atom", failing.URL+fixtures.Subscription))
 	o := console.Options{Bridge: s.bridge, Base: s.base, Version: "bridge test"}
 	for _, change := range options {
 		change(&o)
@@ -151,22 +141,47 @@ access_addresses = ["127.0.0.1", "::1"]
 			t.Fatal(err)
 		}
 	}
+	s.serve(public)
+	return s
+}
+
+// openBridge opens a bridge with a configuration until the test ends.
+func openBridge(t testing.TB, o daemon.Options, text string) *daemon.Bridge {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "bridge.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := daemon.Open(t.Context(), c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// serve has the bridge serve until the test ends.
+func (s *site) serve(public net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.bridge.Serve(ctx, public, nil) }()
 	transport := &http.Transport{}
 	s.client = &http.Client{Transport: transport, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	t.Cleanup(func() {
+	s.t.Cleanup(func() {
+		transport.CloseIdleConnections()
 		cancel()
 		if err := <-ended; err != nil {
-			t.Error(err)
+			s.t.Error(err)
 		}
-		if err := s.bridge.Close(); err != nil {
-			t.Error(err)
-		}
-		transport.CloseIdleConnections()
 	})
-	return s
 }
 
 func listen(t testing.TB) net.Listener {

@@ -5,14 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
-	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/console"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -58,19 +56,7 @@ func TestPicture(t *testing.T) {
 		}
 		text += fmt.Sprintf("[[set.source]]\nname = %q\nkind = %q\nurl = %q\noverlap = \"0s\"\n", s.name, s.kind, server.URL+s.path)
 	}
-	file := filepath.Join(t.TempDir(), "bridge.toml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := daemon.Open(t.Context(), c, daemon.Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	b := openBridge(t, daemon.Options{Now: now}, text)
 	for day := range 31 {
 		for n := range (day*7 + day*day/3) % 9 {
 			catalogue.Evolve()

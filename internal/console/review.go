@@ -6,9 +6,9 @@ import (
 	"net/http"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/submission"
-	"github.com/pmh-bridge/bridge/sip"
 )
 
 // reviewsPage is the data of the page of submissions under review.
@@ -45,13 +45,16 @@ func (c *Console) reviews(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	for i := range s.Sets {
+		n := int64(0)
 		for j := range s.Sets[i].Submissions {
-			if n := s.Sets[i].Submissions[j].UnderReview; n > 0 {
-				p.Sets = appendNew(p.Sets, s.Sets[i].Name)
-				if p.Set == "" || p.Set == s.Sets[i].Name {
-					p.Waiting += n
-				}
-			}
+			n += s.Sets[i].Submissions[j].UnderReview
+		}
+		if n == 0 {
+			continue
+		}
+		p.Sets = append(p.Sets, s.Sets[i].Name)
+		if p.Set == "" || p.Set == s.Sets[i].Name {
+			p.Waiting += n
 		}
 	}
 	if r.URL.Query().Get("many") != "" {
@@ -91,12 +94,7 @@ func (c *Console) reviews(w http.ResponseWriter, r *http.Request) error {
 
 func (c *Console) reviewRow(r *http.Request, s *submission.Submission) (row reviewRow, err error) {
 	row.Submission = *s
-	if s.SourceXML != nil {
-		source, err := sip.ParseSource(s.SourceXML)
-		if err == nil && source.Submitter != nil { // it has been parsed before
-			row.Submitter, row.Email = source.Submitter.Name, source.Submitter.EmailAddress
-		}
-	}
+	_, row.Submitter, row.Email, _ = api.SourceTexts(s.SourceXML) // it has been parsed before
 	replaced, err := c.bridge.Replaces(r.Context(), s)
 	if err == nil && replaced != nil {
 		row.Replaces, row.ReplacesTitle = replaced.Record, replaced.Title

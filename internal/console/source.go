@@ -3,7 +3,6 @@ package console
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -315,13 +314,6 @@ func (s sourceRow) kind() string {
 		return ""
 	}
 	return s.Kind
-}
-
-func appendNew(list []string, text string) []string {
-	if slices.Contains(list, text) {
-		return list
-	}
-	return append(list, text)
 }
 
 // inputShown is the number of bytes of an input on a page.

@@ -186,10 +186,7 @@ func (b *harness) liveThrough(c change, mode string) {
 func (b *harness) dump() string {
 	b.t.Helper()
 	var out strings.Builder
-	for ev, err := range b.bridge.Log.Events(b.t.Context(), "", allAfter(0)) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+	for ev := range b.eventsOf("", 0) {
 		clone := *ev
 		clone.Observed = 0
 		line, err := json.Marshal(struct {
@@ -230,17 +227,5 @@ func stateOf(ev *event.Event, mode string) string {
 
 func (b *harness) liveState(mode string) []string {
 	b.t.Helper()
-	set, err := b.bridge.Log.Set(b.t.Context(), "main")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	var out []string
-	for ev, err := range b.bridge.Log.Live(b.t.Context(), "main", set.Last) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		out = append(out, stateOf(ev, mode))
-	}
-	slices.Sort(out)
-	return out
+	return b.eachLive(func(ev *event.Event) string { return stateOf(ev, mode) })
 }

@@ -32,7 +32,7 @@ func TestDerivedSetsAreLimited(t *testing.T) {
 		}
 		write("capabilitylist", fmt.Sprintf(`<url><loc>http://%s%s/../rl</loc><rs:md capability="resourcelist"/></url>`, r.Host, r.URL.Path))
 	}
-	warned := &logBuffer{}
+	warned := &testenv.Log{}
 	b := newHarnessWith(t, daemon.Options{Logger: slog.New(slog.NewTextHandler(warned, nil))}, http.HandlerFunc(serve), resourceSync, entry("/sd"))
 	b.close()
 	log, err := eventlog.Open(t.Context(), b.config.Data, eventlog.Options{})

@@ -356,10 +356,7 @@ func wantSameLogs(t *testing.T, what string, a, b *harness) {
 // loggedOf returns what a bridge has logged, sorted, with the bytes that it keeps.
 func loggedOf(b *harness) (out []string) {
 	b.t.Helper()
-	for ev, err := range b.bridge.Log.Events(b.t.Context(), "main", allAfter(0)) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+	for ev := range b.eventsOf("main", 0) {
 		line := fmt.Sprintf("%s %s %q %s via %s", ev.Kind, ev.Record, ev.Title, ev.Modified, ev.Via.Href)
 		for _, r := range ev.Representations {
 			line += fmt.Sprintf(" %s %s %s %d", r.Href, r.Type, r.Hash, r.Length)
@@ -571,10 +568,7 @@ func TestDumpsOfABridge(t *testing.T) {
 	if len(x) == 0 || !slices.Equal(x, y) {
 		t.Errorf("%d and %d events:\n%s", len(x), len(y), firstDifference(strings.Join(x, "\n"), strings.Join(y, "\n")))
 	}
-	for ev, err := range dumps.bridge.Log.Events(t.Context(), "main", allAfter(0)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for ev := range dumps.eventsOf("main", 0) {
 		for _, r := range ev.Representations {
 			sum, err := contents.ParseSum(r.SHA256())
 			if err != nil {

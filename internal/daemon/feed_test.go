@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -110,10 +109,7 @@ func TestFeedDetails(t *testing.T) {
 	})
 	b.wantLog("its tombstone", "deleted a Post a")
 	var got []string
-	for ev, err := range b.bridge.Log.Events(t.Context(), "main", event.Range{Upto: b.last()}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for ev := range b.eventsOf("main", 0) {
 		for _, l := range ev.Links {
 			got = append(got, l.Rel+" "+strings.TrimPrefix(l.Href, b.server.URL))
 		}

@@ -2,11 +2,10 @@ package daemon_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"math"
 	"net"
@@ -24,6 +23,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // patience is how long a test waits for what must come soon. It is long because
@@ -88,7 +88,7 @@ func newFolderHarness(t *testing.T, p *fixtures.Provider, change ...func(*config
 func (b *harness) openFor(source string, change ...func(*config.Config)) {
 	b.t.Helper()
 	if b.options.Logger == nil {
-		warnings := &logBuffer{}
+		warnings := &testenv.Log{}
 		b.options.Logger = slog.New(slog.NewTextHandler(warnings, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		b.t.Cleanup(func() {
 			if b.t.Failed() { // of a failed request the log knows more than its answer says
@@ -290,10 +290,7 @@ func (r webReply) field(t testing.TB, name, want string) {
 	}
 }
 
-func (r webReply) sum() string {
-	sum := sha256.Sum256(r.body)
-	return hex.EncodeToString(sum[:])
-}
+func (r webReply) sum() string { return hexSum(r.body) }
 
 func (b *harness) source() *daemon.Source { return b.bridge.Sources()[0] }
 
@@ -321,15 +318,41 @@ func (b *harness) try(o harvest.Options) (harvest.Report, error) {
 	return b.bridge.Harvest(b.t.Context(), b.source(), o)
 }
 
+// eventsOf yields the events of a set, or of all with "", after a position.
+func (b *harness) eventsOf(set string, after event.Seq) iter.Seq[*event.Event] {
+	return b.checked(b.bridge.Log.Events(context.Background(), set, event.Range{After: after, Upto: math.MaxInt64}))
+}
+
+// liveEvents yields the last event of each live record of set main.
+func (b *harness) liveEvents() iter.Seq[*event.Event] {
+	b.t.Helper()
+	set, err := b.bridge.Log.Set(b.t.Context(), "main")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.checked(b.bridge.Log.Live(b.t.Context(), "main", set.Last))
+}
+
+// checked yields events that are read without an error.
+func (b *harness) checked(events iter.Seq2[*event.Event, error]) iter.Seq[*event.Event] {
+	return func(yield func(*event.Event) bool) {
+		for ev, err := range events {
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			if !yield(ev) {
+				return
+			}
+		}
+	}
+}
+
 // events returns what the log holds after a position, in the words of bridge
 // log: "created a", "updated b [atom rdf]", with the last part of identifiers.
 func (b *harness) events(after event.Seq) []string {
 	b.t.Helper()
 	var out []string
-	for ev, err := range b.bridge.Log.Events(context.Background(), "", event.Range{After: after, Upto: math.MaxInt64}) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+	for ev := range b.eventsOf("", after) {
 		out = append(out, b.words(ev))
 	}
 	return out
@@ -378,15 +401,8 @@ func (b *harness) live() []string {
 // eachLive returns what say says of each live record, sorted.
 func (b *harness) eachLive(say func(*event.Event) string) []string {
 	b.t.Helper()
-	set, err := b.bridge.Log.Set(b.t.Context(), "main")
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	var out []string
-	for ev, err := range b.bridge.Log.Live(b.t.Context(), "main", set.Last) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+	for ev := range b.liveEvents() {
 		out = append(out, say(ev))
 	}
 	slices.Sort(out)

@@ -112,10 +112,7 @@ func (b *listHarness) eventsAfter(after event.Seq) []string {
 	b.t.Helper()
 	content := b.contents()
 	var out []string
-	for ev, err := range b.bridge.Log.Events(b.t.Context(), "main", allAfter(after)) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+	for ev := range b.eventsOf("main", after) {
 		out = append(out, ev.Kind.String()+" "+content(ev))
 	}
 	return out
@@ -191,10 +188,7 @@ func (b *listHarness) wantSame(what string) {
 func (b *listHarness) replayed() (live, wrong []string) {
 	b.t.Helper()
 	state := map[string]string{}
-	for ev, err := range b.bridge.Log.Events(b.t.Context(), "main", allAfter(0)) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+	for ev := range b.eventsOf("main", 0) {
 		before, alive := state[ev.Record]
 		now := stateOf(ev, config.Mirror)
 		if alive == (ev.Kind == event.Created) || ev.Kind == event.Updated && before == now && hashed(ev) {

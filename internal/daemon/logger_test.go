@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,34 +15,20 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// lockedBuffer is a log of several goroutines.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// next returns the lines since the last call, without their times.
-func (l *lockedBuffer) next(t *testing.T) (lines []map[string]any) {
+// linesOf takes the lines out of a log, without their times.
+func linesOf(t *testing.T, l *testenv.Log) (lines []map[string]any) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range bytes.Lines(l.text.Bytes()) {
+	for line := range strings.Lines(l.Take()) {
 		var fields map[string]any
-		if err := json.Unmarshal(line, &fields); err != nil {
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
 			t.Fatalf("%v in %s", err, line)
 		}
 		delete(fields, "time")
 		lines = append(lines, fields)
 	}
-	l.text.Reset()
 	return lines
 }
 
@@ -65,7 +50,7 @@ func TestHarvestLines(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	b := openFeeds(t, t.TempDir(), server, "/feed?token=secret-of-the-source")
-	said := &lockedBuffer{}
+	said := &testenv.Log{}
 	b.opt.Logger = NewLogger(said, slog.LevelInfo, true)
 	src := b.Sources()[0]
 	g := fetch.New(fetch.Options{Backoff: time.Millisecond, Log: b.opt.Logger, Reach: fetch.Reach{Origin: server.URL, Allowed: []string{"127.0.0.1"}}})
@@ -102,7 +87,7 @@ func TestHarvestLines(t *testing.T) {
 	if err := <-harvested; err != nil {
 		t.Fatal(err)
 	}
-	lines := said.next(t)
+	lines := linesOf(t, said)
 	want := "INFO trying again <nil>|INFO harvested " + server.URL + "/feed?***"
 	if got := strings.Join(of(lines), "|"); got != want {
 		t.Errorf("the first harvest logged\n%s, want\n%s", got, want)
@@ -124,7 +109,7 @@ func TestHarvestLines(t *testing.T) {
 	if err := <-harvested; err != nil {
 		t.Fatal(err)
 	}
-	if got := of(said.next(t)); len(got) != 0 {
+	if got := of(linesOf(t, said)); len(got) != 0 {
 		t.Errorf("a harvest without news logged %q", got)
 	}
 
@@ -132,7 +117,7 @@ func TestHarvestLines(t *testing.T) {
 	if err := <-harvested; err == nil {
 		t.Fatal("404 is a success")
 	}
-	lines = said.next(t)
+	lines = linesOf(t, said)
 	if got := of(lines); len(got) != 1 || !strings.HasPrefix(got[0], "ERROR harvest failed") || ids[lines[0]["harvest"]] {
 		t.Errorf("a failed harvest logged %q", lines)
 	}
@@ -141,7 +126,7 @@ func TestHarvestLines(t *testing.T) {
 	if err := <-harvested; err != nil {
 		t.Fatal(err)
 	}
-	lines = said.next(t)
+	lines = linesOf(t, said)
 	if got := of(lines); len(got) != 1 || !strings.HasPrefix(got[0], "INFO harvested") || lines[0]["failed_since"] == nil {
 		t.Errorf("the harvest after a failure logged %q", lines)
 	}

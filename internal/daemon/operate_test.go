@@ -17,12 +17,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// TestOperatorEndsHarvest: a harvest that hangs does not keep an operator waiting. It is no
-// failure, and goes on afterwards.
-func TestOperatorEndsHarvest(t *testing.T) {
-	t.Parallel()
-	asked := make(chan struct{})
-	answer := make(chan bool, 4)
+// heldFeed serves a feed: asked is told of each request, which then waits for an answer.
+func heldFeed(t *testing.T, asked chan<- struct{}, answer <-chan bool) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
 		select {
@@ -31,7 +27,17 @@ func TestOperatorEndsHarvest(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}))
-	defer server.Close()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// TestOperatorEndsHarvest: a harvest that hangs does not keep an operator waiting. It is no
+// failure, and goes on afterwards.
+func TestOperatorEndsHarvest(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{})
+	answer := make(chan bool, 4)
+	server := heldFeed(t, asked, answer)
 	b := openFeeds(t, t.TempDir(), server, "/")
 	defer closeBridge(t, b)
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -93,16 +99,8 @@ func TestOperatorEndsHarvest(t *testing.T) {
 // not fail because of that.
 func TestReplayEndsHarvest(t *testing.T) {
 	t.Parallel()
-	asked, answer := make(chan struct{}), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
-		select {
-		case <-answer:
-			fmt.Fprint(w, smallFeed)
-		case <-r.Context().Done():
-		}
-	}))
-	defer server.Close()
+	asked, answer := make(chan struct{}), make(chan bool)
+	server := heldFeed(t, asked, answer)
 	b := openFeeds(t, t.TempDir(), server, "/")
 	defer closeBridge(t, b)
 	ctx, src := t.Context(), b.Sources()[0]

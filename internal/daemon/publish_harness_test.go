@@ -133,10 +133,7 @@ func (o *harness) resources() []listEntry {
 func (o *harness) logged(r event.Range) []event.Event {
 	o.t.Helper()
 	var all []event.Event
-	for ev, err := range o.bridge.Log.Events(context.Background(), "main", r) {
-		if err != nil {
-			o.t.Fatal(err)
-		}
+	for ev := range o.checked(o.bridge.Log.Events(context.Background(), "main", r)) {
 		kept := *ev // what it points at is used again
 		kept.Representations = slices.Clone(ev.Representations)
 		all = append(all, kept)

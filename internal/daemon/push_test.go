@@ -33,13 +33,13 @@ import (
 type pushed struct {
 	*harness
 	file   string
-	logged *logBuffer
+	logged *testenv.Log
 }
 
 // newPushed starts a bridge whose set main has settings and one Source.
 func newPushed(t *testing.T, set, source string) *pushed {
 	t.Helper()
-	b := &pushed{harness: &harness{t: t}, file: filepath.Join(t.TempDir(), "bridge.toml"), logged: &logBuffer{}}
+	b := &pushed{harness: &harness{t: t}, file: filepath.Join(t.TempDir(), "bridge.toml"), logged: &testenv.Log{}}
 	b.options = daemon.Options{Network: daemon.Unresolved, Logger: slog.New(slog.NewTextHandler(b.logged, nil))}
 	b.listen(&http.Transport{})
 	b.write(set, source)
@@ -110,18 +110,6 @@ func (b *pushed) push() status.Push {
 	return status.Push{}
 }
 
-// soon waits until something holds.
-func soon(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for late := time.After(patience); !holds(); {
-		select {
-		case <-late:
-			t.Fatalf("not in time: %s", what)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
 // counted reads a counter of pushes.
 func (b *pushed) counted(result string) bool {
 	w := httptest.NewRecorder()
@@ -140,10 +128,10 @@ func newPushPair(t *testing.T, kind, document string) (p *fixtures.Provider, hub
 	p.SetBase(server.URL)
 	hub = testserver.NewHub(t)
 	a = newPushed(t, fmt.Sprintf("hub = %q", hub.URL), fmt.Sprintf("kind = \"atompmh\"\nurl = %q\nevery = \"1s\"", server.URL+fixtures.Subscription))
-	soon(t, "A has the record", func() bool { return a.main().Records == 1 })
+	eventually(t, "A has the record", func() bool { return a.main().Records == 1 })
 	b = newPushed(t, "", fmt.Sprintf("kind = %q\nurl = %q\nevery = \"24h\"\npush = true", kind, a.base+document))
-	soon(t, "B has the record", func() bool { return b.main().Records == 1 })
-	soon(t, "B is subscribed", func() bool { return b.push().State == status.PushSubscribed && len(hub.Subscriptions()) > 0 })
+	eventually(t, "B has the record", func() bool { return b.main().Records == 1 })
+	eventually(t, "B is subscribed", func() bool { return b.push().State == status.PushSubscribed && len(hub.Subscriptions()) > 0 })
 	return p, hub, a, b
 }
 
@@ -163,28 +151,28 @@ func TestPush(t *testing.T) {
 				t.Fatalf("the subscription is %+v", got)
 			}
 			p.Create(record("two"))
-			soon(t, "the second record", func() bool { return b.main().Records == 2 })
+			eventually(t, "the second record", func() bool { return b.main().Records == 2 })
 			if b.push().Last.IsZero() {
 				t.Error("status does not say when the last push came")
 			}
 			b.down()
 			p.Create(record("three"))
-			soon(t, "A has the third record", func() bool { return a.main().Records == 3 })
+			eventually(t, "A has the third record", func() bool { return a.main().Records == 3 })
 			b.up()
 			a.down()
 			p.Create(record("four"))
 			hub.Shut()
 			a.up()
-			soon(t, "A has the fourth record, and its hub fails", func() bool {
+			eventually(t, "A has the fourth record, and its hub fails", func() bool {
 				s := a.main()
 				return s.Records == 4 && len(s.Hubs) == 1 && s.Hubs[0].Error != ""
 			})
 			a.down() // what the hub was not told is told after a restart
 			hub.Up()
 			a.up()
-			soon(t, "the third and the fourth record", func() bool { return b.main().Records == 4 })
-			soon(t, "the hub does not fail any more", func() bool { h := a.main().Hubs[0]; return h.Error == "" && !h.Told.IsZero() })
-			for _, l := range []*logBuffer{a.logged, b.logged} {
+			eventually(t, "the third and the fourth record", func() bool { return b.main().Records == 4 })
+			eventually(t, "the hub does not fail any more", func() bool { h := a.main().Hubs[0]; return h.Error == "" && !h.Told.IsZero() })
+			for _, l := range []*testenv.Log{a.logged, b.logged} {
 				for _, s := range hub.Subscriptions() {
 					if token := s.Callback[strings.LastIndexByte(s.Callback, '/')+1:]; strings.Contains(l.String(), token) || strings.Contains(l.String(), s.Secret) {
 						t.Error("a log has the callback or the secret")
@@ -202,7 +190,7 @@ func TestForgedPush(t *testing.T) {
 	p, hub, a, b := newPushPair(t, "atompmh", "/sets/main/feed.atom")
 	hub.Shut() // from now on nobody pushes but this test
 	p.Create(record("two"))
-	soon(t, "A has it, and B was harvested", func() bool { return a.main().Records == 2 && b.main().Sources[0].Last != nil })
+	eventually(t, "A has it, and B was harvested", func() bool { return a.main().Records == 2 && b.main().Sources[0].Last != nil })
 	s := hub.Subscriptions()[0]
 	harvests := func() string { return fmt.Sprint(b.main().Sources[0].Last.Started, b.main().Events) }
 	before := harvests()
@@ -280,7 +268,7 @@ func TestForgedPush(t *testing.T) {
 		})
 	}
 	group.Wait()
-	soon(t, "the push has B harvest", func() bool { return b.main().Records == 2 })
+	eventually(t, "the push has B harvest", func() bool { return b.main().Records == 2 })
 	if n := b.main().Events; n != 2 {
 		t.Errorf("%d events", n)
 	}
@@ -323,7 +311,7 @@ func TestPushLease(t *testing.T) {
 	t.Cleanup(server.Close)
 	source := fmt.Sprintf("kind = \"feed\"\nurl = %q\n", server.URL)
 	b := newPushed(t, "", source+"push = true")
-	soon(t, "the lease is renewed twice", func() bool { return len(hub.Asked()) > 2 })
+	eventually(t, "the lease is renewed twice", func() bool { return len(hub.Asked()) > 2 })
 	callbacks := map[string]bool{}
 	for _, form := range hub.Asked() {
 		callbacks[form.Get("hub.callback")] = true
@@ -335,21 +323,21 @@ func TestPushLease(t *testing.T) {
 		t.Errorf("%d callbacks, %d subscriptions", len(callbacks), len(hub.Subscriptions()))
 	}
 	hub.Set(3*time.Second, "not for you", false)
-	soon(t, "the denial is said", func() bool { return strings.Contains(b.push().Error, "not for you") })
+	eventually(t, "the denial is said", func() bool { return strings.Contains(b.push().Error, "not for you") })
 	hub.Set(time.Hour, "", false)
 	b.write("", source)
 	b.reload()
-	soon(t, "the subscription ends at the hub, and here", func() bool { return len(hub.Subscriptions()) == 0 && len(b.main().Sources[0].Push) == 0 })
+	eventually(t, "the subscription ends at the hub, and here", func() bool { return len(hub.Subscriptions()) == 0 && len(b.main().Sources[0].Push) == 0 })
 	b.write("", source+"push = true")
 	b.reload()
-	soon(t, "it is subscribed again", func() bool { return len(hub.Subscriptions()) == 1 })
+	eventually(t, "it is subscribed again", func() bool { return len(hub.Subscriptions()) == 1 })
 	if _, err := b.bridge.Pause(t.Context(), "main", "", "they move", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	b.reload()
 	b.write("title = \"T\"", source+"push = true")
 	b.reload()
-	soon(t, "a pause ends it", func() bool { return len(hub.Subscriptions()) == 0 })
+	eventually(t, "a pause ends it", func() bool { return len(hub.Subscriptions()) == 0 })
 }
 
 // TestPushOfUnwanted: what was pushed to a Source before push was taken from it has it harvested
@@ -357,13 +345,10 @@ func TestPushLease(t *testing.T) {
 func TestPushOfUnwanted(t *testing.T) {
 	t.Parallel()
 	hub := testserver.NewHub(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>t</title><atom:link rel="hub" href="%s"/></channel></rss>`, hub.URL)
-	}))
-	t.Cleanup(server.Close)
+	server := feedAt(t, hub.URL, nil)
 	source := fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\n", server.URL)
 	b := newPushed(t, "", source+"push = true")
-	soon(t, "it is harvested and subscribed", func() bool {
+	eventually(t, "it is harvested and subscribed", func() bool {
 		return b.main().Sources[0].Last != nil && len(hub.Subscriptions()) == 1 && b.push().State == status.PushSubscribed
 	})
 	if _, err := b.bridge.Pause(t.Context(), "main", "", "they move", time.Now().Add(time.Hour)); err != nil {
@@ -380,7 +365,7 @@ func TestPushOfUnwanted(t *testing.T) {
 	if _, err := b.bridge.Resume(t.Context(), "main", ""); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "it is harvested once, and then on its schedule", func() bool {
+	eventually(t, "it is harvested once, and then on its schedule", func() bool {
 		wait, err := b.bridge.DueIn(t.Context(), b.bridge.Sources()[0])
 		return err == nil && wait > time.Hour && b.main().Sources[0].Last.Started.After(was)
 	})
@@ -407,18 +392,15 @@ func TestRefusingHub(t *testing.T) {
 		http.Error(w, "what shall I do with "+form.Get("hub.callback")+" and "+form.Get("hub.secret")+strings.Repeat(".", 120)+string(body), http.StatusBadRequest)
 	}))
 	t.Cleanup(hub.Close)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>t</title><atom:link rel="hub" href="%s"/></channel></rss>`, hub.URL)
-	}))
-	t.Cleanup(server.Close)
+	server := feedAt(t, hub.URL, nil)
 	b := newPushed(t, fmt.Sprintf("hub = %q", hub.URL), fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\npush = true", server.URL))
-	soon(t, "the subscription is refused", func() bool { return strings.Contains(b.push().Error, "answers 400") })
-	soon(t, "the hub is told of all documents but one", func() bool {
+	eventually(t, "the subscription is refused", func() bool { return strings.Contains(b.push().Error, "answers 400") })
+	eventually(t, "the hub is told of all documents but one", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Contains(told, b.setURL("feed.atom")) && slices.Contains(told, b.setURL("changelist.xml"))
 	})
-	soon(t, "it is said what the hub refuses", func() bool { return strings.Contains(b.main().Hubs[0].Error, "answers 400") })
+	eventually(t, "it is said what the hub refuses", func() bool { return strings.Contains(b.main().Hubs[0].Error, "answers 400") })
 	mu.Lock()
 	defer mu.Unlock()
 	said := b.logged.String() + b.push().Error
@@ -434,18 +416,15 @@ func TestRefusingHub(t *testing.T) {
 func TestPushLater(t *testing.T) {
 	t.Parallel()
 	hub := testserver.NewHub(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>t</title><atom:link rel="hub" href="%s"/></channel></rss>`, hub.URL)
-	}))
-	t.Cleanup(server.Close)
+	server := feedAt(t, hub.URL, nil)
 	source := fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\npush = true", server.URL)
 	b := newPushed(t, "", source)
 	subscribed := func() bool { return b.push().State == status.PushSubscribed }
-	soon(t, "it is subscribed", subscribed)
+	eventually(t, "it is subscribed", subscribed)
 	b.down()
 	b.options.Now = func() time.Time { return time.Now().AddDate(0, 0, -30) }
 	b.up()
-	soon(t, "the hub is asked under another clock", func() bool {
+	eventually(t, "the hub is asked under another clock", func() bool {
 		return len(hub.Asked()) == 2 && subscribed() && b.push().Until.Before(time.Now())
 	})
 	b.down()
@@ -458,7 +437,7 @@ func TestPushLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.up()
-	soon(t, "the hub is given the other address", func() bool {
+	eventually(t, "the hub is given the other address", func() bool {
 		return slices.ContainsFunc(hub.Asked(), func(form url.Values) bool { return strings.HasPrefix(form.Get("hub.callback"), other+"/websub/") })
 	})
 }
@@ -476,7 +455,7 @@ func TestHubDocuments(t *testing.T) {
 	hub := testserver.NewHub(t)
 	source := fmt.Sprintf("kind = \"atompmh\"\nurl = %q\n", server.URL+fixtures.Subscription)
 	b := newPushed(t, "", source)
-	soon(t, "the record", func() bool { return b.main().Records == 1 })
+	eventually(t, "the record", func() bool { return b.main().Records == 1 })
 	names := []string{"feed.atom", "recent.atom", "recent.rss", "recent.json", "changelist.xml", "changelist-index.xml", "capabilitylist.xml"}
 	without := map[string]webReply{}
 	for _, name := range names {
@@ -505,7 +484,7 @@ func TestHubDocuments(t *testing.T) {
 	if len(channel.URLs) != 1 {
 		t.Errorf("the channel has %d entries", len(channel.URLs))
 	}
-	soon(t, "the hub is told of each", func() bool {
+	eventually(t, "the hub is told of each", func() bool {
 		pings := hub.Pings()
 		return !slices.ContainsFunc(append(names, "change-notification.xml"), func(name string) bool { return !slices.Contains(pings, b.setURL(name)) })
 	})
@@ -524,10 +503,12 @@ func TestHubDocuments(t *testing.T) {
 }
 
 // feedAt serves an RSS feed that names a hub.
-func feedAt(t *testing.T, hub *testserver.Hub, asked func(r *http.Request)) *httptest.Server {
+func feedAt(t *testing.T, hub string, asked func(r *http.Request)) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked(r)
-		fmt.Fprintf(w, `<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>t</title><atom:link rel="hub" href="%s"/></channel></rss>`, hub.URL)
+		if asked != nil {
+			asked(r)
+		}
+		fmt.Fprintf(w, `<rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>t</title><atom:link rel="hub" href="%s"/></channel></rss>`, hub)
 	}))
 	t.Cleanup(server.Close)
 	return server
@@ -539,7 +520,7 @@ func TestPushBesideReload(t *testing.T) {
 	hub := testserver.NewHub(t)
 	var slow atomic.Bool
 	asked := make(chan struct{}, 99)
-	server := feedAt(t, hub, func(r *http.Request) {
+	server := feedAt(t, hub.URL, func(r *http.Request) {
 		if slow.Load() {
 			asked <- struct{}{}
 			<-r.Context().Done()
@@ -547,7 +528,7 @@ func TestPushBesideReload(t *testing.T) {
 	})
 	source := fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\npush = true\n", server.URL)
 	b := newPushed(t, "", source)
-	soon(t, "it is subscribed, and harvested", func() bool {
+	eventually(t, "it is subscribed, and harvested", func() bool {
 		return b.push().State == status.PushSubscribed && len(hub.Subscriptions()) == 1 && b.main().Sources[0].Last != nil
 	})
 	was := b.main().Sources[0].Last.Started
@@ -560,20 +541,20 @@ func TestPushBesideReload(t *testing.T) {
 	slow.Store(false)
 	b.write("", source+"overlap = \"2h\"\n")
 	b.reload()
-	soon(t, "what was pushed is harvested", func() bool { return b.main().Sources[0].Last.Started.After(was) })
+	eventually(t, "what was pushed is harvested", func() bool { return b.main().Sources[0].Last.Started.After(was) })
 }
 
 // TestPushOfAnotherURL: a Source that gets another URL is asked for its hubs at once.
 func TestPushOfAnotherURL(t *testing.T) {
 	t.Parallel()
 	first, second := testserver.NewHub(t), testserver.NewHub(t)
-	was, is := feedAt(t, first, func(*http.Request) {}), feedAt(t, second, func(*http.Request) {})
+	was, is := feedAt(t, first.URL, nil), feedAt(t, second.URL, nil)
 	source := "kind = \"feed\"\nname = \"news\"\nurl = %q\nevery = \"6h\"\npush = true\n"
 	b := newPushed(t, "", fmt.Sprintf(source, was.URL))
-	soon(t, "it is subscribed", func() bool { return b.push().State == status.PushSubscribed })
+	eventually(t, "it is subscribed", func() bool { return b.push().State == status.PushSubscribed })
 	b.write("", fmt.Sprintf(source, is.URL))
 	b.reload()
-	soon(t, "it is subscribed at the other hub, and not at the first", func() bool {
+	eventually(t, "it is subscribed at the other hub, and not at the first", func() bool {
 		return len(second.Subscriptions()) == 1 && len(first.Subscriptions()) == 0
 	})
 }
@@ -600,7 +581,7 @@ func TestHubOfOwnAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newPushed(t, "", fmt.Sprintf("kind = \"feed\"\nurl = %q\nca_file = %q\nheaders = { \"X-Api-Key\" = \"k\" }\nevery = \"6h\"\npush = true\n", server.URL, ca))
-	soon(t, "it is subscribed", func() bool { return b.push().State == status.PushSubscribed || b.push().Error != "" })
+	eventually(t, "it is subscribed", func() bool { return b.push().State == status.PushSubscribed || b.push().Error != "" })
 	if p := b.push(); p.State != status.PushSubscribed {
 		t.Errorf("the subscription is %+v", p)
 	}
@@ -622,9 +603,9 @@ func TestHubFailsForOneDocument(t *testing.T) {
 		told[topic] = true
 	}))
 	t.Cleanup(hub.Close)
-	server := feedAt(t, testserver.NewHub(t), func(*http.Request) {})
+	server := feedAt(t, testserver.NewHub(t).URL, nil)
 	b := newPushed(t, fmt.Sprintf("hub = %q", hub.URL), fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\n", server.URL))
-	soon(t, "the hub is told of the others", func() bool {
+	eventually(t, "the hub is told of the others", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return told[b.setURL("changelist.xml")] && told[b.setURL("recent.json")]
@@ -635,9 +616,9 @@ func TestHubFailsForOneDocument(t *testing.T) {
 func TestDenials(t *testing.T) {
 	t.Parallel()
 	hub := testserver.NewHub(t)
-	server := feedAt(t, hub, func(*http.Request) {})
+	server := feedAt(t, hub.URL, nil)
 	b := newPushed(t, "", fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\npush = true\n", server.URL))
-	soon(t, "it is subscribed", func() bool { return len(hub.Subscriptions()) == 1 && b.push().State == status.PushSubscribed })
+	eventually(t, "it is subscribed", func() bool { return len(hub.Subscriptions()) == 1 && b.push().State == status.PushSubscribed })
 	s := hub.Subscriptions()[0]
 	for i := range 9 {
 		if got := b.status(fmt.Sprintf("%s?hub.mode=denied&hub.topic=%s&hub.reason=no-%d", s.Callback, url.QueryEscape(s.Topic), i)); got != http.StatusOK {

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
@@ -118,14 +117,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		return text + "[limits]\ndepth = 100\n", "limits"
 	}
 	write(written(listen, data, server.URL, all, ""))
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := Open(t.Context(), c, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := openFile(t, file)
 	defer closeBridge(t, b)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", listen)
 	if err != nil {
@@ -261,14 +253,7 @@ func TestReloadLeavesNothing(t *testing.T) {
 		}
 	}
 	write(map[string][]int{"stays": {0}})
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := Open(t.Context(), c, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := openFile(t, file)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done, ended := make(chan struct{}, 100), make(chan struct{})
 	go func() {
@@ -318,14 +303,7 @@ func TestReloadThousands(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bridge.toml")
 	const sources = 2000
 	bytes := thousands(t, file, sources)
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := Open(t.Context(), c, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := openFile(t, file)
 	defer closeBridge(t, b)
 	n := 0
 	testenv.Affordable(t, 2*bytes, func() { // the former configuration, and the new one
@@ -346,14 +324,7 @@ func TestHarvestOfThousands(t *testing.T) {
 	testenv.Heavy(t)
 	file := filepath.Join(t.TempDir(), "bridge.toml")
 	thousands(t, file, 2000)
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := Open(t.Context(), c, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := openFile(t, file)
 	defer closeBridge(t, b)
 	testenv.Affordable(t, 1<<10, func() {
 		for range 20 {

@@ -208,10 +208,7 @@ func TestCycleOfSets(t *testing.T) {
 			}
 		}
 		var got []string
-		for ev, err := range a.bridge.Log.Events(t.Context(), "around", allAfter(0)) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for ev := range a.eventsOf("around", 0) {
 			got = append(got, ev.Kind.String()+" "+ev.Title)
 			if ev.Via.Href != o.url+"/records/a.atom" {
 				t.Errorf("%s: once around, the original is %s", what, ev.Via.Href)

@@ -51,10 +51,7 @@ func TestBounds_OfRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	reps := map[string]int{}
-	for e, err := range b.bridge.Log.Events(t.Context(), "main", allAfter(0)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for e := range b.eventsOf("main", 0) {
 		reps[e.Record] = len(e.Representations)
 		if e.Record == "urn:long-title" && (len(e.Title) > event.MaxTitle || !strings.HasSuffix(e.Title, "…")) {
 			t.Errorf("a title of %d bytes", len(e.Title))
@@ -92,10 +89,7 @@ func TestBounds_OfResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	reps := map[string]int{}
-	for e, err := range b.bridge.Log.Events(t.Context(), "main", allAfter(0)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for e := range b.eventsOf("main", 0) {
 		reps[strings.TrimPrefix(e.Record, "http://127.0.0.1/")] = len(e.Representations)
 	}
 	if want := (map[string]int{"good": 1, "equal": 2}); fmt.Sprint(reps) != fmt.Sprint(want) || r.Quarantined != 2 {

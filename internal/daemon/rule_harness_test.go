@@ -1,13 +1,11 @@
 package daemon_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"math"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -63,10 +61,7 @@ func (b *harness) archive(entries ...fixtures.Entry) {
 func (b *harness) log(after event.Seq) []string {
 	b.t.Helper()
 	var out []string
-	for ev, err := range b.bridge.Log.Events(context.Background(), "", allAfter(after)) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+	for ev := range b.eventsOf("", after) {
 		out = append(out, fmt.Sprintf("%s %s %s", ev.Kind, strings.TrimPrefix(ev.Record, "urn:"), ev.Title))
 	}
 	return out
@@ -220,17 +215,6 @@ func readAll(t testing.TB, r io.Reader) []byte {
 		t.Fatal(err)
 	}
 	return all
-}
-
-// get returns what the provider answers.
-func (b *harness) fetchSource(path string) []byte {
-	b.t.Helper()
-	resp, err := http.Get(b.server.URL + path)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	return readAll(b.t, resp.Body)
 }
 
 func hexSum(body []byte) string {

@@ -28,6 +28,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 const smallFeed = `<rss version="2.0"><channel><title>t</title><item><guid>a</guid><title>a</title><link>http://h.example/a</link></item></channel></rss>`
@@ -72,6 +73,21 @@ func closeBridge(t *testing.T, h *Bridge) {
 	t.Helper()
 	if err := h.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// scheduled lets the Sources of a bridge be harvested until stop is called, which closes it.
+func scheduled(t *testing.T, h *Bridge) (stop func()) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.schedule(ctx, cancel, nil)
+	}()
+	return func() {
+		cancel(nil)
+		<-ended
+		closeBridge(t, h)
 	}
 }
 
@@ -326,7 +342,7 @@ func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
 // within two minutes after it can, however rarely it is asked else, and then again as rarely.
 func TestLogAwayDoesNotDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		testenv.ThisDecade()
 		folder := t.TempDir()
 		h := openFeeds(t, folder, &httptest.Server{URL: "http://source.example"}, "/")
 		log := filepath.Join(folder, "log.db")
@@ -340,12 +356,7 @@ func TestLogAwayDoesNotDelay(t *testing.T) {
 			asked = append(asked, time.Now())
 			return smallFeed
 		})}
-		ctx, stop := context.WithCancelCause(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			h.schedule(ctx, stop, nil)
-		}()
+		stop := scheduled(t, h)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if len(asked) == 0 || asked[len(asked)-1] != began {
@@ -364,9 +375,7 @@ func TestLogAwayDoesNotDelay(t *testing.T) {
 		if len(asked) != 0 {
 			t.Errorf("it is asked at %v", asked)
 		}
-		stop(nil)
-		<-ended
-		closeBridge(t, h)
+		stop()
 	})
 }
 
@@ -374,17 +383,12 @@ func TestLogAwayDoesNotDelay(t *testing.T) {
 // at the moment when there is space.
 func TestLogAwayWhenThereIsSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		testenv.ThisDecade()
 		folder := t.TempDir()
 		h := openFeeds(t, folder, &httptest.Server{URL: "http://source.example"}, "/")
 		asked := 0
 		h.Sources()[0].Client = &http.Client{Transport: full(func() { asked++ })}
-		ctx, stop := context.WithCancelCause(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			h.schedule(ctx, stop, nil)
-		}()
+		stop := scheduled(t, h)
 		time.Sleep(probeEvery / 2)
 		synctest.Wait()
 		if asked != 1 {
@@ -400,16 +404,14 @@ func TestLogAwayWhenThereIsSpace(t *testing.T) {
 		if asked < 2 {
 			t.Error("within two minutes after the log can be read the Source is not asked")
 		}
-		stop(nil)
-		<-ended
-		closeBridge(t, h)
+		stop()
 	})
 }
 
 // Contents are counted again an hour after the log could not be read.
 func TestContentsAreCountedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		testenv.ThisDecade()
 		folder := t.TempDir()
 		h := openFeeds(t, folder, &httptest.Server{URL: "http://source.example"}, "/")
 		log := filepath.Join(folder, "log.db")
@@ -444,7 +446,7 @@ func TestContentsAreCountedAgain(t *testing.T) {
 // another one, which is asked with growing delays while it fails.
 func TestTemplatesAreAskedWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		testenv.ThisDecade()
 		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"good=resourcesync:http://good.example/", "bad=resourcesync:http://bad.example/"})
 		if err != nil {
 			t.Fatal(err)
@@ -508,25 +510,18 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 // and again because there is space in the data folder.
 func TestFullElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // no earlier clock is believed
+		testenv.ThisDecade()
 		h := openFeeds(t, t.TempDir(), &httptest.Server{URL: "http://source.example"}, "/")
 		var asked []time.Duration
 		began := time.Now()
 		h.Sources()[0].Client = &http.Client{Transport: full(func() { asked = append(asked, time.Since(began).Round(time.Second)) })}
-		ctx, stop := context.WithCancelCause(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			h.schedule(ctx, stop, nil)
-		}()
+		stop := scheduled(t, h)
 		time.Sleep(10*retryFirst + retryFirst/2)
 		synctest.Wait()
 		if len(asked) < 8 || len(asked) > 11 {
 			t.Errorf("the Source is asked at %v", asked)
 		}
-		stop(nil)
-		<-ended
-		closeBridge(t, h)
+		stop()
 	})
 }
 

@@ -14,12 +14,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// openWritten opens a bridge with a configuration.
-func openWritten(t *testing.T, file, text string) *Bridge {
+// openFile opens a bridge with the configuration in a file.
+func openFile(t *testing.T, file string) *Bridge {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	c, err := config.Load(file)
 	if err != nil {
 		t.Fatal(err)
@@ -28,6 +25,16 @@ func openWritten(t *testing.T, file, text string) *Bridge {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+// openWritten opens a bridge with a configuration until the test ends.
+func openWritten(t *testing.T, file, text string) *Bridge {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := openFile(t, file)
 	t.Cleanup(func() { closeBridge(t, b) })
 	return b
 }

@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,32 +30,14 @@ import (
 // Its set main is what the methods of harness ask for.
 type sipBridge struct {
 	*harness
-	said *logBuffer
-}
-
-// logBuffer keeps what a bridge logs, at every level.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	said *testenv.Log // at every level
 }
 
 // newSIPBridge serves what a configuration file says that goes on with this
 // text. In it {base} stands for the bridge's own URL.
 func newSIPBridge(t *testing.T, text string) *sipBridge {
 	t.Helper()
-	h := &sipBridge{harness: newRelay(t).harness, said: &logBuffer{}}
+	h := &sipBridge{harness: newRelay(t).harness, said: &testenv.Log{}}
 	address := strings.TrimPrefix(h.base, "http://")
 	text = fmt.Sprintf("data = \"data\"\nlisten = %q\nbase_url = %q\n", address, h.base) + strings.ReplaceAll(text, "{base}", h.base)
 	file := filepath.Join(t.TempDir(), "bridge.toml")
@@ -332,10 +313,7 @@ func (h *sipBridge) submissions(set string) []string {
 func (h *sipBridge) told(set string) []string {
 	h.t.Helper()
 	var out []string
-	for ev, err := range h.bridge.Log.Events(context.Background(), set, allAfter(0)) {
-		if err != nil {
-			h.t.Fatal(err)
-		}
+	for ev := range h.eventsOf(set, 0) {
 		if ev.Kind == event.Rejected {
 			out = append(out, fmt.Sprintf("rejected %s: %s", ev.Origin.SourceIdentifier, ev.Origin.Reason))
 			continue

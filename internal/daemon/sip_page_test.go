@@ -2,13 +2,11 @@ package daemon_test
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -99,10 +97,7 @@ func TestSIPNewestEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := 0
-	for ev, err := range h.bridge.Log.Events(t.Context(), "main", event.Range{Upto: math.MaxInt64}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for ev := range h.eventsOf("main", 0) {
 		events++
 		if ev.Observed != set.Newest || set.Newest <= set.Created || set.LastObserved != set.Created {
 			t.Errorf("the event is of %v; the set says %v, and was made at %v", ev.Observed, set.Newest, set.Created)

@@ -1,14 +1,210 @@
 package daemon_test
 
 import (
+	"context"
+	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
+	"github.com/pmh-bridge/bridge/sip"
 )
+
+// testClock is the time of day, and what the test has let pass besides.
+type testClock struct{ ahead atomic.Int64 }
+
+func (c *testClock) now() time.Time       { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *testClock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
+
+// eventually waits until something holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.After(patience); !holds(); {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// tell notifies a recipient of what answer decides about a request.
+func tell(t testing.TB, url string, r *sip.Request, answer testserver.Answer) {
+	t.Helper()
+	d, err := answer(r)
+	if err == nil {
+		err = (&sip.HTTPClient{URL: url}).Notify(t.Context(), d)
+	}
+	if err != nil {
+		t.Errorf("notify %s: %v", url, err)
+	}
+}
+
+// submitter is a bridge whose set main takes records in and submits them to
+// ingest servers; what those accept goes into set kept.
+type submitter struct {
+	*sipBridge
+	clock *testClock
+}
+
+// newSubmitter has a target for each server. The keys are for all of them. What has
+// failed waits for its next try until the test lets time pass.
+func newSubmitter(t *testing.T, keys string, servers ...*testserver.IngestServer) *submitter {
+	t.Helper()
+	return newSubmitterOf(t, sipSet("main", libraryMode), keys, servers...)
+}
+
+// newSubmitterOf has a set main that begins as given.
+func newSubmitterOf(t *testing.T, main, keys string, servers ...*testserver.IngestServer) *submitter {
+	t.Helper()
+	text := main
+	for _, s := range servers {
+		text += fmt.Sprintf("[[set.submit]]\nurl = %q\nimport_accepted_to = \"kept\"\nevery = \"1m\"\nsubmitter_name = \"Ann Gr\u00fcn\"\nsubmitter_email = \"ann@bridge.example\"\n"+
+			"formats = { \"{urn:r}r\" = \"http://schemas.example/r.xsd\" }\n%s\n", s.URL, keys)
+	}
+	h := &submitter{newSIPBridge(t, text+sipSet("kept")), &testClock{}}
+	h.restart(func() { h.options.Now = h.clock.now })
+	return h
+}
+
+// restart ends the bridge and starts it again; meanwhile is done while it is
+// down.
+func (h *sipBridge) restart(meanwhile func()) {
+	h.t.Helper()
+	h.halt()
+	h.close()
+	if meanwhile != nil {
+		meanwhile()
+	}
+	h.run()
+}
+
+// take has set main accept a record, and returns its identifier there.
+func (h *submitter) take(name string) string {
+	h.t.Helper()
+	return h.send("/sip/main", ingestOf(name, "this is "+name), 200).disposition(h.t).Assigned
+}
+
+// inVain does what has the bridge ask a server that is down, and waits until the
+// bridge knows that it is.
+func (h *submitter) inVain(do func()) {
+	h.t.Helper()
+	told := func() int {
+		return strings.Count(h.said.String(), "the ingest server fails; no request is sent for a while")
+	}
+	before := told()
+	do()
+	eventually(h.t, "the server that is down is asked", func() bool { return told() > before })
+}
+
+// of returns the submissions of a record, in the order of the targets that they
+// went to.
+func (h *submitter) of(record string) []submission.Submission {
+	h.t.Helper()
+	all, err := h.bridge.SIP.Submissions(context.Background(), submission.Query{Set: "main", Subject: record})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	slices.SortFunc(all, func(a, b submission.Submission) int { return int(a.Source - b.Source) })
+	return all
+}
+
+// becomes waits until the only submission of a record is in a state.
+func (h *submitter) becomes(record string, state submission.State) *submission.Submission {
+	h.t.Helper()
+	var last []submission.Submission
+	defer func() {
+		if h.t.Failed() {
+			h.t.Logf("the submissions of %s are %+v", record, last)
+		}
+	}()
+	eventually(h.t, record+" is "+state.String(), func() bool {
+		last = h.of(record)
+		return len(last) == 1 && last[0].State == state
+	})
+	return &last[0]
+}
+
+// tried waits until the only submission of a record was sent so often.
+func (h *submitter) tried(record string, times int) *submission.Submission {
+	h.t.Helper()
+	var s []submission.Submission
+	eventually(h.t, fmt.Sprintf("%s is sent, %d times", record, times), func() bool {
+		s = h.of(record)
+		return len(s) == 1 && s[0].Tries >= times
+	})
+	return &s[0]
+}
+
+// counts returns what the status says of the targets of main: "accepted 1,
+// waiting 2; matched 3" for each.
+func (h *submitter) counts() []string {
+	h.t.Helper()
+	now, err := h.bridge.Status(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var out []string
+	for _, s := range now.Sets {
+		for i := range s.Submissions {
+			if p := &s.Submissions[i]; s.Name == "main" && p.Direction == status.Sent {
+				out = append(out, counted(p.States)+"; "+counted(p.NotificationsReceived))
+			}
+		}
+	}
+	return out
+}
+
+func counted[K interface {
+	comparable
+	fmt.Stringer
+}](counts map[K]int64) string {
+	var out []string
+	for k, n := range counts {
+		if n != 0 {
+			out = append(out, fmt.Sprintf("%s %d", k, n))
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// wantCounts fails unless the status says this.
+func (h *submitter) wantCounts(want ...string) {
+	h.t.Helper()
+	h.want("the status", h.counts(), want...)
+}
+
+// page returns what a set's page says, without its markup.
+func (h *sipBridge) page(set string) string {
+	h.t.Helper()
+	var b strings.Builder
+	for part := range strings.SplitSeq(string(h.get("/sets/"+set+"/").body), "<") {
+		if _, text, ok := strings.Cut(part, ">"); ok {
+			b.WriteString(text)
+		}
+	}
+	return b.String()
+}
+
+// shows fails unless a set's page says all of this.
+func (h *sipBridge) shows(set string, texts ...string) {
+	h.t.Helper()
+	page := h.page(set)
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			h.t.Errorf("the page of set %s does not say %q:\n%s", set, text, page)
+		}
+	}
+}
 
 // TestSIPStates_AtOnce: the reply is the ultimate disposition.
 func TestSIPStates_AtOnce(t *testing.T) {

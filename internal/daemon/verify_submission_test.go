@@ -305,10 +305,7 @@ func TestSubmittedRecordsAreKept(t *testing.T) {
 	x.verified()
 	x.decide("undecided", true)
 	x.verified()
-	for ev, err := range x.bridge.Log.Events(t.Context(), "desk", allAfter(0)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for ev := range x.eventsOf("desk", 0) {
 		if got := x.get("/sets/desk/records/"+event.Key(ev.Record)).want(t, http.StatusOK); string(got.body) != record {
 			t.Errorf("served is %q, want %q", got.body, record)
 		}

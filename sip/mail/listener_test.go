@@ -81,7 +81,7 @@ func TestSlowClients(t *testing.T) {
 
 		// The same in chunks: a client that got 554 would give the mail up.
 		start = time.Now()
-		c = p.call(t)
+		c = piped(t, p)
 		c.say("250 2.0.0", "MAIL FROM:<ingest@server.example>")
 		c.say("250 2.0.0", "RCPT TO:<box@lib.example>")
 		c.write([]byte("BDAT 20\r\nSubject: first\r\n\r\n\r\n"))

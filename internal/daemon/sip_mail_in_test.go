@@ -4,12 +4,14 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/smtp"
 	"net/textproto"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -107,6 +109,62 @@ func TestSIPMail_Limit(t *testing.T) {
 	if n := len(h.told("main")); n != 1 {
 		t.Errorf("%d events, want 1", n)
 	}
+}
+
+// TestSIPMail_SlowIsCut: mails that do not end keep no messages out: when there is no room for
+// one, the mail that has been arriving for the longest time is cut off.
+func TestSIPMail_SlowIsCut(t *testing.T) {
+	testenv.Heavy(t)
+	h := newSIPBridge(t, sipSet("main", takesMail("main@bridge.example")))
+	var slow []*textproto.Conn
+	for range 2 {
+		c, err := textproto.Dial("tcp", h.mailServer())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		slow = append(slow, c)
+		for _, step := range []struct {
+			say  string
+			want int
+		}{{"", 220}, {"EHLO library.example", 250}, {"MAIL FROM:<ingest@library.example>", 250}, {"RCPT TO:<main@bridge.example>", 250}, {"DATA", 354}} {
+			if step.say != "" {
+				if err := c.PrintfLine("%s", step.say); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, _, err := c.ReadResponse(step.want); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	told := make(chan string, len(slow))
+	for _, c := range slow { // each has nearly all of a mail come in, and then nothing more
+		if _, err := c.W.WriteString("Content-Type: text/xml\r\n\r\n" + strings.Repeat(strings.Repeat("x", 998)+"\r\n", 8300)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.W.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			line, err := c.ReadLine()
+			told <- fmt.Sprint(line, err)
+		}()
+	}
+	message := notifyOf(rejectedFor(strings.Repeat("x", 3<<20)))
+	eventually(t, "there is no room", func() bool { // once both have come
+		r, err := h.post("/sip/main", message)
+		return err == nil && r.status == http.StatusServiceUnavailable
+	})
+	select {
+	case reply := <-told:
+		if strings.HasPrefix(reply, "2") || strings.HasPrefix(reply, "5") {
+			t.Errorf("the mail that is cut off gets %s", reply)
+		}
+	case <-time.After(30 * time.Second): // after a minute it would end by itself
+		t.Fatal("no mail is cut off")
+	}
+	h.send("/sip/main", message, http.StatusAccepted)
 }
 
 // TestSIPMail_AfterTheCommit: a mail is taken only when what it says is in the log.

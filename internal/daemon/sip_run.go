@@ -157,7 +157,7 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailServer, error) {
 		b.opt.Logger.Info("mail is accepted", "address", l.Addr().String(), "configured", at) // with port 0 the address is known only now
 		servers = append(servers, mailServer{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
 			MaxBytes: 2 * b.Config().Limits.SIPMessage, // base64 makes it a third longer
-			Reserve:  func(client netip.Addr) mail.Reservation { return b.requestBudget.Hold(client, nil) },
+			Reserve:  func(client netip.Addr, cut func()) mail.Reservation { return b.requestBudget.Hold(client, cut) },
 			Full:     b.diskSpace.Low, Refused: b.mailRefused,
 			Mailbox: func(local, domain string) sip.Backend {
 				b, ok := own[strings.ToLower(local)+"@"+domain]

@@ -196,6 +196,9 @@ func (c *conn) endSoon(farewell string) {
 	}
 }
 
+// cut ends the mail that is arriving, and with it the connection.
+func (c *conn) cut() { _ = c.Conn.SetReadDeadline(time.Unix(1, 0)) }
+
 // whole reports whether no Read has failed.
 func (c *conn) whole() bool {
 	c.mu.Lock()

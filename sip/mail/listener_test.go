@@ -478,6 +478,8 @@ func (r *room) Add(n int64) error {
 	return nil
 }
 
+func (r *room) Received() {}
+
 func (r *room) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -490,7 +492,7 @@ func (r *room) Release() {
 func TestMailsThatDoNotFit(t *testing.T) {
 	r, l := notary()
 	budget := &room{left: int64(len(plain())) + 100}
-	r.Reserve = func(netip.Addr) Reservation { return budget }
+	r.Reserve = func(netip.Addr, func()) Reservation { return budget }
 	address := serve(t, r)
 	for range 3 {
 		c := call(t, address)

@@ -66,8 +66,9 @@ type Receiver struct {
 	// closed for a newcomer from an address that has fewer.
 	RecipientTimeout time.Duration
 	// Reserve returns the Reservation in which the bytes of a mail from an address are
-	// counted as they come in; nil does not count them.
-	Reserve func(client netip.Addr) Reservation
+	// counted as they come in; nil does not count them. cut may be called from any goroutine
+	// until the mail is received: it is then answered with 451, and its connection ends.
+	Reserve func(client netip.Addr, cut func()) Reservation
 	// Timeout bounds the wait for each command, the time in which the content of a mail (by
 	// BDAT: each chunk) arrives, and the writing of each reply; 0 is 60 s. After it nothing
 	// more is read from the connection. A connection ends after half an hour in any case.
@@ -96,6 +97,8 @@ type Reservation interface {
 	// Add reserves more bytes. It returns an error when too many are reserved already, and the
 	// mail is answered with 451.
 	Add(n int64) error
+	// Received is called when the mail has come in.
+	Received()
 	// Release ends the reservation of all of them.
 	Release()
 }
@@ -261,7 +264,7 @@ func (s *session) Data(r io.Reader) error {
 
 	content := &source{r: r}
 	if s.receiver.Reserve != nil {
-		content.reserved = s.receiver.Reserve(s.conn.peer)
+		content.reserved = s.receiver.Reserve(s.conn.peer, s.conn.cut)
 		defer content.reserved.Release()
 	}
 	reading := s.receiver.Reading
@@ -273,6 +276,9 @@ func (s *session) Data(r io.Reader) error {
 	_, _ = io.Copy(io.Discard, content)
 	if errors.Is(content.err, errTooManyBytes) {
 		_, _ = io.Copy(io.Discard, r)
+	}
+	if content.reserved != nil {
+		content.reserved.Received()
 	}
 	switch {
 	case content.err != nil:

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
@@ -529,6 +530,7 @@ func TestNoMailOnAFullDisk(t *testing.T) {
 type unbounded struct{}
 
 func (unbounded) Add(int64) error { return nil }
+func (unbounded) Received()       {}
 func (unbounded) Release()        {}
 
 // A mail in chunks that its client abandons may end while the next one is under way. Its
@@ -536,7 +538,7 @@ func (unbounded) Release()        {}
 func TestAbandonedMail(t *testing.T) {
 	begun, goes, refused := make(chan struct{}), make(chan struct{}), make(chan Refusal, 1)
 	r, _ := notary()
-	r.Reserve = func(netip.Addr) Reservation {
+	r.Reserve = func(netip.Addr, func()) Reservation {
 		close(begun)
 		<-goes
 		return unbounded{}
@@ -554,4 +556,45 @@ func TestAbandonedMail(t *testing.T) {
 		t.Errorf("refused: %+v", why)
 	}
 	c.say("221 ", "QUIT")
+}
+
+// arriving is a Reservation that tells when the mail has come in.
+type arriving struct{ received chan struct{} }
+
+func (a arriving) Add(int64) error { return nil }
+func (a arriving) Received()       { close(a.received) }
+func (a arriving) Release()        {}
+
+// A mail that takes too much of what others need is cut off while it arrives, and left with
+// its sender; one that has come in is not.
+func TestMailIsCutOff(t *testing.T) {
+	r, l := notary()
+	mail, cut := arriving{make(chan struct{})}, make(chan func(), 1)
+	r.Reserve = func(_ netip.Addr, c func()) Reservation {
+		cut <- c
+		return mail
+	}
+	l.notify = func(context.Context, sip.Caller) error {
+		<-mail.received
+		return nil
+	}
+	address := serve(t, r)
+	c := call(t, address)
+	c.begin("box@lib.example")
+	c.write([]byte("Subject: never ends\r\n"))
+	start := time.Now()
+	(<-cut)()
+	c.expect("451 4.4.2 the mail did not arrive whole, try again")
+	if took := time.Since(start); took > 30*time.Second { // it would end by itself after a minute
+		t.Errorf("it took %v", took)
+	}
+	<-mail.received
+	mail.received = make(chan struct{})
+	c = call(t, address)
+	if got := c.mail(plain()); !strings.HasPrefix(got, "250 ") {
+		t.Error(got)
+	}
+	if len(l.all()) != 1 {
+		t.Errorf("%d were taken", len(l.all()))
+	}
 }

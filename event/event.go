@@ -427,8 +427,9 @@ type Set struct {
 	Description string
 	Content     Content
 	Created     Micros
-	// Feed and Complete are the urn:uuid ids of the two published feeds.
-	Feed, Complete string
+	// Feed and Complete are the urn:uuid ids of the two published feeds. FirstFeed is the
+	// id that the first of them had in the first epoch of the log, if it differs.
+	Feed, Complete, FirstFeed string
 	// Last and LastObserved belong to the set's last event that is in a
 	// segment; Last is 0 and LastObserved is Created when there is none. After
 	// the log has begun a new epoch LastObserved is Created again until the next
@@ -460,3 +461,7 @@ type Set struct {
 // IdentifierName returns the name in identifiers that are made from the set's name. It
 // never changes.
 func (s *Set) IdentifierName() string { return cmp.Or(s.Named, s.Name) }
+
+// IdentifierFeed returns the id in identifiers that are made from that of the set's feed.
+// It never changes.
+func (s *Set) IdentifierFeed() string { return cmp.Or(s.FirstFeed, s.Feed) }

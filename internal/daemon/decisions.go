@@ -291,7 +291,7 @@ func (b *Bridge) Replaces(ctx context.Context, s *submission.Submission) (*event
 	if err != nil {
 		return nil, err
 	}
-	identifier, err := ingest.IdentifierOf(ctx, b.SIP, set.Feed, s)
+	identifier, err := ingest.IdentifierOf(ctx, b.SIP, set.IdentifierFeed(), s)
 	if err != nil {
 		return nil, err
 	}

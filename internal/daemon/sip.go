@@ -138,7 +138,7 @@ func (b *Bridge) openFormer(ctx context.Context) error {
 // formerServer returns the server of a Source or target that is not configured any more.
 // Only who has the token of a submission can call it.
 func (b *Bridge) formerServer(set *event.Set, source event.SourceID, url string) *ingest.Server {
-	return &ingest.Server{Set: set.Name, Feed: set.Feed, Source: source, URL: url, Content: set.Content, Store: b.SIP,
+	return &ingest.Server{Set: set.Name, Feed: set.IdentifierFeed(), Epoch: set.Feed, Source: source, URL: url, Content: set.Content, Store: b.SIP,
 		Access: ingest.Access{Kind: ingest.AccessToken}, Notified: b.sip.notifier.Wake, Now: b.opt.Now, Log: b.opt.Logger}
 }
 
@@ -159,7 +159,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 	}
 	v := &service{set: s.Name, source: own, config: c, wake: make(chan struct{}, 1)}
 	v.server = &ingest.Server{
-		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: b.SIP, Keep: b.keepRecords,
+		Set: s.Name, Feed: stored.IdentifierFeed(), Epoch: stored.Feed, Content: stored.Content, Store: b.SIP, Keep: b.keepRecords,
 		Endpoint: func() string { return b.sip.base + servicePath + s.Name }, Recipient: b.mayNotify,
 		Targets: len(s.Submit) > 0, ImportPending: func(target event.SourceID) { wake(b.sip.importPending[target]) },
 		Notified: b.sip.notifier.Wake, Pending: func() { wake(v.wake) }, Now: b.opt.Now, Log: b.opt.Logger,

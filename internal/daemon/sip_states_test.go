@@ -3,6 +3,8 @@ package daemon_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
@@ -271,5 +274,27 @@ func TestSIPStates_Provisional(t *testing.T) {
 	if n := len(library.Requests(good)) + len(library.Requests(bad)); n != 2 {
 		t.Errorf("%d requests, want 2", n)
 	}
+	h.verified()
+}
+
+// A record keeps the identifier that it was assigned when a backup is restored: its next
+// version is an update, and no second record.
+func TestSIPIdentifiersAfterARestore(t *testing.T) {
+	h := newSIPBridge(t, sipSet("main", libraryMode))
+	id := h.send("/sip/main", ingestOf("145", "one"), 200).disposition(t).Assigned
+	for n := range 2 {
+		h.restart(func() {
+			if err := os.Remove(filepath.Join(h.config.Data, eventlog.HeadName)); err != nil { // as a backup has none
+				t.Fatal(err)
+			}
+		})
+		if all, err := h.bridge.Log.Epochs(t.Context()); err != nil || len(all) != n+1 {
+			t.Fatalf("%d epochs have begun, %v", len(all), err)
+		}
+		if now := h.send("/sip/main", ingestOf("145", fmt.Sprint("two ", n)), 200).disposition(t).Assigned; now != id {
+			t.Errorf("it is %s, and was %s", now, id)
+		}
+	}
+	h.want("the set has", h.told("main"), "created "+id, "updated "+id, "updated "+id)
 	h.verified()
 }

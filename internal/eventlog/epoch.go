@@ -165,10 +165,10 @@ func (l *Log) renewSet(ctx context.Context, tx *database.Tx, id int64, s *setRow
 		}
 		next++
 	}
-	s.Created, s.Feed, s.Complete = at, newUUID(), newUUID()
-	if err := tx.Exec(ctx, `UPDATE sets SET created = $2, feed = $3, complete = $4, sum = $5, last_observed = $2, clock = $2, base_seq = $7, base_n = base_n + $6,
+	s.Created, s.FirstFeed, s.Feed, s.Complete = at, s.IdentifierFeed(), newUUID(), newUUID()
+	if err := tx.Exec(ctx, `UPDATE sets SET created = $2, feed = $3, complete = $4, first_feed = $8, sum = $5, last_observed = $2, clock = $2, base_seq = $7, base_n = base_n + $6,
 	partial = CASE WHEN EXISTS (SELECT 1 FROM source WHERE set_id = sets.id AND kind NOT IN ('sip', '`+Target+`')) THEN 1 ELSE 0 END WHERE id = $1`,
-		id, int64(at), s.Feed, s.Complete, s.sum(), shift, int64(e.After)); err != nil {
+		id, int64(at), s.Feed, s.Complete, s.sum(), shift, int64(e.After), s.FirstFeed); err != nil {
 		return err
 	}
 	return tx.Exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, $2, $3)", id, next, int64(at))

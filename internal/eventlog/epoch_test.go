@@ -193,6 +193,9 @@ func TestOlderCopy(t *testing.T) {
 	if is.Created <= was.LastObserved || is.Feed == was.Feed || is.Complete == was.Complete || !is.Partial || is.Last <= was.Last {
 		t.Errorf("the set was %+v, and is %+v", was, is)
 	}
+	if is.IdentifierFeed() != was.Feed {
+		t.Errorf("identifiers are made of %s, and were of %s", is.IdentifierFeed(), was.Feed)
+	}
 	for seq, want := range map[event.Seq]bool{1: false, 700: false, 701: true, 1600: true, is.Last: false, is.Last + 1: true} {
 		if got, err := l.Forgotten(ctx, seq); got != want || err != nil {
 			t.Errorf("event %d is forgotten: %t, %v", seq, got, err)

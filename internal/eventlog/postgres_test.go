@@ -337,8 +337,8 @@ func TestServerOvertaken(t *testing.T) {
 	}
 }
 
-// TestEarlierFormat: a log of an earlier version, in which documents have no kind,
-// is brought up to date, in a file and on a server.
+// TestEarlierFormat: a log of an earlier version, in which documents have no kind, and sets no
+// first feed, is brought up to date, in a file and on a server.
 func TestEarlierFormat(t *testing.T) {
 	testenv.Heavy(t)
 	for name, earlier := range map[string]string{"file": "PRAGMA user_version = 8", "server": "UPDATE format SET version = 8"} {
@@ -355,7 +355,7 @@ func TestEarlierFormat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, text := range []string{"ALTER TABLE document DROP COLUMN kind", earlier} {
+			for _, text := range []string{"ALTER TABLE document DROP COLUMN kind", "ALTER TABLE sets DROP COLUMN first_feed", earlier} {
 				if err := l.Exec(t.Context(), text); err != nil {
 					t.Fatal(err)
 				}

@@ -197,7 +197,10 @@ type setRow struct {
 
 func (s *setRow) sum() int64 {
 	all := []any{s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours, s.NoRobots, s.NoFeeds, s.History, s.Dumps, s.KeepLists, int64(s.KeepListsFor)}
-	if s.Named != "" { // few sets have one
+	switch { // few sets have one of them
+	case s.FirstFeed != "":
+		all = append(all, s.Named, s.FirstFeed)
+	case s.Named != "":
 		all = append(all, s.Named)
 	}
 	return sumOf(all...)
@@ -212,12 +215,12 @@ func noSet(name string) error {
 	return database.Missing("no set %q in this data folder", name)
 }
 
-const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_seq, last_observed, clock, live, events, partial, records, base_seq, base_n, named FROM sets`
+const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_seq, last_observed, clock, live, events, partial, records, base_seq, base_n, named, first_feed FROM sets`
 
 func (s *setRow) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&s.id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &s.NoRobots, &s.NoFeeds, &s.History, &s.Dumps, &s.KeepLists, &s.KeepListsFor, &sum,
-		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial, &s.records, &s.base, &s.baseN, &s.Named)
+		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial, &s.records, &s.base, &s.baseN, &s.Named, &s.FirstFeed)
 	if err == nil && sum != s.sum() {
 		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)
 	}

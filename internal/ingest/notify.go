@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,7 +236,7 @@ func (d *Server) outgoing(s *submission.Submission, disp *sip.Disposition) (*sub
 		Set: d.Set, Recipient: s.Recipient, Disposition: submission.Document(&own), State: submission.DeliveryWaiting, Created: now, Due: now,
 		// A submission has one ultimate disposition, so this is a stable Message-ID for
 		// the mail.
-		Message: fmt.Sprintf("submission-%d@%s.bridge", s.ID, strings.TrimPrefix(d.Feed, "urn:uuid:")),
+		Message: fmt.Sprintf("submission-%d@%s.bridge", s.ID, strings.TrimPrefix(cmp.Or(d.Epoch, d.Feed), "urn:uuid:")),
 	}, nil
 }
 

@@ -74,9 +74,11 @@ const (
 // use is not copied and its fields do not change.
 type Server struct {
 	Set string
-	// Feed is the id of the set's feed (urn:uuid:...); identifiers that we assign
-	// are derived from it, so that those of two sets differ.
-	Feed string
+	// Feed is the id that the set's feed had first (urn:uuid:...); identifiers that we
+	// assign are derived from it, so that those of two sets differ. Epoch is the id that it
+	// has now, "" is Feed: Message-IDs have that, since a log that has lost submissions
+	// gives their numbers out again.
+	Feed, Epoch string
 	// Source is the Source under which the log keeps what arrives here, URL its URL
 	// there.
 	Source event.SourceID

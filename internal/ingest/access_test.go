@@ -158,6 +158,26 @@ func TestQuotaOfAnonymousCallers(t *testing.T) {
 	}
 }
 
+// Nor do callers fill the log who ask a gateway for its properties while the ingest server
+// behind it fails, whatever that says.
+func TestSilentServerIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said testenv.Log
+		d := &Server{Set: "maps", Mode: Gateway, Upstream: upstreamFunc(nil), Log: slog.New(slog.NewTextHandler(&said, nil))}
+		for range 100 {
+			if _, err := d.GetProperties(t.Context(), sip.Caller{}); err == nil {
+				t.Fatal("there are properties")
+			}
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		lines := strings.Split(strings.TrimSuffix(said.String(), "\n"), "\n")
+		if len(lines) != 2 || !strings.Contains(lines[0], "requests=1 ") || !strings.Contains(lines[1], "requests=99 ") {
+			t.Errorf("the log has %d lines: %.300q", len(lines), lines)
+		}
+	})
+}
+
 // Of callers who are not let in an operator is told, at once, and once a minute.
 func TestRefusalsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -328,7 +328,9 @@ func (d *Server) gatewayProperties(ctx context.Context) (*sip.Properties, error)
 		return p, nil
 	})
 	if err != nil && (ctx.Err() == nil || serverClosing(ctx)) {
-		d.log().Warn("the ingest server does not report its properties", "set", d.Set, "error", err)
+		d.silent.Note(func(n int) {
+			d.log().Warn("the ingest server does not report its properties", "set", d.Set, "requests", n, "error", submission.Clip(err.Error()))
+		})
 		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not report its properties: try again later" + upstreamMessage(err)}
 	}
 	return p, err

@@ -147,8 +147,9 @@ type Server struct {
 	expected int
 	full     chan struct{}
 	patience time.Duration
-	// denied throttles the log messages of Admit, overQuota those of takeQuota.
-	denied, overQuota limit.LogThrottle
+	// denied throttles the log messages of Admit, overQuota those of takeQuota, silent those
+	// of gatewayProperties.
+	denied, overQuota, silent limit.LogThrottle
 }
 
 var _ sip.Backend = (*Server)(nil)

@@ -172,7 +172,11 @@ func (l *looker) bad(err error) {
 
 // get asks for a document and calls read with the answer.
 func (l *looker) get(ctx context.Context, at, accept string, read func(*follow.Answer) error) error {
-	client, err := follow.New(follow.Options{HTTP: l.src.Client, Start: l.src.URL, AllowHost: l.src.AllowHost, Accept: accept, Hosts: l.led, Queries: l.src.Kind == OAIPMH})
+	o := follow.Options{HTTP: l.src.Client, Start: l.src.URL, AllowHost: l.src.AllowHost, Accept: accept, Hosts: l.led}
+	if l.src.Kind == OAIPMH { // errors of the protocol may come with a status
+		o.Queries, o.Documents = true, func(status int) bool { return status/100 == 4 }
+	}
+	client, err := follow.New(o)
 	if err != nil {
 		return err
 	}
@@ -182,7 +186,12 @@ func (l *looker) get(ctx context.Context, at, accept string, read func(*follow.A
 		return err
 	}
 	defer answer.Close()
-	return read(answer)
+	err = read(answer)
+	var refused *oaipmh.Error
+	if answer.Status != http.StatusOK && !errors.As(err, &refused) {
+		return &follow.StatusError{URL: at, Status: answer.Status}
+	}
+	return err
 }
 
 // atom looks at the first document of an Atom-PMH feed.
@@ -409,15 +418,20 @@ func (l *looker) repository(ctx context.Context) error {
 			l.note("it does not tell of deletions: full_every compares the headers of all records, and deletes what is missing")
 		}
 	}
+	harvested := strings.Join(append([]string{asked.Prefix}, l.src.Repository.Also...), ", ")
 	formats, err := l.answer(ctx, (&oaipmh.Request{Verb: oaipmh.ListMetadataFormats}).URL(base), nil)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
 		return err
+	case err != nil: // a harvest goes on without them
+		l.note("its formats are not listed (%v); %s is harvested", err, harvested)
+	default:
+		var prefixes []string
+		for _, f := range formats.Formats {
+			prefixes = append(prefixes, f.Prefix)
+		}
+		l.note("its formats are %s; %s is harvested", listOf(prefixes), harvested)
 	}
-	var prefixes []string
-	for _, f := range formats.Formats {
-		prefixes = append(prefixes, f.Prefix)
-	}
-	l.note("its formats are %s; %s is harvested", listOf(prefixes), strings.Join(append([]string{asked.Prefix}, l.src.Repository.Also...), ", "))
 	asked.Verb = oaipmh.ListRecords
 	doc := LookedAt{What: "first answer of ListRecords", Formats: map[string]int64{}}
 	list, err := l.answer(ctx, asked.URL(base), func(at string, r *oaipmh.Record) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -189,6 +190,37 @@ func TestLookAtRepository(t *testing.T) {
 				t.Errorf("requests %+v", look.Requests)
 			}
 		})
+	}
+}
+
+// Errors of the protocol that come with a status of their own, and formats that are not
+// listed, keep no harvest from its records: a look says so.
+func TestLookAtRepositoryWithStatus(t *testing.T) {
+	a := newArchive(t, event.Reference)
+	next, client := a.src.Client.Transport, *a.src.Client
+	client.Transport = transport(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err == nil && strings.Contains(r.URL.RawQuery, "verb=ListRecords") {
+			resp.StatusCode = http.StatusUnprocessableEntity
+		}
+		return resp, err
+	})
+	a.src.Client = &client
+	a.repo.Fail(testserver.Failure{Verb: "ListMetadataFormats", How: testserver.ServerError})
+	look := harvest.LookAt(t.Context(), &a.src)
+	if notes := strings.Join(look.Notes, "\n"); look.Error != "" || look.Total != 0 || !strings.Contains(notes, "no record matches") || !strings.Contains(notes, "formats are not listed") {
+		t.Errorf("%+v", look)
+	}
+	a.run()
+	a.put("a", "A")
+	a.src.Repository.Format = "mods"
+	if look := harvest.LookAt(t.Context(), &a.src); !strings.Contains(look.Error, "cannotDisseminateFormat") {
+		t.Errorf("%+v", look)
+	}
+	a.src.URL += "/missing"
+	a.repo.Fail(testserver.Failure{How: testserver.NotFound})
+	if look := harvest.LookAt(t.Context(), &a.src); !strings.Contains(look.Error, "HTTP status 404") {
+		t.Errorf("%+v", look)
 	}
 }
 

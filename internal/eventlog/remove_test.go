@@ -174,3 +174,23 @@ func TestVerifyBesideRemoveSet(t *testing.T) {
 		t.Errorf("found %q, want %q", found, want)
 	}
 }
+
+// A log that has no set, or none any more, is sound.
+func TestVerifyWithoutSets(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	sound(t, l)
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}); err != nil {
+		t.Fatal(err)
+	}
+	goes, err := l.EnsureSource(ctx, "goes", "atompmh", "https://origin.example/goes", 0)
+	if err := errors.Join(err, add(l, goes, 0, 3), l.RemoveSet(ctx, "goes"), l.FinishRemovals(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, l)
+}

@@ -102,7 +102,7 @@ func (v *verifier) findEnd() error {
 		return err
 	}
 	return v.each(fmt.Sprintf(`WITH RECURSIVE found (n) AS (SELECT min(id) >> %d FROM event UNION ALL SELECT (SELECT min(id) >> %[1]d FROM event WHERE id >= n + 1 << %[1]d) FROM found WHERE n IS NOT NULL)
-SELECT n FROM found WHERE n NOT IN (SELECT id FROM sets)`, seqBits), func(rows *sql.Rows) error {
+SELECT n FROM found WHERE n IS NOT NULL AND n NOT IN (SELECT id FROM sets)`, seqBits), func(rows *sql.Rows) error {
 		var set int64
 		err := rows.Scan(&set)
 		v.found("", "it has events of set %d, and there is no such set", set)

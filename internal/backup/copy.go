@@ -193,12 +193,12 @@ func (c *Copied) describe(ctx context.Context, log *eventlog.Log) error {
 	for i := range sets {
 		c.Sets = append(c.Sets, Set{sets[i].Name, int64(sets[i].Live), int64(sets[i].Events)})
 	}
-	last, observed := log.End()
+	last, observed, err := log.End(ctx)
 	if c.Last = int64(last); last > 0 {
 		at := observed.Time()
 		c.LastObserved = &at
 	}
-	return nil
+	return err
 }
 
 // wantContents is an error when the log names contents, of which none were found.

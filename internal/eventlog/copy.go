@@ -110,7 +110,10 @@ func (l *Log) HasCopy(ctx context.Context, folder, url string, wentOn bool) (is 
 		return false, err
 	}
 	defer other.Close()
-	now := l.headNow()
+	now, err := l.top(ctx)
+	if err != nil {
+		return false, err
+	}
 	upto := now.Seq
 	if !wentOn {
 		upto = maxSeq
@@ -131,11 +134,19 @@ func (l *Log) headNow() head {
 	return l.head.now
 }
 
-// End returns the last event of a log that was opened for writing, and when it was
-// observed; 0 when there is none.
-func (l *Log) End() (event.Seq, event.Micros) {
-	now := l.headNow()
-	return now.Seq, now.Observed
+// top is how far the log has come, whatever its head knows of what was lost.
+func (l *Log) top(ctx context.Context) (now head, err error) {
+	err = l.read(ctx, func(q database.Querier) (err error) {
+		now, err = topOf(ctx, q, maxSeq)
+		return err
+	})
+	return now, err
+}
+
+// End returns the last event of the log, and when it was observed; 0 when there is none.
+func (l *Log) End(ctx context.Context) (event.Seq, event.Micros, error) {
+	now, err := l.top(ctx)
+	return now.Seq, now.Observed, err
 }
 
 // ClearCopy removes what a CopyTo that was not completed has left in a data folder. What is

@@ -456,3 +456,59 @@ func TestStalledReader(t *testing.T) {
 		t.Errorf("the stalled reader has read %d events of 10000", n)
 	}
 }
+
+// An older copy that is put back twice loses each time what was published since: nothing that
+// was lost the first time is given out again, although the epoch that says so is lost too.
+func TestOlderCopyTwice(t *testing.T) {
+	ctx, folder := t.Context(), t.TempDir()
+	l, src := filled(t, folder, event.Redirect)
+	file := filepath.Join(folder, eventlog.FileName)
+	if err := errors.Join(add(l, src, 0, 10), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	older, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, src = filled(t, folder, event.Redirect)
+	if err := errors.Join(add(l, src, 10, 10), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	feeds := map[string]bool{}
+	for round := range 3 {
+		if err := os.WriteFile(file, older, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second time nothing is lost
+			l, _ = filled(t, folder, event.Redirect)
+			if loss := l.Loss(); (loss != nil) == feeds[feedOf(t, l)] {
+				t.Errorf("round %d: lost %v", round, loss)
+			}
+			feeds[feedOf(t, l)] = true
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(feeds) != round+1 {
+			t.Errorf("after the copy was put back %d times the set has had %d feeds since", round+1, len(feeds))
+		}
+	}
+	l, src = filled(t, folder, event.Redirect)
+	defer l.Close()
+	if err := add(l, src, 30, 1); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := l.LastSeq(ctx); err != nil || last <= 20 {
+		t.Errorf("event %d was logged, %v, and 20 was published", last, err)
+	}
+	sound(t, l)
+}
+
+func feedOf(t *testing.T, l *eventlog.Log) string {
+	t.Helper()
+	set, err := l.Set(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Feed
+}

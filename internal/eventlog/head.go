@@ -35,9 +35,11 @@ const headPlace = 512
 
 // head is how far the log had come.
 type head struct {
-	Commits  int64        // of the log's whole life
-	Seq      event.Seq    // of the last event, 0 when there was none
-	Hash     string       // of that event
+	Commits int64 // of the log's whole life
+	// Seq is that of the last event, 0 when there was none; the last that was lost when an
+	// epoch has begun and has none yet.
+	Seq      event.Seq
+	Hash     string       // of that event, "" without one
 	Observed event.Micros // of that event
 	// Seen is the time of that commit, or a later moment at which the process still ran.
 	Seen event.Micros

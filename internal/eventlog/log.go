@@ -318,7 +318,11 @@ func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) e
 		if seqOf(noted) < now.Seq {
 			return behind(seqOf(noted), now.Seq)
 		}
-		return nil
+		all, err := readEpochs(ctx, tx)
+		if n := len(all); n > 0 && now.Seq <= all[n-1].After { // the copy that was put back may be put back again
+			now.Seq, now.Hash = all[n-1].Upto, ""
+		}
+		return err
 	}); err != nil {
 		return err
 	}

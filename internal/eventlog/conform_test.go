@@ -22,3 +22,15 @@ func TestLinkLaws(t *testing.T) {
 	testenv.Heavy(t)
 	eventlogtest.LinkLaws(t)
 }
+
+func TestBatchLaws(t *testing.T) {
+	testenv.Heavy(t)
+	testenv.Checks(t, 60)
+	eventlogtest.BatchLaws(t)
+}
+
+func TestPartLaws(t *testing.T) {
+	testenv.Heavy(t)
+	testenv.Checks(t, 60)
+	eventlogtest.PartLaws(t)
+}

@@ -151,38 +151,73 @@ func testManyLinks(t *testing.T) {
 	b.seen = math.MaxInt64
 }
 
-// LinkLaws: over random histories of two Sources, after each batch every link between
-// records shows whether the set has its target (D7), and Verify finds nothing.
+// LinkLaws: over random histories of two Sources, after each transaction every link between
+// records shows whether the set has its target (D7), a URI that records share has one owner,
+// and Verify finds nothing.
 func LinkLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ctx := context.Background()
 		content := rapid.SampledFrom([]event.Content{event.Redirect, event.Reference}).Draw(t, "content")
 		b := begin(t, set{content: content, segmentEvents: 3}, "one", "two")
-		names := []string{"a", "b", "c", "d", "e"}
-		for range rapid.IntRange(1, 12).Draw(t, "batches") {
-			var all []event.Item
-			for range rapid.IntRange(1, 4).Draw(t, "items") {
-				word := rapid.SampledFrom(names).Draw(t, "record") + fmt.Sprintf("@%d", rapid.IntRange(1, 9).Draw(t, "stamp"))
-				if rapid.IntRange(0, 2).Draw(t, "kind") == 0 {
-					all = append(all, items("-"+word)...)
-					continue
+		records := []string{"a", "b", "c", "d", "e"}
+		item := func() event.Item {
+			word := rapid.SampledFrom(records).Draw(t, "record")
+			uri := rapid.SampledFrom([]string{"", "", ">x", ">a"}).Draw(t, "uri")
+			stamp := fmt.Sprintf("@%d", rapid.IntRange(1, 9).Draw(t, "stamp"))
+			switch rapid.IntRange(0, 8).Draw(t, "kind") {
+			case 0, 1, 2:
+				return items("-" + word + stamp)[0]
+			case 3:
+				return items(rapid.SampledFrom([]string{"!", "~"}).Draw(t, "no state") + word + stamp)[0]
+			}
+			targets := rapid.SliceOfN(rapid.SampledFrom(records), 0, 3).Draw(t, "targets")
+			return linked(word+uri+stamp+"="+rapid.SampledFrom([]string{"x", "y"}).Draw(t, "content"), targets...)[0]
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "transactions") {
+			if rapid.IntRange(0, 5).Draw(t, "restart") == 0 {
+				b.names = rapid.Permutation([]string{"one", "two"}).Draw(t, "order")
+				b.reopen()
+			}
+			var batches []*event.Batch
+			for range rapid.IntRange(1, 3).Draw(t, "batches") {
+				in := &event.Batch{Start: rapid.Bool().Draw(t, "start"), Next: []byte("on")}
+				if rapid.IntRange(0, 5).Draw(t, "absent") == 0 {
+					in.Mode = event.ModeAbsent
+					in.Items = items("-" + rapid.SampledFrom(records).Draw(t, "record"))
 				}
-				targets := rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "targets")
-				all = append(all, linked(word+"="+rapid.SampledFrom([]string{"x", "y"}).Draw(t, "content"), targets...)...)
-			}
-			b.batch(rapid.IntRange(0, 1).Draw(t, "source"), &event.Batch{Start: rapid.Bool().Draw(t, "start"), Next: []byte("on"), Items: all})
-			live := map[string][]event.Link{}
-			for ev, err := range b.log.Live(ctx, "main", math.MaxInt64) {
-				b.must(err)
-				live[ev.Record] = slices.Clone(ev.Links)
-			}
-			for id, links := range live {
-				for _, l := range links {
-					if _, there := live[l.Record]; there != l.InSet {
-						t.Fatalf("%s links to %s, in the set: %v, and that is live: %v", id, l.Record, l.InSet, there)
+				for range rapid.IntRange(1, 4).Draw(t, "items") {
+					if in.Mode == event.ModeWalk {
+						in.Items = append(in.Items, item())
 					}
 				}
+				batches = append(batches, in)
 			}
+			b.must(b.together(rapid.IntRange(0, 1).Draw(t, "source"), batches, nil))
+			b.linksHold()
 		}
 	})
+}
+
+// linksHold fails the test if a link does not show whether its target is live, or a URI does
+// not have one owner.
+func (b *bench) linksHold() {
+	live, owners := map[string][]event.Link{}, map[string]int{}
+	for ev, err := range b.log.Live(context.Background(), "main", math.MaxInt64) {
+		b.must(err)
+		live[ev.Record] = slices.Clone(ev.Links)
+		if owners[ev.Loc] += 0; !ev.Unlisted {
+			owners[ev.Loc]++
+		}
+	}
+	for id, links := range live {
+		for _, l := range links {
+			if _, there := live[l.Record]; there != l.InSet {
+				b.t.Fatalf("%s links to %s, in the set: %v, and that is live: %v", id, l.Record, l.InSet, there)
+			}
+		}
+	}
+	for uri, n := range owners {
+		if n != 1 && uri != "" {
+			b.t.Fatalf("%d records own %s", n, uri)
+		}
+	}
 }

@@ -25,7 +25,8 @@ const (
 	// MaxDescription is the length of the longest description of changes, in bytes.
 	MaxDescription = 1 << 20
 	// maxWork bounds the work in bytes: each operation counts as the length of the whole
-	// version. Each operation of an XML Patch parses the version again.
+	// version. Each operation of an XML Patch parses the version again, each predicate with a
+	// value may look through it, and the declarations of the root are read for each.
 	maxWork    = 128 << 20
 	maxXMLWork = 32 << 20
 	// maxDepth bounds the nesting of JSON and XML.

@@ -86,6 +86,10 @@ func TestXML(t *testing.T) {
 func TestRefused(t *testing.T) {
 	many := func(n int, s string) string { return strings.Repeat(s, n) }
 	list := "[" + many(100_000, "0,") + "0]"
+	var declared []byte
+	for i := range 20_000 {
+		declared = fmt.Appendf(declared, ` xmlns:a%d="u"`, i)
+	}
 	bomb := `[{"op":"add","path":"/a","value":"` + many(1000, "x") + `"}` + many(40, `,{"op":"copy","from":"","path":"/b"}`) + `]`
 	for name, c := range map[string]struct{ kind, base, diff string }{
 		"no such type":         {"text/plain", "a", "b"},
@@ -119,6 +123,8 @@ func TestRefused(t *testing.T) {
 		"many nodes":           {xmlType, "<a>" + many(200_000, "<b/>") + "</a>", `<diff><remove sel="a/b[1]"/></diff>`},
 		"many XML operations":  {xmlType, "<a>" + many(1_000_000, "x") + "</a>", "<diff>" + many(10_000, `<add sel="a" pos="prepend">y</add>`) + "</diff>"},
 		"a long selector":      {xmlType, "<a/>", `<diff><remove sel="a` + many(10_000, "[1]") + `"/></diff>`},
+		"many predicates":      {xmlType, "<a>" + many(90_000, "<b/>") + "</a>", "<diff>" + many(80, `<replace sel="a/b`+many(160, "[.='']")+`[1]"><b/></replace>`) + "</diff>"},
+		"many declarations":    {xmlType, "<a/>", "<diff" + string(declared) + ">" + many(10_000, `<add sel="a">y</add>`) + "</diff>"},
 		"growth by operations": {xmlType, "<a/>", "<diff>" + many(3, `<add sel="a">`+many(300_000, "x")+"</add>") + many(10_000, `<add sel="a">yyyy</add>`) + "</diff>"},
 	} {
 		t.Run(name, func(t *testing.T) {

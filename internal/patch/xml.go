@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -176,27 +178,35 @@ func applyXML(base, description []byte) ([]byte, error) {
 	if root == nil {
 		return nil, errors.New("XML Patch: it has no element")
 	}
+	prefixes := root.declared(map[string]string{"xml": "http://www.w3.org/XML/1998/namespace"})
 	doc, work := base, 0
 	for _, n := range root.children {
 		if n.kind != elementNode {
 			continue
 		}
-		if work += len(doc) + n.end - n.start; work > maxXMLWork || len(doc) > MaxBase {
+		if work += len(doc)*(1+strings.Count(n.attr("sel"), "=")) + n.end - n.start + root.from - root.start; work > maxXMLWork || len(doc) > MaxBase {
 			return nil, errTooMuch
 		}
-		op := operation{node: n, description: description, prefixes: map[string]string{"xml": "http://www.w3.org/XML/1998/namespace"}}
-		for _, in := range []*node{root, n} {
-			for _, a := range in.attrs {
-				if a.isDeclaration {
-					op.prefixes[a.declares] = a.value
-				}
-			}
-		}
+		op := operation{node: n, description: description, prefixes: n.declared(prefixes)}
 		if doc, err = op.apply(doc); err != nil {
 			return nil, fmt.Errorf("XML Patch, %s of %q: %w", n.name.Local, n.attr("sel"), err)
 		}
 	}
 	return doc, nil
+}
+
+// declared returns the prefixes in the scope of an element, of those around it.
+func (n *node) declared(around map[string]string) map[string]string {
+	if !slices.ContainsFunc(n.attrs, func(a attr) bool { return a.isDeclaration }) {
+		return around
+	}
+	in := maps.Clone(around)
+	for i := range n.attrs {
+		if a := &n.attrs[i]; a.isDeclaration {
+			in[a.declares] = a.value
+		}
+	}
+	return in
 }
 
 // operation is one add, replace or remove.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
@@ -119,7 +120,7 @@ func (it *Item) feedTitle() string {
 	if it.Kind == Archive {
 		return it.Set.Name
 	}
-	return cmp.Or(it.Set.Title, it.Set.Name)
+	return cmp.Or(strings.TrimSpace(it.Set.Title), it.Set.Name)
 }
 
 // archive finds the archive document of a closed segment.

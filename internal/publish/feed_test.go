@@ -336,3 +336,15 @@ func TestCompleteFeedThatIsTooLong(t *testing.T) {
 		t.Errorf("%d bytes of one that is short enough", len(body))
 	}
 }
+
+// A title of blanks is none: without an author whose name says something there would be no feed.
+func TestFeedWithoutATitle(t *testing.T) {
+	l := history(10, event.Mirror).fill("main", 5)
+	l.sets["main"].set.Title = " \t"
+	p := newPublisher(t, l)
+	for _, path := range []string{"/sets/main/feed.atom", "/sets/main/complete.atom"} {
+		if doc, _ := get(t, p, path, false); !bytes.Contains(doc, []byte("<title>main</title>")) || !bytes.Contains(doc, []byte("<name>main</name>")) {
+			t.Errorf("%s:\n%.400s", path, doc)
+		}
+	}
+}

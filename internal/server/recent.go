@@ -228,7 +228,7 @@ func (s *Server) recentLink(set *event.Set, e *event.Event) string {
 
 func (s *Server) setURL(set string) string { return s.base + "/sets/" + set + "/" }
 
-func titleOf(set *event.Set) string { return cmp.Or(set.Title, set.Name) }
+func titleOf(set *event.Set) string { return cmp.Or(strings.TrimSpace(set.Title), set.Name) }
 
 type atomLink struct {
 	Rel  string `xml:"rel,attr"`

@@ -40,8 +40,30 @@ def lists(url):
         yield loc, md
 
 
-def fetch(folder, loc, md, links):
-    """Fetches a resource; what has changed again since is taken from its version, where the Source keeps these."""
+def file_of(loc):
+    return loc.rsplit("/", 1)[1]
+
+
+def changed(changelists, since, changes):
+    """Adds the last change of each resource since then, and returns up to when the lists have them."""
+    mark = since
+    for url, interval in lists(changelists):
+        if interval.get("until", "9") <= since:
+            continue
+        for loc, md, links in document(url)[1]:
+            if md["datetime"] > since:
+                changes.pop(loc, None)
+                changes[loc], mark = (md, links), md["datetime"]
+    return mark
+
+
+def apply(folder, loc, md, links):
+    """Applies a change. It is not done if the resource has changed again since, and the Source does not keep the version."""
+    path = os.path.join(folder, file_of(loc))
+    if md.get("change") == "deleted":
+        if os.path.exists(path):
+            os.remove(path)
+        return True
     wanted = dict(h.split(":", 1) for h in md.get("hash", "").split()).get("sha-256")
     for url in filter(None, (loc, links.get("memento"))):
         try:
@@ -52,12 +74,11 @@ def fetch(folder, loc, md, links):
                 raise
             continue
         if wanted in (None, hashlib.sha256(body).hexdigest()):
-            path = os.path.join(folder, loc.rsplit("/", 1)[1])
             with open(path + ".new", "wb") as file:
                 file.write(body)
             os.replace(path + ".new", path)
-            return
-    sys.exit(f"{loc} is not what its list says; run this again, the lists will have a newer change")
+            return True
+    return False
 
 
 def main(capabilities, folder):
@@ -71,27 +92,23 @@ def main(capabilities, folder):
         for url, _ in lists(whole):
             changes.update({loc: (md, links) for loc, md, links in document(url)[1]})
         if since:
-            left = set(os.listdir(folder)) - {".mark"} - {loc.rsplit("/", 1)[1] for loc in changes}
+            left = set(os.listdir(folder)) - {".mark"} - {file_of(loc) for loc in changes}
     else:
-        mark = since
-        for url, interval in lists(changelists):
-            if interval.get("until", "9") <= since:
-                continue
-            for loc, md, links in document(url)[1]:
-                if md["datetime"] > since:
-                    changes.pop(loc, None)
-                    changes[loc], mark = (md, links), md["datetime"]
-    for loc, (md, links) in changes.items():
-        if md.get("change") != "deleted":
-            fetch(folder, loc, md, links)
-        elif os.path.exists(path := os.path.join(folder, loc.rsplit("/", 1)[1])):
-            os.remove(path)
+        mark = changed(changelists, since, changes)
+    count = 0
+    while missed := [loc for loc, change in changes.items() if not apply(folder, loc, *change)]:
+        count += len(changes) - len(missed)
+        changes = {}  # what was missed has changed again meanwhile
+        mark = changed(changelists, mark, changes)
+        left -= {file_of(loc) for loc in changes}
+        if late := set(missed) - set(changes):
+            sys.exit(f"{late.pop()} is not what its list says, and no list has a newer change; run this again")
     for name in left:  # in no list any more
         os.remove(os.path.join(folder, name))
     with open(mark_file + ".new", "w") as file:
         file.write(mark)
     os.replace(mark_file + ".new", mark_file)
-    print(len(changes), "changes, up to", mark)
+    print(count + len(changes), "changes, up to", mark)
 
 
 main(*sys.argv[1:])

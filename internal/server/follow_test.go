@@ -1,14 +1,18 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -39,6 +43,67 @@ func TestScriptOfTheGuide(t *testing.T) {
 			live[event.Key(id)] = body
 		}
 		cmd := exec.Command(testenv.Need(t, "python3", "python3"), script, h.base+"/sets/main/capabilitylist.xml", folder)
+		cmd.Env = append(os.Environ(), "no_proxy=*")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("run %d: %v\n%s", run, err, out)
+		}
+		files, err := filepath.Glob(filepath.Join(folder, "*"))
+		if err != nil || len(files) != len(live)+1 { // its mark
+			t.Errorf("run %d: %d files, want %d: %v", run, len(files), len(live)+1, err)
+		}
+		for key, want := range live {
+			if got, err := os.ReadFile(filepath.Join(folder, key)); err != nil || string(got) != want {
+				t.Errorf("run %d: %s is %q, want %q: %v", run, key, got, want, err)
+			}
+		}
+	}
+}
+
+// meddled are contents before the next of which something happens, once.
+type meddled struct {
+	server.Contents
+	before atomic.Pointer[func()]
+}
+
+func (m *meddled) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
+	if do := m.before.Swap(nil); do != nil {
+		(*do)()
+	}
+	return m.Contents.Open(ctx, sum)
+}
+
+// A run of the script ends although records change while it fetches them: the first one, and one
+// that begins anew.
+func TestScriptOfTheGuideUnderChange(t *testing.T) {
+	contents := &meddled{}
+	h := newTestServer(t, "", func(o *server.Options) { contents.Contents, o.Contents = o.Contents, contents }).set("main", "Main", event.Mirror)
+	folder, live := filepath.Join(t.TempDir(), "copy"), map[string]string{}
+	set := func(id, body string) {
+		if live[event.Key(id)] = body; body == "" {
+			h.dead("main", id)
+			delete(live, event.Key(id))
+			return
+		}
+		h.alive("main", id, rep{"text/plain", body})
+	}
+	for _, id := range []string{"urn:a", "urn:b", "urn:c", "urn:d"} {
+		set(id, "first of "+id)
+	}
+	set("urn:d", "")
+	for run, meanwhile := range []func(){
+		func() { set("urn:b", "second"); set("urn:c", "") },
+		func() { set("urn:b", "third"); set("urn:d", "back") },
+	} {
+		if run == 1 { // as if the log had lost what it had before
+			set("urn:e", "new")
+			for name, text := range map[string]string{".mark": "2001-01-01T00:00:00.000000Z", event.Key("urn:d"): "old", event.Key("urn:lost"): "old"} {
+				if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		contents.before.Store(&meanwhile)
+		cmd := exec.Command(testenv.Need(t, "python3", "python3"), filepath.Join(testenv.Root(t), "docs", "follow.py"), h.base+"/sets/main/capabilitylist.xml", folder)
 		cmd.Env = append(os.Environ(), "no_proxy=*")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("run %d: %v\n%s", run, err, out)

@@ -105,7 +105,7 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetArgs(unlessUnknown(root, args))
+	root.SetArgs(unlessUnknown(root, helpOf(args)))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return describeFlag(err) })
 
 	// Errors before a command's own code runs are wrong usage: unknown commands and flags,
@@ -153,6 +153,15 @@ func describeFlag(err error) error {
 		return err
 	}
 	return fmt.Errorf("--%s: %q is not %s", flag.Name, bad.GetValue(), wants)
+}
+
+// helpOf returns the arguments, with "help COMMAND" as "COMMAND --help": cobra's own command
+// reports success also where there is no such command.
+func helpOf(args []string) []string {
+	if len(args) > 1 && args[0] == "help" && !strings.HasPrefix(args[1], "-") {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
 }
 
 // unlessUnknown returns the arguments, without a request for help where they name a

@@ -29,6 +29,9 @@ func demoCommand() *cobra.Command {
 	cmd.Flags().StringVar(&listen, "listen", "", "`address` to serve on (default "+demoListen+", or any port when that is taken)")
 	cmd.Flags().DurationVar(&every, "every", every, "`time` between two changes")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if every <= 0 {
+			return usage(errors.New("--every must be more than 0s"))
+		}
 		folder, err := os.MkdirTemp("", "bridge-demo-")
 		if err != nil {
 			return err

@@ -186,8 +186,19 @@ func newListing(cmd *cobra.Command) *listing {
 	return l
 }
 
+// checkLimit checks the number of a --limit.
+func checkLimit(limit int) error {
+	if limit < 0 {
+		return usage(fmt.Errorf("--limit: %d is no number of items; write 1 or more, or 0 for all", limit))
+	}
+	return nil
+}
+
 // each opens the data folder and prints the items of each selected set.
 func (l *listing) each(cmd *cobra.Command, print func(ctx context.Context, w io.Writer, b *daemon.Bridge, set string) error) error {
+	if err := checkLimit(l.limit); err != nil {
+		return err
+	}
 	return l.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 		return eachSet(ctx, b, l.set, func(set string) error { return print(ctx, w, b, set) })
 	})

@@ -216,6 +216,9 @@ func sourceHistoryCommand() *cobra.Command {
 		if err != nil {
 			return usage(fmt.Errorf("--since: %w", err))
 		}
+		if err := checkLimit(limit); err != nil {
+			return err
+		}
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			set, source := sourceNamed(args)
 			src, err := b.Lookup(ctx, set, source)

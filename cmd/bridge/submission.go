@@ -29,7 +29,7 @@ func submissionListCommand() *cobra.Command {
 	cmd.Flag("limit").Usage = "at most this many, the newest; 0 is all"
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := pick.query(l.set)
-		if err != nil {
+		if err = cmp.Or(err, checkLimit(l.limit)); err != nil {
 			return err
 		}
 		return l.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {

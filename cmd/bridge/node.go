@@ -58,9 +58,9 @@ func checkNode(c *config.Config, role string) error {
 
 // serve publishes, and works when it is the turn of this node, until ctx ends.
 func (n *node) serve(ctx context.Context, c *config.Config) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	listener, err := listen(ctx, c)
 	if err != nil {
-		return fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err)
+		return err
 	}
 	defer listener.Close()
 	l, ok := listener.(*net.TCPListener)

@@ -94,8 +94,8 @@ func serveOn(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o 
 		return c, unlessEnded(ctx, err)
 	}
 	if listener == nil {
-		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen); err != nil {
-			return c, errors.Join(fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err), h.Close())
+		if listener, err = listen(ctx, c); err != nil {
+			return c, errors.Join(err, h.Close())
 		}
 	}
 	if err := h.ListenMail(ctx); err != nil {
@@ -114,6 +114,11 @@ func serveOn(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o 
 	return h.FileConfig(), errors.Join(err, h.Close())
 }
 
+// listen listens on the address of the server.
+func listen(ctx context.Context, c *config.Config) (net.Listener, error) {
+	return daemon.Listen(ctx, c.Listen, "", "choose another with --listen")
+}
+
 // openConsole adds the console to a bridge, if it is configured, and prints its address.
 func openConsole(ctx context.Context, h *daemon.Bridge, base string, out io.Writer, log *slog.Logger) error {
 	c := h.Config()
@@ -127,9 +132,9 @@ func openConsole(ctx context.Context, h *daemon.Bridge, base string, out io.Writ
 		fmt.Fprintf(out, "console: %s%s\n", base, console.Path)
 		return nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.ConsoleListen)
+	l, err := daemon.Listen(ctx, c.ConsoleListen, " for the console", "choose another console_listen")
 	if err != nil {
-		return fmt.Errorf("listening on %s for the console: %w: stop what uses that address, or choose another console_listen", c.ConsoleListen, err)
+		return err
 	}
 	h.SetConsole(console.New(o), l)
 	fmt.Fprintf(out, "console: http://%s%s\n", l.Addr(), console.Path)

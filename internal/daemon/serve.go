@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/bucket"
@@ -31,6 +32,27 @@ import (
 // the listener where the configuration leaves the port to the system.
 func (b *Bridge) Base(l net.Listener) string {
 	return cmp.Or(b.Config().BaseURL, "http://"+l.Addr().String())
+}
+
+// Listen listens on an address. what says what for, such as " for mail"; another says where
+// another address is written.
+func Listen(ctx context.Context, address, what, another string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s%s: %w: %s, or %s", address, what, err, listenAdvice(err), another)
+	}
+	return l, nil
+}
+
+// listenAdvice says what to do about an address that cannot be listened on.
+func listenAdvice(err error) string {
+	switch {
+	case errors.Is(err, syscall.EACCES):
+		return "only root, and who has CAP_NET_BIND_SERVICE, may use a port below 1024: put a web server in front, give the service that right as bridge.service says"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "stop what uses that address"
+	}
+	return "give this machine that address"
 }
 
 // Serve harvests every Source on its schedule and publishes on the listener, until ctx ends

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -140,12 +139,12 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailServer, error) {
 	}
 	var servers []mailServer
 	for _, at := range order {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
+		l, err := Listen(ctx, at, " for mail", "write another smtp_listen")
 		if err != nil {
 			for _, m := range servers {
 				err = errors.Join(err, m.listener.Close())
 			}
-			return nil, fmt.Errorf("listening on %s for mail: %w: stop what uses that address, or write another smtp_listen", at, err)
+			return nil, err
 		}
 		own := boxes[at]
 		domain := ""

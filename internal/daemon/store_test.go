@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -125,6 +127,15 @@ func TestNotReadyWithoutContents(t *testing.T) {
 		}
 		if err := h.ready(ctx); err != nil {
 			t.Errorf("%v, with a content: %v", mode, err)
+		}
+	}
+}
+
+// What to do about an address that cannot be listened on depends on why.
+func TestListenAdvice(t *testing.T) {
+	for why, want := range map[syscall.Errno]string{syscall.EACCES: "put a web server in front", syscall.EADDRINUSE: "stop what uses that address", syscall.EADDRNOTAVAIL: "give this machine that address"} {
+		if got := listenAdvice(&net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", why)}); !strings.Contains(got, want) {
+			t.Errorf("%v: %s", why, got)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 func auditCommand() *cobra.Command {
 	cmd := command("audit")
-	in, asJSON, set := newInputs(cmd), addJSON(cmd), addSet(cmd)
+	in, asJSON, set := newAsking(cmd), addJSON(cmd), addSet(cmd)
 	p := &auditPrinter{}
 	cmd.Flags().BoolVar(&p.repair, "repair", false, "repair what differs, and nothing else")
 	cmd.Flags().BoolVar(&p.report, "report", false, "print a report with all counts, the proof of a migration")

@@ -24,11 +24,11 @@ func copyCommand() *cobra.Command {
 		if from == "" || to == "" {
 			return usage(errors.New("copy needs two configurations: --from that of now, --to that of later"))
 		}
-		was, err := config.Load(from)
+		was, err := config.LoadWith(from, config.Flags{WithoutSecrets: true})
 		if err != nil {
 			return usage(err)
 		}
-		will, err := config.Load(to)
+		will, err := config.LoadWith(to, config.Flags{WithoutSecrets: true})
 		if err != nil {
 			return usage(err)
 		}

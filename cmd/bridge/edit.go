@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,6 +128,9 @@ func additionOf(c *config.Config, argument, set string, keys map[string]*string)
 		if *keys["password_file"], err = filepath.Abs(file); err != nil { // the file would resolve a relative path against its own folder
 			return a, err
 		}
+		if _, err := os.Stat(*keys["password_file"]); err != nil {
+			return a, fmt.Errorf("--password-file: %w", err)
+		}
 	}
 	at := source.URL
 	if u, err := url.Parse(at); err == nil && u.Scheme == "file" && utf8.ValidString(u.Path) { // TOML cannot express other paths
@@ -158,6 +162,9 @@ func testAddition(cmd *cobra.Command, in *inputs, c *config.Config, a config.Add
 	}
 	i := slices.IndexFunc(with.Sets, func(s config.Set) bool { return s.Name == a.Set })
 	sources := with.Sets[i].Sources
+	if !sources[len(sources)-1].Password.IsRead() {
+		return usage(errors.New("this user cannot read the password, so the Source cannot be asked: run the command as a user who can, or add --no-test"))
+	}
 	at := sources[len(sources)-1].URL
 	look, err := lookAt(cmd, with, a.Set, at, patience)
 	if err != nil {

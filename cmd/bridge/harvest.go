@@ -21,7 +21,7 @@ import (
 func harvestCommand() *cobra.Command {
 	cmd := command("harvest")
 	var full, dry, quiet, acceptClock, newData bool
-	in, asJSON := newInputs(cmd), addJSON(cmd)
+	in, asJSON := newAsking(cmd), addJSON(cmd)
 	cmd.Flags().BoolVar(&full, "full", false, "read every document down to the oldest")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be logged, and store nothing")
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "print only what needs attention, for cron")

@@ -27,8 +27,16 @@ type inputs struct {
 	flags config.Flags
 }
 
-// newInputs adds --config and --data to a command that reads or writes the log.
+// newInputs adds --config and --data to a command that reads or writes the log. The secrets of
+// the configuration may be for the service alone: those that cannot be read are no problem.
 func newInputs(cmd *cobra.Command) *inputs {
+	in := newAsking(cmd)
+	in.flags.WithoutSecrets = true
+	return in
+}
+
+// newAsking is newInputs for a command that may send requests to Sources, and needs all secrets.
+func newAsking(cmd *cobra.Command) *inputs {
 	in := &inputs{}
 	in.addFile(cmd)
 	cmd.Flags().StringVar(&in.flags.Data, "data", "", "the data `folder` (default: the file's, or ./bridge-data)")

@@ -21,7 +21,7 @@ import (
 
 func sourceTestCommand() *cobra.Command {
 	cmd := command("source test")
-	in, asJSON := newInputs(cmd), addJSON(cmd)
+	in, asJSON := newAsking(cmd), addJSON(cmd)
 	patience := addTimeout(cmd)
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -14,7 +14,7 @@ import (
 )
 
 func quarantineCommand() *cobra.Command {
-	return group("quarantine", quarantineListCommand(), quarantineShowCommand(), quarantineAction("quarantine replay", cobra.ArbitraryArgs), quarantineAction("quarantine discard", cobra.MinimumNArgs(1)))
+	return group("quarantine", quarantineListCommand(), quarantineShowCommand(), quarantineAction("quarantine replay", newAsking, cobra.ArbitraryArgs), quarantineAction("quarantine discard", newInputs, cobra.MinimumNArgs(1)))
 }
 
 func quarantineListCommand() *cobra.Command {
@@ -104,9 +104,9 @@ func quarantineNumbers(words []string) (ids []int64, err error) {
 }
 
 // quarantineAction is a command that acts on bad inputs, whose numbers are its arguments.
-func quarantineAction(name string, count cobra.PositionalArgs) *cobra.Command {
+func quarantineAction(name string, with func(*cobra.Command) *inputs, count cobra.PositionalArgs) *cobra.Command {
 	cmd := command(name)
-	in := newInputs(cmd)
+	in := with(cmd)
 	cmd.Args = count
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ids, err := quarantineNumbers(args)

@@ -25,7 +25,7 @@ func serveCommand() *cobra.Command {
 	cmd := command("serve")
 	var acceptClock, newData, verbose bool
 	var format, role string
-	in := newInputs(cmd)
+	in := newAsking(cmd)
 	cmd.Flags().StringVar(&in.flags.Listen, "listen", "", "`address` of the server (default "+config.Default().Listen+")")
 	cmd.Flags().StringVar(&in.flags.BaseURL, "base-url", "", "the `URL` under which others reach the server (default http:// and the address)")
 	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "accept the time of a clock that has jumped ahead")

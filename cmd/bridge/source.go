@@ -31,19 +31,19 @@ func sourceCommand() *cobra.Command {
 		sourceShowCommand(),
 		sourceHistoryCommand(),
 		sourcePauseCommand(),
-		sourceAction("source resume"),
-		sourceAction("source harvest"),
-		sourceAction("source reset"),
-		sourceAction("source accept-gap"),
-		sourceAction("source release"),
+		sourceAction("source resume", newInputs),
+		sourceAction("source harvest", newAsking),
+		sourceAction("source reset", newInputs),
+		sourceAction("source accept-gap", newInputs),
+		sourceAction("source release", newInputs),
 		sourceForgetCommand())
 }
 
 // sourceAction is a command that acts on one Source, through the serving process or with
 // the lock of the data folder.
-func sourceAction(name string) *cobra.Command {
+func sourceAction(name string, with func(*cobra.Command) *inputs) *cobra.Command {
 	cmd := command(name)
-	in := newInputs(cmd)
+	in := with(cmd)
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return in.actOnSource(cmd, args, daemon.SourceAction{}) }
 	return cmd

@@ -92,9 +92,9 @@ func (d *document) headerValue(name, text string) (value Secret, err error) {
 	path, isFile := strings.CutPrefix(text, "file:")
 	switch {
 	case environment().MatchString(text):
-		value, err = fromEnvironment(text)
+		value, err = d.orUnread(fromEnvironment(text))
 	case isFile, strings.HasPrefix(text, "credential:"):
-		value, err = d.secretFile(path)
+		value, err = d.orUnread(d.secretFile(path))
 	case text == "":
 		err = errors.New(`is empty; write its value, "${NAME}", "file:path" or "credential:NAME", or leave it out`)
 	case strings.Contains(text, "${"):

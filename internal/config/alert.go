@@ -95,7 +95,7 @@ func (t table) alert(c *Config) Alert {
 	case t.has("mail") && c.Mail.From == "":
 		t.report("mail", `cannot be sent: no address is known that mail could come from; write from = "bridge@example.org" under [mail]`)
 	}
-	if url := a.Webhook.Reveal(); url != "" {
+	if url := a.Webhook.Reveal(); url != "" && a.Webhook.IsRead() {
 		if _, err := checkWeb(url); err != nil {
 			t.report(to[0], `is not a URL of a web server; write a whole one, like "https://chat.example.org/hooks/..."`)
 		}

@@ -484,6 +484,9 @@ type Secret struct{ text string }
 // Reveal returns the secret itself; "" when there is none.
 func (s Secret) Reveal() string { return s.text }
 
+// IsRead reports whether the secret could be read: see Flags.WithoutSecrets.
+func (s Secret) IsRead() bool { return s != unread() }
+
 // String hides the secret, also for %v and %s; GoString does for %#v.
 func (s Secret) String() string {
 	if s.text == "" {

@@ -68,8 +68,10 @@ type document struct {
 	layout          // of its text
 	readFile func(file string) ([]byte, error)
 	problems []Problem
-	exposed  []string       // files with secrets that others may read
-	defaults map[string]any // of Sources that are harvested, from [defaults]
+	// withoutSecrets is Flags.WithoutSecrets.
+	withoutSecrets bool
+	exposed        []string       // files with secrets that others may read
+	defaults       map[string]any // of Sources that are harvested, from [defaults]
 	// The parts of the Simple Ingest Protocol, for crossCheck.
 	services []configured[SIP]
 	targets  []configured[Target]
@@ -451,13 +453,13 @@ func (t table) secret(key string) Secret {
 			t.report(key, `must not stand in this file; write %s = "${NAME}" for an environment variable, or %s_file = "path"`, key, key)
 			return Secret{}
 		}
-		secret, err := fromEnvironment(text)
+		secret, err := t.doc.orUnread(fromEnvironment(text))
 		if err != nil {
 			t.report(key, "%v", err)
 		}
 		return secret
 	case path != "":
-		secret, err := t.doc.secretFile(path)
+		secret, err := t.doc.orUnread(t.doc.secretFile(path))
 		if err != nil {
 			t.report(key+"_file", "%v", err)
 		}
@@ -475,6 +477,17 @@ func fromEnvironment(text string) (Secret, error) {
 	}
 	return Secret{secret}, nil
 }
+
+// orUnread returns unread for a secret that cannot be read, where no secret is needed.
+func (d *document) orUnread(s Secret, err error) (Secret, error) {
+	if err != nil && d.withoutSecrets {
+		return unread(), nil
+	}
+	return s, err
+}
+
+// unread is in the place of a secret that was not read. It has the form of a token.
+func unread() Secret { return Secret{"unread-by-this-command"} }
 
 // secretFile returns the secret in a file, and notes the file if others may read it.
 func (d *document) secretFile(path string) (Secret, error) {

@@ -70,6 +70,62 @@ func TestIncludeUnreadable(t *testing.T) {
 	}
 }
 
+// What needs no secret loads a file whose secrets it cannot read, and changes it; all else does not.
+func TestWithoutSecrets(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", "")
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "conf.d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, folder, "conf.d/a.toml", set("a", harvests("http://h.example/"), "headers = { \"X-Key\" = \"${BRIDGE_TEST_UNSET}\", \"X-Other\" = \"credential:key\", \"X-Plain\" = \"plain\" }\n"))
+	file := write(t, folder, "bridge.toml", `base_url = "http://bridge.example.org"
+include = ["conf.d/*.toml"]
+console_listen = "0.0.0.0:8081"
+console_token_file = "credential:console"
+[[alert]]
+on = ["held"]
+webhook = "${BRIDGE_TEST_UNSET}"
+[[set]]
+name = "deposits"
+[[set.source]]
+kind = "sip"
+access = "token"
+access_token_file = "missing"
+[[set]]
+name = "main"
+[[set.source]]
+url = "http://h.example/"
+user = "u"
+password_file = "missing"
+[[set.source]]
+url = "http://other.example/"
+token = "${BRIDGE_TEST_UNSET}"
+`)
+	if _, err := Load(file); err == nil {
+		t.Error("it is loaded without the secrets")
+	}
+	flags := Flags{WithoutSecrets: true}
+	c, err := LoadWith(file, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := c.Sets[2].Sources[0].Headers
+	if c.Sets[1].Sources[0].Password.IsRead() || own["X-Key"].IsRead() || own["X-Other"].IsRead() || own["X-Plain"].Reveal() != "plain" {
+		t.Errorf("%+v", c.Sets)
+	}
+	e, err := c.Edit(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if err := e.RenameSet("main", "other"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = e.Save(); err != nil || c.Sets[1].Name != "other" {
+		t.Errorf("%v", err)
+	}
+}
+
 // A secret may be a credential of systemd.
 func TestCredential(t *testing.T) {
 	folder, credentials := t.TempDir(), t.TempDir()

@@ -20,6 +20,8 @@ type Flags struct {
 	Data    string // relative to the working folder
 	Listen  string
 	BaseURL string
+	// WithoutSecrets: the command needs no secret, so that one that it cannot read is no problem.
+	WithoutSecrets bool
 }
 
 // Load reads a file. The error is an *Error with all problems, or with the first TOML
@@ -46,7 +48,7 @@ func loadFrom(path string, flags Flags, readFile func(string) ([]byte, error)) (
 	if err != nil {
 		return nil, nil, err
 	}
-	doc.folder, doc.readFile = filepath.Dir(absolute), readFile
+	doc.folder, doc.readFile, doc.withoutSecrets = filepath.Dir(absolute), readFile, flags.WithoutSecrets
 	c, files, err := doc.read(root, flags)
 	if err != nil {
 		return nil, nil, err
@@ -265,7 +267,7 @@ func (t table) included() (all []table) {
 				t.doc.problems = append(t.doc.problems, wrong.Problems...)
 				continue
 			}
-			doc.folder = filepath.Dir(file)
+			doc.folder, doc.withoutSecrets = filepath.Dir(file), t.doc.withoutSecrets
 			all = append(all, in)
 		}
 	}

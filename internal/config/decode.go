@@ -468,10 +468,11 @@ func (t table) secret(key string) Secret {
 	return Secret{}
 }
 
-// fromEnvironment returns the value of the variable in "${NAME}".
+// fromEnvironment returns the value of the variable in "${NAME}". As that of a file, it may end
+// with a line end: what gives secrets to containers often reads them from files.
 func fromEnvironment(text string) (Secret, error) {
 	name := environment().FindStringSubmatch(text)[1]
-	secret := os.Getenv(name)
+	secret := strings.TrimSpace(os.Getenv(name))
 	if secret == "" {
 		return Secret{}, fmt.Errorf("the environment variable %s is not set", name)
 	}

@@ -148,3 +148,12 @@ func TestCredential(t *testing.T) {
 		}
 	}
 }
+
+// The value of a variable may end with a line end, as that of a file may.
+func TestVariableWithLineEnd(t *testing.T) {
+	t.Setenv("BRIDGE_TEST_TOKEN", "0123456789abcdef\r\n")
+	c, err := load(t, "console_token = \"${BRIDGE_TEST_TOKEN}\"\n"+set("a", harvests("http://h.example/"), "headers = { \"X-Key\" = \"${BRIDGE_TEST_TOKEN}\" }\n"))
+	if err != nil || c.ConsoleToken.Reveal() != "0123456789abcdef" || c.Sets[0].Sources[0].Headers["X-Key"].Reveal() != "0123456789abcdef" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}

@@ -177,7 +177,8 @@ func (t table) empty(key string) bool {
 //
 //	toml:"every"      the key
 //	default:"1h"      what the value is without the key; see defaults
-//	range:"1s 1h"     the least and the most; a duration is one second at least
+//	range:"1s 1h"     the least and the most; a duration is one second at least, and a hundred
+//	                  years at most
 //	oneof:"ask skip"  the only words
 //	form:"host"       the form of a text; see form
 //
@@ -285,15 +286,18 @@ func (t table) duration(key string, tag reflect.StructTag, to *time.Duration) {
 		return
 	}
 	words := strings.Fields(cmp.Or(tag.Get("range"), "1s"))
-	least, _ := time.ParseDuration(words[0])
-	most, _ := time.ParseDuration(words[len(words)-1])
+	if len(words) == 1 {
+		words = append(words, "36500d") // more than three times that is no duration
+	}
+	least, _ := parseDuration(words[0])
+	most, _ := parseDuration(words[1])
 	d, ok := parseDuration(s)
 	switch {
 	case !ok:
 		t.report(key, `%q is not a duration; write a number and a unit, like "90s", "10m", "1h" or "90d"`, s)
 	case d < least:
 		t.report(key, "%s is too short; write %s or more", s, words[0])
-	case len(words) > 1 && d > most:
+	case d > most:
 		t.report(key, "%s is too long; write %s or less", s, words[1])
 	default:
 		*to = d

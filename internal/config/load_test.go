@@ -757,6 +757,7 @@ func TestLoadFails(t *testing.T) {
 		"console for all": {`console_listen = "0.0.0.0:8081"`, "write console_token_file as well"},
 		"console there":   {`console_listen = "127.0.0.1:8080"`, "is the same as listen"},
 		"console address": {`console_listen = "8081"`, "is not an address"},
+		"for ever":        {set("a", harvests("http://h.example/"), "every = \"2500000h\"\n"), "every: 2500000h is too long; write 36500d or less"},
 		"contact":         {`contact = "a (b)"`, "has a bracket"},
 		"no scheme":       {"[[set]]\nname=\"a\"\nsource=[{url=\"data.example.org/feed.atom\"}]", "for a server write http://data.example.org/feed.atom or https://"},
 		"folder":          {"[[set]]\nname=\"a\"\nsource=[{url=\".\", kind=\"feed\"}]", "is a folder"},

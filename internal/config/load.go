@@ -74,11 +74,17 @@ func DataFolder(path string) (string, error) {
 	}
 	doc.folder = filepath.Dir(absolute)
 	folder, ok := typed[string](root, "data", `a string: data = "folder"`)
-	if !ok {
+	switch {
+	case !ok:
 		folder = Default().Data
+	case folder == "":
+		root.report("data", emptyData)
 	}
 	return doc.path(folder), doc.err()
 }
+
+// emptyData is the problem of data = "": it would be the folder of the file.
+const emptyData = `is empty; write the path of a folder, or leave it out`
 
 // readMain reads the main file.
 func readMain(absolute, path string, readFile func(string) ([]byte, error)) ([]byte, error) {
@@ -193,6 +199,9 @@ func reach(c *Config, root table, flags Flags) error {
 func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	c := Default()
 	t.decode(c)
+	if c.Data == "" {
+		t.report("data", emptyData)
+	}
 	c.Data = d.path(c.Data)
 	names := map[string]bool{}
 	d.defaults = t.sourceDefaults()

@@ -752,6 +752,7 @@ func TestLoadFails(t *testing.T) {
 		"base query":      {`base_url = "http://h.example/?a"`, "has a query"},
 		"base user":       {`base_url = "http://u:hunter2@h.example/"`, "holds a user"},
 		"base empty":      {`base_url = ""`, "is not absolute"},
+		"data empty":      {`data = ""`, "bridge.toml:1: data: is empty"},
 		"set is no array": {"[set]\nname = \"a\"", "is a table; write a table with two brackets: [[set]]"},
 		"of the top":      {"[[set]]\nname = \"a\"\ntrusted_proxies = []\n", `bridge.toml:3: set "a": trusted_proxies: does not belong here; write it before the first [[set]]`},
 		"console for all": {`console_listen = "0.0.0.0:8081"`, "write console_token_file as well"},

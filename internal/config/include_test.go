@@ -34,8 +34,15 @@ func TestInclude(t *testing.T) {
 		t.Errorf("%s, want %s", b.URL, want)
 	}
 
+	// A pattern may find the main file too.
+	flat := t.TempDir()
+	write(t, flat, "a.toml", "[[set]]\nname = \"a\"\n")
+	if c, err := Load(write(t, flat, "bridge.toml", "listen = \"127.0.0.1:0\"\ninclude = [\"*.toml\"]\n[[set]]\nname = \"main\"\n")); err != nil || len(c.Sets) != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+
 	// All problems of all files are reported, each with its file and line.
-	write(t, folder, "conf.d/a.toml", "listen = \"127.0.0.1:1\"\n[[set]]\nname = \"main\"\n")
+	write(t, folder, "conf.d/a.toml", "listen = \"127.0.0.1:1\"\nevry = 1\n[[set]]\nname = \"main\"\n")
 	write(t, folder, "conf.d/b.toml", "[[set]\n")
 	if err := os.Mkdir(filepath.Join(folder, "conf.d", "c.toml"), 0o700); err != nil {
 		t.Fatal(err)
@@ -45,7 +52,7 @@ func TestInclude(t *testing.T) {
 		t.Fatal("it is accepted")
 	}
 	for _, want := range []string{"bridge.toml:1: colour: there is no such key", "bridge.toml:2: include: \"gone.toml\": there is no such file", "bridge.toml:2: include: read " + filepath.Join(folder, "conf.d", "c.toml") + ": is a directory", "bridge.toml:4: defaults: every: \"soon\" is not a duration",
-		"bridge.toml:5: defaults: url: does not belong here", "a.toml:1: listen: does not belong here", "a.toml:3: set 1: name: there is another set \"main\"", "b.toml:1: "} {
+		"bridge.toml:5: defaults: url: does not belong here", "a.toml:1: listen: does not belong here; an included file has [[set]]s and nothing else, so write it into " + filepath.Join(folder, "bridge.toml"), "a.toml:2: evry: there is no such key", "a.toml:4: set 1: name: there is another set \"main\"", "b.toml:1: "} {
 		if strings.Count(err.Error(), want) != 1 {
 			t.Errorf("%q is not said once in\n%v", want, err)
 		}

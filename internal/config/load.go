@@ -218,7 +218,7 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 		}
 	}
 	for _, file := range files[1:] {
-		file.reportUnknown(map[string]bool{"set": true})
+		file.reportOutside(t)
 		d.members = append(d.members, file.doc.members...)
 		d.services, d.targets, d.exposed = append(d.services, file.doc.services...), append(d.targets, file.doc.targets...), append(d.exposed, file.doc.exposed...)
 	}
@@ -262,7 +262,9 @@ func (t table) included() (all []table) {
 		}
 		for _, file := range found {
 			hidden := strings.HasPrefix(filepath.Base(file), ".") && !strings.HasPrefix(filepath.Base(pattern), ".") // as in a shell: editors and Edit create such files
-			if hidden || slices.ContainsFunc(all, func(other table) bool { return other.doc.file == file }) {
+			// A pattern like "*.toml" finds the main file too.
+			main := file == filepath.Join(t.doc.folder, filepath.Base(t.doc.file))
+			if hidden || main || slices.ContainsFunc(all, func(other table) bool { return other.doc.file == file }) {
 				continue
 			}
 			data, err := t.doc.readFile(file)
@@ -281,6 +283,18 @@ func (t table) included() (all []table) {
 		}
 	}
 	return all
+}
+
+// reportOutside reports the keys of an included file outside of its sets. main is the main file.
+func (t table) reportOutside(main table) {
+	known := keysOf(Config{})
+	known["defaults"], known["include"] = true, true
+	for _, key := range slices.Sorted(maps.Keys(t.values)) {
+		if known[key] && key != "set" {
+			t.report(key, "does not belong here; an included file has [[set]]s and nothing else, so write it into %s", main.doc.file)
+		}
+	}
+	t.reportUnknown(known)
 }
 
 // defaultKeys are the keys of a Source that [defaults] may have.

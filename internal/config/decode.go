@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -115,6 +116,9 @@ func (d *document) path(p string) string {
 // parse reads a TOML file. It stops at the first syntax error.
 func parse(file string, data []byte) (*document, table, error) {
 	d := &document{file: file}
+	if bytes.HasPrefix(data, []byte("\ufeff")) {
+		return nil, table{}, &Error{Problems: []Problem{{File: file, Line: 1, Text: "it begins with a byte order mark; save it as UTF-8 without one"}}}
+	}
 	root := map[string]any{}
 	if err := toml.Unmarshal(data, &root); err != nil {
 		p := Problem{File: file, Text: err.Error()}

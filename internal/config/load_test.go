@@ -754,6 +754,7 @@ func TestLoadFails(t *testing.T) {
 		"base empty":      {`base_url = ""`, "is not absolute"},
 		"data empty":      {`data = ""`, "bridge.toml:1: data: is empty"},
 		"set is no array": {"[set]\nname = \"a\"", "is a table; write a table with two brackets: [[set]]"},
+		"byte order mark": {"\ufefflisten = \"127.0.0.1:0\"\n", "bridge.toml:1: it begins with a byte order mark"},
 		"of the top":      {"[[set]]\nname = \"a\"\ntrusted_proxies = []\n", `bridge.toml:3: set "a": trusted_proxies: does not belong here; write it before the first [[set]]`},
 		"console for all": {`console_listen = "0.0.0.0:8081"`, "write console_token_file as well"},
 		"console there":   {`console_listen = "127.0.0.1:8080"`, "is the same as listen"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ func isHidden(r rune) bool {
 type escaping struct {
 	out  io.Writer
 	part []byte // the first bytes of an incomplete character
+	err  error  // the first one of out
 }
 
 // Write implements io.Writer.
@@ -41,6 +43,7 @@ func (w *escaping) Write(p []byte) (int, error) {
 		text = text[:end]
 	}
 	if _, err := io.WriteString(w.out, escapeText(string(text))); err != nil {
+		w.err = cmp.Or(w.err, err)
 		return 0, err
 	}
 	return len(p), nil

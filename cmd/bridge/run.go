@@ -90,7 +90,13 @@ func commands() []*cobra.Command {
 // run is the whole program: it runs one command line and returns its exit status. It
 // returns soon after ctx has ended.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return execute(ctx, commands(), args, stdin, &escaping{out: stdout}, &escaping{out: stderr})
+	out, failures := &escaping{out: stdout}, &escaping{out: stderr}
+	status := execute(ctx, commands(), args, stdin, out, failures)
+	if status == exitDone && out.err != nil && ctx.Err() == nil { // most commands print a line after the other, and look at no error
+		fmt.Fprintf(failures, "bridge: the output is not whole: %v\n", out.err)
+		return exitFailed
+	}
+	return status
 }
 
 func execute(ctx context.Context, commands []*cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {

@@ -274,6 +274,23 @@ func newDataFolder(t *testing.T) (data, source string, bridge func(args ...strin
 	return data, source, bridge
 }
 
+// A command whose output cannot be written, as to a full disk, has failed.
+func TestOutputThatFails(t *testing.T) {
+	t.Parallel()
+	data, _, _ := newDataFolder(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"status"}, {"log"}, {"source", "show", "main"}, {"set", "ls"}, {"set", "show", "main"}} {
+		var said bytes.Buffer
+		if status := run(t.Context(), append(args, "--data", data), nil, full, &said); status != exitFailed || strings.Count(said.String(), "no space left on device") != 1 {
+			t.Errorf("%s: status %d\n%s", args, status, said.String())
+		}
+	}
+}
+
 // A data folder that this user may not read is not taken for one without a log, nor its bridge
 // serve for one that does not run.
 func TestUnreadableDataFolder(t *testing.T) {

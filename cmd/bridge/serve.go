@@ -75,6 +75,9 @@ func serveCommand() *cobra.Command {
 // start.
 func serve(ctx context.Context, c *config.Config, hangups <-chan os.Signal, o daemon.Options, out io.Writer) error {
 	if !anySource(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
+		if c.File != "" {
+			return usage(fmt.Errorf("%s is empty, and there is no Source in %s: add a [[set]] with a [[set.source]], as this does:\n  bridge source add https://data.example.org/feed.atom", c.Data, c.File))
+		}
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
 	}
 	_, err := serveOn(ctx, c, hangups, o, out, nil)

@@ -72,8 +72,11 @@ func unescaped(w io.Writer) io.Writer {
 	return e.out
 }
 
-// isTerminal reports whether a writer is a terminal.
+// isTerminal reports whether a writer, or the one below an escaping one, is a terminal.
 func isTerminal(w io.Writer) bool {
+	if e, ok := w.(*escaping); ok {
+		w = e.out
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

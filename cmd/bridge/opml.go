@@ -171,7 +171,7 @@ func sourceExportCommand() *cobra.Command {
 				feeds = append(feeds, opml.Feed{URL: src.URL, Name: src.Name, Type: kind, Folder: []string{s.Name}, Title: s.Title})
 			}
 		}
-		if err := opml.Write(cmd.OutOrStdout(), "Sources of bridge", feeds); err != nil {
+		if err := opml.Write(unescaped(cmd.OutOrStdout()), "Sources of bridge", feeds); err != nil {
 			return err
 		}
 		if left > 0 {

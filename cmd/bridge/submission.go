@@ -155,7 +155,7 @@ func submissionShowCommand() *cobra.Command {
 			if record {
 				record, err := b.Record(ctx, s)
 				if err == nil {
-					_, err = w.Write(record)
+					_, err = unescaped(w).Write(record)
 				}
 				return err
 			}

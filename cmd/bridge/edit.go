@@ -244,7 +244,7 @@ func (in *inputs) edit(cmd *cobra.Command, c *config.Config, change func(*config
 	}
 	w, places := cmd.OutOrStdout(), e.Places()
 	said, refused := "", ""
-	err = daemon.SendDecisions(cmd.Context(), c.Data, []daemon.Decision{{Reload: true}}, func(_ int, done daemon.DecisionResult) { said, refused = done.Result, done.Error })
+	err = sendReload(cmd.Context(), c.Data, func(done daemon.DecisionResult) { said, refused = done.Result, done.Error })
 	switch serving := !errors.Is(err, daemon.ErrNotServing); {
 	case refused != "":
 		return usage(errors.Join(fmt.Errorf("nothing has changed, since bridge serve refuses it: %s", refused), e.Undo()))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,10 +13,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 func TestExitStatus(t *testing.T) {
@@ -346,6 +349,27 @@ func TestTruncatedDatabase(t *testing.T) {
 			if status, said := bridge(args...); status != exitFailed || strings.Count(said, "restore it from a backup") != 1 || !strings.Contains(said, path) {
 				t.Errorf("%s, %s: status %d\n%s", name, args, status, said)
 			}
+		}
+	}
+}
+
+// A bridge serve that is starting is waited for: it may have read its configuration already.
+func TestReloadWaitsForTheStart(t *testing.T) {
+	t.Parallel()
+	for holder, want := range map[string]string{"bridge serve": "context deadline exceeded", "bridge harvest": "no bridge serve has the data folder"} {
+		folder := t.TempDir()
+		release, err := eventlog.Hold(folder, holder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		var said bytes.Buffer
+		if status := run(ctx, []string{"reload", "--data", folder}, nil, &said, &said); status != exitFailed || !strings.Contains(said.String(), want) {
+			t.Errorf("%s: status %d\n%s", holder, status, said.String())
+		}
+		if err := release(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -86,6 +86,15 @@ func Held(folder string) bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
+// Holder returns how the process describes itself that holds that lock, "" when none does.
+func Holder(folder string) string {
+	if !Held(folder) {
+		return ""
+	}
+	said, _ := os.ReadFile(filepath.Join(folder, LockName))
+	return strings.TrimSpace(string(said))
+}
+
 // present returns an error when the data folder is no longer the one that was opened:
 // what is written now would go to files that have lost their names.
 func (l *Log) present() error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -17,8 +18,15 @@ func (b *Bridge) completeSets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !slices.ContainsFunc(sets, func(s event.Set) bool { return s.Partial }) {
+		return nil
+	}
+	sources, _, err := b.Log.SourcesOfSets(ctx) // at once: there may be thousands of sets
+	if err != nil {
+		return err
+	}
 	for i := range sets {
-		if err := b.completeSet(ctx, &sets[i]); err != nil {
+		if err := b.completeSet(ctx, &sets[i], sources[sets[i].Name]); err != nil {
 			return err
 		}
 	}
@@ -26,14 +34,14 @@ func (b *Bridge) completeSets(ctx context.Context) error {
 }
 
 // completeSet marks a set as complete once each of its Sources was walked to the end, or is
-// a bridge that waits only for this one.
-func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
+// a bridge that waits only for this one. all are the Sources that the log has of it.
+func (b *Bridge) completeSet(ctx context.Context, set *event.Set, all []eventlog.Source) error {
 	if !set.Partial {
 		return nil
 	}
-	walked, ids, configured, err := b.progress(ctx, set.Name)
-	if err != nil || configured == 0 && !b.hasNoSource(set.Name) { // this run configures no Source of it
-		return err
+	walked, ids, configured := b.progress(all)
+	if configured == 0 && !b.hasNoSource(set.Name) { // this run configures no Source of it
+		return nil
 	}
 	b.awaited.Delete(set.Name)
 	if len(harvest.AwaitedSets(set.Feed, walked, b.now()).Sets) > 0 {
@@ -76,15 +84,21 @@ func (b *Bridge) completeSetOf(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return b.completeSet(ctx, &set)
+	if !set.Partial {
+		return nil
+	}
+	all, err := b.Log.Sources(ctx, name)
+	if err != nil {
+		return err
+	}
+	return b.completeSet(ctx, &set, all)
 }
 
-// progress returns the progress of the walks that must end before a set is complete:
-// those of the configured Sources, also when this run harvests some of them alone, and
-// without a configuration those of this run and the unfinished ones. ids are the numbers of
-// their Sources. configured counts SIP Sources too, which are not walked.
-func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progress, ids []event.SourceID, configured int, err error) {
-	all, err := b.Log.Sources(ctx, set)
+// progress returns the progress of the walks that must end before a set is complete, of which
+// all are the Sources: those of the configured ones, also when this run harvests some of them
+// alone, and without a configuration those of this run and the unfinished ones. ids are the
+// numbers of their Sources. configured counts SIP Sources too, which are not walked.
+func (b *Bridge) progress(all []eventlog.Source) (walks []event.Progress, ids []event.SourceID, configured int) {
 	for i := range all {
 		src := &all[i]
 		ours := (b.Config().File != "" || b.opt.Beside) && !src.Former || b.sourceByID(src.ID) != nil
@@ -96,7 +110,7 @@ func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progre
 			walks, ids = append(walks, src.Progress), append(ids, src.ID)
 		}
 	}
-	return walks, ids, configured, err
+	return walks, ids, configured
 }
 
 // partialHeader returns the header value that tells other bridges which Sources an
@@ -107,10 +121,11 @@ func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 	if err != nil {
 		return ""
 	}
-	walks, _, _, err := b.progress(ctx, name)
+	all, err := b.Log.Sources(ctx, name)
 	if err != nil {
 		return ""
 	}
+	walks, _, _ := b.progress(all)
 	if len(walks) == 0 { // no Source of it is walked
 		return follow.WaitsOf(set.Feed, []*follow.Waits{nil}, now).Header(now)
 	}

@@ -103,26 +103,24 @@ func (b *Bridge) openFormer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	sources, targets, err := b.Log.SourcesOfSets(ctx) // at once: there may be thousands of sets
+	if err != nil {
+		return err
+	}
 	for i := range sets {
 		v := b.service(sets[i].Name)
 		var last *ingest.Server
-		targets, err := b.Log.Targets(ctx, sets[i].Name)
-		if err != nil {
-			return err
-		}
-		for _, t := range targets {
+		for _, t := range targets[sets[i].Name] {
 			if isSent(&t) && b.sip.importPending[t.ID] == nil {
 				f.Targets = append(f.Targets, t.ID)
 				last = b.formerServer(&sets[i], t.ID, servicePath+sets[i].Name)
 			}
 		}
-		var sources []eventlog.Source
-		if len(b.Config().Sets) > 0 { // without a configuration it is not known what is configured
-			if sources, err = b.Log.SourceNames(ctx, sets[i].Name); err != nil {
-				return err
-			}
+		own := sources[sets[i].Name]
+		if len(b.Config().Sets) == 0 { // then it is not known what is configured
+			own = nil
 		}
-		for _, s := range sources {
+		for _, s := range own {
 			if s.Kind == config.KindSIP && (v == nil || v.server.Source != s.ID) {
 				last = b.formerServer(&sets[i], s.ID, s.URL)
 				b.sip.former = append(b.sip.former, last)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -30,29 +28,15 @@ func bucketConfig(address string) string {
 func TestServeBucketAway(t *testing.T) {
 	s3 := testenv.S3(t)
 	s3.Setenv(t)
-	provider := fixtures.New(fixtures.Options{Title: "A"})
+	provider, feed := newUpstream(t)
 	for n := range 20 {
 		provider.Create(fixtures.Record{Name: fmt.Sprint("r", n)})
 	}
-	upstream := httptest.NewServer(provider)
-	defer upstream.Close()
-	f := newFolder(t, "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \""+upstream.URL+fixtures.Subscription+"\"\nevery = \"1s\"\n"+bucketConfig(s3.Address(s3.NewBucket(t), "library", "test")))
+	f := newFolder(t, "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \""+feed+"\"\nevery = \"1s\"\n"+bucketConfig(s3.Address(s3.NewBucket(t), "library", "test")))
 	f.run(exitDone, "harvest", "--config", "bridge.toml")
 	f.run(exitDone, "gc")
 	c, server := f.serve()
-	ask := func(path string) (status int, body string, header http.Header) {
-		t.Helper()
-		resp, err := http.Get(server + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(b), resp.Header
-	}
+	ask := func(path string) (int, string, http.Header) { return answerOf(t, server+path) }
 	_, list, _ := ask("/sets/main/resourcelist.xml")
 	locs := regexp.MustCompile(`<loc>https?://[^/]+(/sets/main/records/[^<]+)</loc>`).FindAllStringSubmatch(list, -1)
 	if len(locs) != 20 {
@@ -120,27 +104,12 @@ func TestServeTogetherAway(t *testing.T) {
 	log := postgres.NewSchema(t)
 	s3 := testenv.SharedS3(t)
 	s3.Setenv(t)
-	provider := fixtures.New(fixtures.Options{Title: "A"})
-	provider.Create(fixtures.Record{Name: "first"})
-	upstream := httptest.NewServer(provider)
-	defer upstream.Close()
-	f := newFolder(t, "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \""+upstream.URL+fixtures.Subscription+"\"\nevery = \"1s\"\n"+
+	provider, feed := newUpstream(t, "first")
+	f := newFolder(t, "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \""+feed+"\"\nevery = \"1s\"\n"+
 		bucketConfig(s3.Address(s3.NewBucket(t)))+fmt.Sprintf("log = %q\n", log))
 	f.run(exitDone, "harvest", "--config", "bridge.toml")
 	c, server := f.serve()
-	ask := func(path string) (int, string, http.Header) {
-		t.Helper()
-		resp, err := http.Get(server + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(b), resp.Header
-	}
+	ask := func(path string) (int, string, http.Header) { return answerOf(t, server+path) }
 	locs := func(list string) (paths []string) {
 		for _, m := range regexp.MustCompile(`<loc>https?://[^/]+(/sets/main/records/[^<]+)</loc>`).FindAllStringSubmatch(list, -1) {
 			paths = append(paths, m[1])

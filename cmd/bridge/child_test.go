@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -64,6 +67,32 @@ func newFolder(t testing.TB, config string, files ...string) *folder {
 		}
 	}
 	return f
+}
+
+// newUpstream serves a provider with records, and returns the URL of its feed.
+func newUpstream(t testing.TB, records ...string) (p *fixtures.Provider, feed string) {
+	p = fixtures.New(fixtures.Options{})
+	for _, name := range records {
+		p.Create(fixtures.Record{Name: name})
+	}
+	server := httptest.NewServer(p)
+	t.Cleanup(server.Close)
+	return p, server.URL + fixtures.Subscription
+}
+
+// answerOf returns what is answered at a URL.
+func answerOf(t testing.TB, url string) (status int, body string, header http.Header) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b), resp.Header
 }
 
 // configure writes another bridge.toml.

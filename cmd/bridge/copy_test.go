@@ -246,11 +246,7 @@ every = "1s"
 		}
 	}
 	for late := time.Now().Add(patience); ; <-time.After(askEvery) { // until the Destination has its first copy
-		lists, err := http.Get("http://" + address + "/sets/main/resourcelist.xml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		lists.Body.Close()
+		answerOf(t, "http://"+address+"/sets/main/resourcelist.xml")
 		atFirst = [2]int{len(events(m.folder, "--config", source)), len(events(relay))}
 		if atFirst[1] == len(provider.Live()) {
 			break

@@ -114,12 +114,7 @@ func TestDiskFull(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
 	data := smallDisk(t, 4<<20)
-	provider := fixtures.New(fixtures.Options{})
-	provider.Create(fixtures.Record{Name: "first"})
-	server := httptest.NewServer(provider)
-	defer server.Close()
-	feed := server.URL + fixtures.Subscription
-
+	provider, feed := newUpstream(t, "first")
 	f := newFolder(t, "")
 	f.run(exitDone, "harvest", "--data", data, feed)
 	released := make(chan struct{})
@@ -195,14 +190,10 @@ func fill(t *testing.T, folder string) string {
 // entries counts what the Change List tells.
 func entries(t *testing.T, base string) int {
 	t.Helper()
-	resp, err := http.Get(base + "/sets/main/changelist.xml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
+	status, body, _ := answerOf(t, base+"/sets/main/changelist.xml")
 	var l list
-	if err := xml.NewDecoder(resp.Body).Decode(&l); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %v", resp.Status, err)
+	if err := xml.Unmarshal([]byte(body), &l); err != nil || status != http.StatusOK {
+		t.Fatalf("%d: %v", status, err)
 	}
 	return len(l.Resources)
 }
@@ -210,11 +201,8 @@ func entries(t *testing.T, base string) int {
 // TestSignals: a hangup does not end bridge serve, and who asks twice for its end
 // need not wait for requests under way (D152).
 func TestSignals(t *testing.T) {
-	provider := fixtures.New(fixtures.Options{})
-	provider.Create(fixtures.Record{Name: "first"})
-	upstream := httptest.NewServer(provider)
-	defer upstream.Close()
-	c, server := newFolder(t, "").serve("--data", "data", "--listen", "127.0.0.1:0", upstream.URL+fixtures.Subscription)
+	_, feed := newUpstream(t, "first")
+	c, server := newFolder(t, "").serve("--data", "data", "--listen", "127.0.0.1:0", feed)
 	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

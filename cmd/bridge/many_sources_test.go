@@ -424,16 +424,11 @@ func (f *folder) logged() map[string]int {
 // page returns a page of the console.
 func (f *folder) page(url string) string {
 	f.t.Helper()
-	res, err := http.Get(url)
-	if err != nil {
-		f.t.Fatal(err)
+	status, body, _ := answerOf(f.t, url)
+	if status != http.StatusOK {
+		f.t.Fatalf("%s: %d", url, status)
 	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		f.t.Fatalf("%s: %s, %v", url, res.Status, err)
-	}
-	return string(body)
+	return body
 }
 
 // until waits until nothing is missing of the Sources, by SET/NAME.

@@ -357,14 +357,9 @@ func (k *killing) wantResources(server, set string) {
 		return
 	}
 	for _, r := range l.Resources {
-		resp, err := http.Get(server + strings.TrimPrefix(r.Loc, killBase))
-		if err != nil {
-			k.t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK || event.HashOf(sha256.Sum256(body)) != r.Metadata.Hash {
-			k.t.Errorf("%s: %s, %v; its bytes have %s, want %s", r.Loc, resp.Status, err, event.HashOf(sha256.Sum256(body)), r.Metadata.Hash)
+		status, body, _ := answerOf(k.t, server+strings.TrimPrefix(r.Loc, killBase))
+		if sum := event.HashOf(sha256.Sum256([]byte(body))); status != http.StatusOK || sum != r.Metadata.Hash {
+			k.t.Errorf("%s: %d; its bytes have %s, want %s", r.Loc, status, sum, r.Metadata.Hash)
 		}
 	}
 }

@@ -51,13 +51,11 @@ func sourceConfig(url string) string {
 func TestNodes(t *testing.T) {
 	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
 	s3.Setenv(t)
-	provider := fixtures.New(fixtures.Options{Title: "A"})
+	provider, feed := newUpstream(t)
 	create := func(n int) { provider.Create(fixtures.Record{Name: fmt.Sprint("r", n)}) }
 	for n := range 5 {
 		create(n)
 	}
-	upstream := httptest.NewServer(provider)
-	defer upstream.Close()
 	config := `
 data = "data"
 listen = "127.0.0.1:0"
@@ -66,7 +64,7 @@ base_url = "http://bridge.example.org"
 name = "main"
 content = "reference"
 [[set.source]]
-url = "` + upstream.URL + fixtures.Subscription + `"
+url = "` + feed + `"
 every = "1s"
 [[set]]
 name = "again"
@@ -235,13 +233,10 @@ func TestNodesForgetSets(t *testing.T) {
 	testenv.Heavy(t)
 	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
 	s3.Setenv(t)
-	provider := fixtures.New(fixtures.Options{Title: "A"})
-	provider.Create(fixtures.Record{Name: "r"})
-	upstream := httptest.NewServer(provider)
-	defer upstream.Close()
+	_, feed := newUpstream(t, "r")
 	config := "data = \"data\"\nlisten = \"127.0.0.1:0\"\nbase_url = \"http://bridge.example.org\"\n"
 	for _, name := range []string{"stays", "renamed", "removed"} {
-		config += fmt.Sprintf("[[set]]\nname = %q\ndumps = true\n[[set.source]]\nurl = %q\n", name, upstream.URL+fixtures.Subscription)
+		config += fmt.Sprintf("[[set]]\nname = %q\ndumps = true\n[[set.source]]\nurl = %q\n", name, feed)
 	}
 	config += nodeConfig(t, postgres, s3)
 	worker, web := newFolder(t, config), newFolder(t, config)
@@ -300,12 +295,9 @@ func TestContentsLost(t *testing.T) {
 	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
 	s3.Setenv(t)
 	serve := func(t *testing.T) (config string, create func(string), lose func()) {
-		provider := fixtures.New(fixtures.Options{Title: "A"})
+		provider, feed := newUpstream(t, "first")
 		create = func(name string) { provider.Create(fixtures.Record{Name: name}) }
-		create("first")
-		upstream := httptest.NewServer(provider)
-		t.Cleanup(upstream.Close)
-		config = sourceConfig(upstream.URL+fixtures.Subscription) + nodeConfig(t, postgres, s3)
+		config = sourceConfig(feed) + nodeConfig(t, postgres, s3)
 		log := regexp.MustCompile(`log = "(.*)"`).FindStringSubmatch(config)[1]
 		return config, create, func() {
 			t.Helper()
@@ -364,11 +356,8 @@ func TestContentsLost(t *testing.T) {
 func TestHangupOfNode(t *testing.T) {
 	postgres, s3 := testenv.Postgres(t), testenv.SharedS3(t)
 	s3.Setenv(t)
-	provider := fixtures.New(fixtures.Options{Title: "A"})
-	provider.Create(fixtures.Record{Name: "first"})
-	upstream := httptest.NewServer(provider)
-	defer upstream.Close()
-	config := sourceConfig(upstream.URL+fixtures.Subscription) + nodeConfig(t, postgres, s3)
+	_, feed := newUpstream(t, "first")
+	config := sourceConfig(feed) + nodeConfig(t, postgres, s3)
 	worker, web := newFolder(t, config), newFolder(t, config)
 	working, atWorker := worker.serve("--role", "worker")
 	eventsAt(t, atWorker, 1)
@@ -441,11 +430,8 @@ func TestTakeOverTLS(t *testing.T) {
 	postgres, s3 := testenv.Postgres(t), testenv.SharedS3(t)
 	s3.Setenv(t)
 	encrypt(t, postgres)
-	provider := fixtures.New(fixtures.Options{Title: "A"})
-	provider.Create(fixtures.Record{Name: "first"})
-	upstream := httptest.NewServer(provider)
-	defer upstream.Close()
-	config := sourceConfig(upstream.URL+fixtures.Subscription) + strings.ReplaceAll(nodeConfig(t, postgres, s3), "sslmode=disable", "sslmode=require")
+	provider, feed := newUpstream(t, "first")
+	config := sourceConfig(feed) + strings.ReplaceAll(nodeConfig(t, postgres, s3), "sslmode=disable", "sslmode=require")
 	worker, standby := newFolder(t, config), newFolder(t, config)
 	first, atFirst := worker.serve("--role", "worker")
 	second, atSecond := standby.serve("--role", "worker")
@@ -473,11 +459,8 @@ func TestTakeOverAway(t *testing.T) {
 	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
 	s3.Setenv(t)
 	way := newProxy(t, idle())
-	provider := fixtures.New(fixtures.Options{Title: "A"})
-	provider.Create(fixtures.Record{Name: "first"})
-	upstream := httptest.NewServer(provider)
-	defer upstream.Close()
-	config := sourceConfig(upstream.URL+fixtures.Subscription) + nodeConfig(t, postgres, s3)
+	provider, feed := newUpstream(t, "first")
+	config := sourceConfig(feed) + nodeConfig(t, postgres, s3)
 	u, err := url.Parse(postgres.URL())
 	if err == nil {
 		err = way.forwardTo(u.Host)

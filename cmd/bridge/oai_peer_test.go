@@ -5,10 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -139,17 +137,12 @@ func (p *perlRepository) hashes(prefixes ...string) map[string]map[string]string
 			if rec.Deleted == 1 || prefix == "mods" && rec.XML == nil {
 				continue
 			}
-			resp, err := http.Get(p.url + "?" + url.Values{"verb": {"GetRecord"}, "metadataPrefix": {prefix}, "identifier": {rec.Identifier}}.Encode())
-			if err != nil {
-				p.t.Fatal(err)
+			_, answer, _ := answerOf(p.t, p.url+"?"+url.Values{"verb": {"GetRecord"}, "metadataPrefix": {prefix}, "identifier": {rec.Identifier}}.Encode())
+			inside := insideMetadata.FindStringSubmatch(answer)
+			if inside == nil {
+				p.t.Fatalf("%s:\n%s", rec.Identifier, answer)
 			}
-			answer, err := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			inside := insideMetadata.FindSubmatch(answer)
-			if err != nil || inside == nil {
-				p.t.Fatalf("%s: %v\n%s", rec.Identifier, err, answer)
-			}
-			sum := sha256.Sum256(inside[1])
+			sum := sha256.Sum256([]byte(inside[1]))
 			all[rec.Identifier][prefix] = hex.EncodeToString(sum[:])
 		}
 	}

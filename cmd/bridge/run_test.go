@@ -4,21 +4,26 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 func TestExitStatus(t *testing.T) {
@@ -372,4 +377,32 @@ func TestReloadWaitsForTheStart(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// In scripts, and for tests that kill it, "bridge" is this program, a process of
+// its own.
+func TestMain(m *testing.M) {
+	testscript.Main(testenv.WithS3(testenv.WithPostgres(waiting{m})), map[string]func(){"bridge": main})
+}
+
+// waiting runs the tests.
+type waiting struct{ *testing.M }
+
+// Run runs twice as many tests at a time as there are processors: they mostly wait
+// for the processes that they start. A soak says how long these take, and runs one.
+func (w waiting) Run() int {
+	if err := os.Unsetenv("GOGC"); err != nil { // it is for the tests: a bridge has its own way to collect
+		panic(err)
+	}
+	atOnce := 2 * runtime.GOMAXPROCS(0)
+	if testenv.Soaking() {
+		atOnce = 1
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set(strconv.Itoa(atOnce)); err != nil {
+			panic(err)
+		}
+	}
+	return w.M.Run()
 }

@@ -109,16 +109,7 @@ func (o *transcript) post(url, document string, want int) {
 
 func (o *transcript) page(url string) {
 	o.t.Helper()
-	res, err := http.Get(url)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		o.t.Fatalf("%s: status %d: %v", url, res.StatusCode, err)
-	}
-	o.by["page "+url] = string(text)
+	o.by["page "+url] = o.folder.page(url)
 }
 
 // TestSecretsOfURLsStayHidden: what stands in the query or behind the service's

@@ -79,9 +79,7 @@ func BenchmarkAppendOnServer(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		b.Fatal(err)
-	}
+	closed(b, l)
 	benchmarkAppend(b, folder)
 }
 
@@ -133,9 +131,7 @@ func BenchmarkBare(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		b.Fatal(err)
-	}
+	closed(b, l)
 	ctx := context.Background()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(folder, eventlog.FileName)+
 		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=cache_size(-32768)&_pragma=wal_autocheckpoint(10000)")
@@ -159,9 +155,7 @@ func BenchmarkBareOnServer(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		b.Fatal(err)
-	}
+	closed(b, l)
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		b.Fatal(err)

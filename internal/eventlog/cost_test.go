@@ -225,11 +225,7 @@ func filledHalf(b *testing.B) (l *eventlog.Log, full, empty event.SourceID) {
 // like what it says of a record.
 func TestDocumentIsBounded(t *testing.T) {
 	l, src := filled(t, t.TempDir(), event.Redirect)
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer closed(t, l)
 	b := &event.Batch{Source: src, Documents: []event.Document{{URL: "http://h.example/", FeedID: "urn:" + strings.Repeat("i", 1<<20), FeedTitle: strings.Repeat("title ", 1<<20)}}}
 	for i := range 10 {
 		it := event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:x:", i), Representations: []event.Representation{{Href: "http://h.example/1", Type: "text/plain", Length: event.NoLength}}}}

@@ -293,9 +293,7 @@ func damageable(t *testing.T) string {
 		t.Fatal(err)
 	}
 	sound(t, l)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	return folder
 }
 
@@ -311,17 +309,15 @@ func TestLastEventBehind(t *testing.T) {
 	if err := add(l, src, 6, 1); err == nil || !strings.Contains(err.Error(), "the last event is recorded as 3, and the log has event 6") {
 		t.Errorf("appending: %v", err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	if l, err := eventlog.Open(ctx, folder, eventlog.Options{}); err == nil || !strings.Contains(err.Error(), "run bridge verify") {
 		t.Errorf("opening: %v", err)
 		_ = l.Close()
 	}
 	if l, findings := reader(t, folder); len(findings) != 1 || !strings.Contains(findings[0], "the last event is 6; the log has noted 3") {
 		t.Errorf("verify found %q", findings)
-	} else if err := l.Close(); err != nil {
-		t.Error(err)
+	} else {
+		closed(t, l)
 	}
 }
 

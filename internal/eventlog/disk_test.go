@@ -67,9 +67,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	if events, err := all(beside); err != nil || len(events) != 500 || len(found) > 0 {
 		t.Errorf("beside it: %d events, %v, %q", len(events), err, found)
 	}
-	if err := beside.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, beside)
 	l, src = filled(t, data, event.Redirect)
 	if events, err := all(l); err != nil || len(events) != 500 {
 		t.Errorf("opened: %d events, %v", len(events), err)
@@ -96,9 +94,7 @@ func TestStartOnFullDisk(t *testing.T) {
 		t.Errorf("%d events, then %d, %v", len(before), len(after), err)
 	}
 	sound(t, l)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 
 	fillDisk(t, folder)
 	if err := os.Remove(filepath.Join(data, "reserve")); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -142,8 +138,8 @@ func TestReadOnlyFolder(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(folder, eventlog.FileName+"-shm"), shm, 0o600); err != nil {
 					t.Fatal(err)
 				}
-			} else if err := l.Close(); err != nil {
-				t.Fatal(err)
+			} else {
+				closed(t, l)
 			}
 			if err := unix.Mount("", folder, "", unix.MS_REMOUNT|unix.MS_RDONLY, "size=12m"); err != nil {
 				t.Skipf("it cannot be made read-only: %v", err)
@@ -152,9 +148,7 @@ func TestReadOnlyFolder(t *testing.T) {
 			if events, err := all(beside); err != nil || len(events) != want || len(found) > 0 {
 				t.Errorf("%d events, %v, verify finds %q", len(events), err, found)
 			}
-			if err := beside.Close(); err != nil {
-				t.Fatal(err)
-			}
+			closed(t, beside)
 			if l, err := eventlog.Open(ctx, folder, eventlog.Options{}); err == nil {
 				_ = l.Close()
 				t.Error("opened for writing")
@@ -197,9 +191,7 @@ func TestDiskTurnsReadOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, f)
 	l.DropCache(t)
 	var first error
 	for i := 0; first == nil && i < 100; i++ {

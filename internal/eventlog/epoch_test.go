@@ -30,9 +30,7 @@ func crashed(t *testing.T, batches int) map[string][]byte {
 		}
 	}
 	files := copied(t, folder)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	return files
 }
 
@@ -138,9 +136,7 @@ func reopened(t *testing.T, folder string, want event.Seq) (noticed bool) {
 	}
 	sound(t, l)
 	noticed = l.Loss() != nil
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	if _, found := reader(t, folder); len(found) > 0 {
 		t.Errorf("in the new epoch verify finds %q", found)
 	}
@@ -157,9 +153,7 @@ func TestOlderCopy(t *testing.T) {
 	if err := add(l, src, 0, 700); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	older := copied(t, folder)
 	delete(older, eventlog.HeadName)
 	l, src = filled(t, folder, event.Redirect)
@@ -238,9 +232,7 @@ func TestLostBehindHead(t *testing.T) {
 	if events, err := eventsIn(l, ""); err != nil || len(events) != 2 {
 		t.Errorf("%d events, %v", len(events), err)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	closed(t, l)
 }
 
 // D140: what is lost may be no event: a submission that was acknowledged, say. That
@@ -253,26 +245,20 @@ func TestLostCommits(t *testing.T) {
 	if err := add(l, src, 0, 7); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	older := copied(t, folder)
 	l, _ = filled(t, folder, event.Redirect)
 	if err := l.RememberHost(ctx, "repository.example", true); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	files := copied(t, folder)
 	files[eventlog.FileName] = older[eventlog.FileName]
 	l, _ = filled(t, placed(t, files), event.Redirect)
 	if epochs, err := l.Epochs(ctx); l.Loss() == nil || l.Loss().Events() || len(epochs) > 0 || err != nil {
 		t.Errorf("lost %v, epochs %v, %v", l.Loss(), epochs, err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 
 	delete(files, eventlog.HeadName)
 	reopened(t, placed(t, files), 1000)

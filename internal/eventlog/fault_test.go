@@ -148,9 +148,7 @@ func TestDiskFull(t *testing.T) {
 		if more%10 == 0 {
 			sound(t, l)
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closed(t, l)
 	}
 }
 
@@ -176,9 +174,7 @@ func TestDiskFullInSmallBatches(t *testing.T) {
 			t.Errorf("with %d pages left, and space again: %v", more, err)
 		}
 		sound(t, l)
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closed(t, l)
 	}
 }
 
@@ -205,9 +201,7 @@ func TestDiskFullDryRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = add(l, src, 20, 10) // may fail, and must not be kept
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	l, _ = filled(t, folder, event.Reference)
 	defer l.Close()
 	if events, err := all(l); err != nil || len(events) != 10 {
@@ -278,15 +272,11 @@ func TestTwoProcesses(t *testing.T) {
 	if n != said {
 		t.Errorf("beside the child the log has %d of %d events", n, said)
 	}
-	if err := beside.Close(); err != nil {
-		t.Error(err)
-	}
+	closed(t, beside)
 	kill(t, child)
 	l, _ := filled(t, folder, event.Reference)
 	sound(t, l)
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	closed(t, l)
 }
 
 // TestKill kills a process with signal 9 at random moments of its Appends: what
@@ -400,11 +390,7 @@ func victim(folder string) error {
 func check(t *testing.T, folder string, acknowledged int, last bool) {
 	t.Helper()
 	l, src := filled(t, folder, event.Reference)
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer closed(t, l)
 	p, err := l.Progress(context.Background(), src)
 	if err != nil {
 		t.Fatal(err)
@@ -438,11 +424,7 @@ func check(t *testing.T, folder string, acknowledged int, last bool) {
 // D75: whoever reads and panics gives the connection back: there are few of them.
 func TestPanicOfAReader(t *testing.T) {
 	l, src := filled(t, t.TempDir(), event.Redirect)
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer closed(t, l)
 	it := event.Item{Observation: event.Observation{Record: "urn:x:1", Representations: []event.Representation{{Href: "http://h.example/1", Type: "text/plain", Length: event.NoLength}}}}
 	it.Order, _ = event.StampOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
 	if _, err := l.Append(t.Context(), &event.Batch{Source: src, Documents: []event.Document{{URL: "http://h.example/"}}, Items: []event.Item{it}}); err != nil {

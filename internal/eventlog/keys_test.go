@@ -20,9 +20,7 @@ func TestKeysMoveOn(t *testing.T) {
 	const batches, size = 40, 7
 	for n := range batches {
 		if n == batches/2 { // the next process counts what is there
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			closed(t, l)
 			l, src = filled(t, folder, event.Reference)
 		}
 		if err := add(l, src, n*size, size); err != nil {

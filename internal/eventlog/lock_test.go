@@ -38,9 +38,7 @@ func TestFolderIsHeld(t *testing.T) {
 	if err := errors.Join(add(l, src, 0, 301), l.MarkSetComplete(ctx, "main"), l.RecordAlive(), l.Clock(), l.Check(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	if l, src = filled(t, folder, event.Reference); l.Seen().IsZero() {
 		t.Error("it was never seen in use")
 	}

@@ -112,8 +112,6 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s: presence %v, %v", step.what, holds, err)
 		}
 		sound(t, l)
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closed(t, l)
 	}
 }

@@ -28,9 +28,7 @@ func onServer(t *testing.T, url string) (folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	return folder
 }
 
@@ -141,9 +139,7 @@ func TestServerRestarts(t *testing.T) {
 	if failures == 0 {
 		t.Error("no restart was noticed")
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	closed(t, l)
 	check(t, folder, acknowledged, true)
 }
 
@@ -250,9 +246,7 @@ func TestServerPlace(t *testing.T) {
 		t.Errorf("taken over: %d events, %v", len(events), err)
 	}
 	sound(t, l)
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	closed(t, l)
 }
 
 // TestServerOlder: a server that has lost commits is noticed, as an older copy of a file is.
@@ -267,9 +261,7 @@ func TestServerOlder(t *testing.T) {
 	if err := add(l, src, 0, 20); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	head, err := os.ReadFile(filepath.Join(folder, eventlog.HeadName))
 	if err != nil {
 		t.Fatal(err)
@@ -302,9 +294,7 @@ func TestServerOlder(t *testing.T) {
 	if loss := l.Loss(); loss == nil || !loss.Events() || !strings.Contains(fmt.Sprint(loss), "Seq 21 to 25") {
 		t.Errorf("lost were %v", loss)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	closed(t, l)
 }
 
 // TestServerOvertaken: a server that takes the place of another, and lacks its last commit,
@@ -360,9 +350,7 @@ func TestEarlierFormat(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			closed(t, l)
 			l, _ = filled(t, folder, event.Redirect)
 			defer l.Close()
 			if now, err := all(l); err != nil || !slices.Equal(now, was) || len(was) != 10 {

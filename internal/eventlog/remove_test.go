@@ -89,9 +89,7 @@ func TestRemoveSetInterrupted(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closed(t, l)
 		l = open()
 		if l.Loss() != nil {
 			t.Fatalf("try %d: the log has lost something: %v", tries, l.Loss())
@@ -123,9 +121,7 @@ func TestRemoveSetInterrupted(t *testing.T) {
 	if all, err := l.RemovedSets(t.Context()); err != nil || len(all) != 1 || all[0].Events != 2500 || all[0].UnderWay {
 		t.Errorf("removed: %v, %v", all, err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 	l = open()
 	defer l.Close()
 	if l.Loss() != nil || verify(l) != nil {

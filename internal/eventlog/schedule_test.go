@@ -1,6 +1,8 @@
 package eventlog_test
 
 import (
+	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,9 +56,7 @@ func TestForgottenSchedule(t *testing.T) {
 		if s, err := l.Schedule(ctx, src); err != nil || s.Failures != 0 || s.Next != 0 {
 			t.Errorf("%+v, %v", s, err)
 		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		closed(t, l)
 	})
 }
 
@@ -87,4 +87,77 @@ func TestResetDamagedPause(t *testing.T) {
 		t.Error("a damaged pause is read")
 	}
 	reset(0)
+}
+
+// TestDueNewBeforeOld: what was never asked for is due before what failed, and
+// that in the order in which it is due; a server's own wish counts; and what was
+// not asked for has no try counted (D101).
+func TestDueNewBeforeOld(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	clock := func() (time.Time, time.Duration) { return now, now.Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) }
+	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, l)
+	set := eventlog.SetConfig{Name: "main", Content: event.Mirror, Sources: []eventlog.SourceConfig{{Kind: "atompmh", URL: "http://h.example/"}}}
+	sets := []eventlog.SetConfig{set}
+	if _, err := l.Configure(t.Context(), sets); err != nil {
+		t.Fatal(err)
+	}
+	source := sets[0].Sources[0].ID
+	add := func(mode event.Mode, pending string, after time.Duration, names ...string) {
+		t.Helper()
+		p, err := l.Progress(t.Context(), source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &event.Batch{Source: source, Cursor: p.Cursor.Version, Mode: mode, Next: []byte("on"), Documents: []event.Document{{URL: "http://h.example/"}}}
+		for _, name := range names {
+			it := event.Item{Pending: pending}
+			it.Record = name
+			it.Representations = []event.Representation{{Href: "http://h.example/" + name, Type: "text/plain", Length: -1}}
+			it.Order, _ = event.StampOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
+			if after != 0 {
+				it.After = event.MicrosOf(now.Add(after))
+			}
+			b.Items = append(b.Items, it)
+		}
+		if _, err := l.Append(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(due time.Time, names ...string) {
+		t.Helper()
+		list, err := l.Due(t.Context(), source, event.MicrosOf(due))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := l.PendingOf(t.Context(), source, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, k := range kept {
+			got = append(got, fmt.Sprintf("%s %d", k.Record, k.Tries))
+		}
+		if fmt.Sprint(got) != fmt.Sprint(names) {
+			t.Errorf("due until %s: %q, want %q", due.Format(time.TimeOnly), got, names)
+		}
+	}
+	start := now
+	add(event.ModeWalk, "503", 0, "a")
+	now = now.Add(time.Minute)
+	add(event.ModeWalk, "503 with Retry-After", 2*time.Hour, "b")
+	add(event.ModeWalk, "", 0, "c")
+	now = now.Add(time.Minute)
+	add(event.ModeWalk, "", 0, "d")
+	want(now, "c 0", "d 0")
+	want(start.Add(5*time.Minute), "c 0", "d 0", "a 0")
+	want(time.UnixMicro(math.MaxInt64/2), "c 0", "d 0", "a 0", "b 0")
+	add(event.ModeSettle, "", 0, "c") // it was left out
+	want(now, "c 0", "d 0")
+	add(event.ModeSettle, "503", 0, "a", "c")
+	want(now, "d 0")
+	want(now.Add(10*time.Minute), "d 0", "c 0", "a 1")
 }

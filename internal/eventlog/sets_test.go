@@ -79,9 +79,7 @@ func TestConfigureIsOneTransaction(t *testing.T) {
 			t.Errorf("set %s: other Sources the second time: %v, then %v", first[i].Name, first[i].Sources, second[i].Sources)
 		}
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed(t, l)
 }
 
 // TestConfigureRanks: Sources speak in the order of the configuration, and those
@@ -91,11 +89,7 @@ func TestConfigureRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer closed(t, l)
 	for _, urls := range [][]string{{"a", "b", "c"}, {"c", "a", "b"}, {"d", "b"}, {"a"}, {"b", "d", "a", "c"}, {"c", "c"}} {
 		set := eventlog.SetConfig{Name: "main", Content: event.Reference}
 		for _, u := range urls {

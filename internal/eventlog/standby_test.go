@@ -2,6 +2,7 @@ package eventlog_test
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,8 +43,8 @@ func follows(t *testing.T, l *eventlog.Log, events int64) {
 	}
 }
 
-// closed closes a log.
-func closed(t *testing.T, l *eventlog.Log) {
+// closed closes a log, or a file.
+func closed(t testing.TB, l io.Closer) {
 	t.Helper()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -113,9 +113,7 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%s: not found in %s, but in %q", c.text, c.where, found)
 		}
 		// The next one damages another copy.
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		closed(t, l)
 		if l, err = eventlog.Open(ctx, damageable(t), eventlog.Options{}); err != nil {
 			t.Fatal(err)
 		}
@@ -133,11 +131,7 @@ func TestD123_VerifyBesideAppends(t *testing.T) {
 	testenv.Heavy(t)
 	ctx, folder := context.Background(), t.TempDir()
 	l, src := filled(t, folder, event.Reference)
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer closed(t, l)
 	if err := errors.Join(add(l, src, 0, 2000), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE id = 1 << 40 | 10")); err != nil {
 		t.Fatal(err)
 	}

@@ -96,11 +96,7 @@ func read(ctx context.Context, url, encoding string) (http.Header, []byte, error
 
 // gets measures requests for closed documents over keep-alive connections, alternating with
 // the rival.
-func (b *bench) gets() error {
-	return b.in("get", b.getsIn)
-}
-
-func (b *bench) getsIn(folder string) error {
+func (b *bench) gets(folder string) error {
 	for set, events := range map[string]int{"main": 10_000, "small": 20} {
 		if _, err := b.do(job{Name: "build", Folder: folder, Content: config.Mirror, Set: set, Number: events, Segment: events}); err != nil {
 			return err

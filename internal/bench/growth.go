@@ -24,16 +24,14 @@ type costs struct {
 
 // growth measures start, append and poll on a log of a million events, and on a long one.
 // Both are the same log, as it grows.
-func (b *bench) growth() error {
-	return b.in("growth", func(folder string) error {
-		p, at, err := b.serve(chainOf(1, fewRecords, 512))
-		if err != nil {
-			return err
-		}
-		err = b.growBeside(folder, at.URL)
-		_, ended := p.end()
-		return errors.Join(err, ended)
-	})
+func (b *bench) growth(folder string) error {
+	p, at, err := b.serve(chainOf(1, fewRecords, 512))
+	if err != nil {
+		return err
+	}
+	err = b.growBeside(folder, at.URL)
+	_, ended := p.end()
+	return errors.Join(err, ended)
 }
 
 func (b *bench) growBeside(folder, url string) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -84,7 +85,7 @@ func followLists(ctx context.Context, j job, _ func(result)) (out result, err er
 		return out, err
 	}
 	for i := 0; i < pollsEach && err == nil; i++ {
-		if err = addChanges(ctx, j.URL, j.Changes); err != nil {
+		if _, err = get(ctx, j.URL+changesPath+strconv.Itoa(j.Changes)); err != nil {
 			break
 		}
 		var r result

@@ -130,10 +130,10 @@ const patience = 90 * time.Second
 
 // hostile measures the cost of attacks: processor time for each MiB received (at least one
 // is counted), peak memory, and the slowest response of /healthz.
-func (b *bench) hostile() error {
+func (b *bench) hostile(folder string) error {
 	binary := b.binary
 	if binary == "" {
-		binary = filepath.Join(b.folder, "bridge")
+		binary = filepath.Join(folder, "bridge")
 		if out, err := exec.CommandContext(b.ctx, "go", "build", "-o", binary, "./cmd/bridge").CombinedOutput(); err != nil {
 			return fmt.Errorf("building bridge: %w: %s", err, out)
 		}

@@ -18,11 +18,7 @@ const listConnections = 8
 
 // oaiList measures the OAI-PMH repository of a mirrored set: one harvester lists it to its
 // end, which shows the cost of the last pages, and then several at once.
-func (b *bench) oaiList() error {
-	return b.in("oailist", b.oaiListIn)
-}
-
-func (b *bench) oaiListIn(folder string) error {
+func (b *bench) oaiList(folder string) error {
 	records := b.scaled(million)
 	source, at, err := b.serve(recordsOf(records))
 	if err != nil {

@@ -140,9 +140,3 @@ func requests(ctx context.Context, url string) (int64, error) {
 	}
 	return strconv.ParseInt(string(text), 10, 64)
 }
-
-// addChanges adds changes to the Change List of a ResourceSync Source.
-func addChanges(ctx context.Context, url string, n int) error {
-	_, err := get(ctx, url+changesPath+strconv.Itoa(n))
-	return err
-}

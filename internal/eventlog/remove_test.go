@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -186,6 +188,31 @@ func TestVerifyWithoutSets(t *testing.T) {
 	}
 	goes, err := l.EnsureSource(ctx, "goes", "atompmh", "https://origin.example/goes", 0)
 	if err := errors.Join(err, add(l, goes, 0, 3), l.RemoveSet(ctx, "goes"), l.FinishRemovals(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, l)
+}
+
+// Two epochs that begin one after the other, without an event between them, lose the same Seqs.
+func TestVerifyAfterTwoEpochs(t *testing.T) {
+	t.Parallel()
+	ctx, folder := t.Context(), t.TempDir()
+	l, src := filled(t, folder, event.Reference)
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}); err != nil {
+		t.Fatal(err)
+	}
+	goes, err := l.EnsureSource(ctx, "goes", "atompmh", "https://origin.example/goes", 0)
+	if err := errors.Join(err, add(l, src, 0, 3), add(l, goes, 0, 3), add(l, src, 3, 3), l.RemoveSet(ctx, "goes"), l.FinishRemovals(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := errors.Join(l.Close(), os.Remove(filepath.Join(folder, eventlog.HeadName))); err != nil {
+			t.Fatal(err)
+		}
+		l, src = filled(t, folder, event.Reference)
+	}
+	defer l.Close()
+	if err := add(l, src, 6, 3); err != nil {
 		t.Fatal(err)
 	}
 	sound(t, l)

@@ -122,9 +122,11 @@ func (v *verifier) replay() error {
 			v.found(place, "it follows event %d", v.last)
 		}
 		v.missingSeqs += c.seq - 1 - v.last
+		counted := event.Seq(v.last) // upto here
 		for _, e := range v.epochs {
-			if v.last <= int64(e.After) && c.seq > int64(e.Upto) {
-				v.missingSeqs -= int64(e.Upto - e.After)
+			if after := max(e.After, counted); v.last <= int64(e.After) && c.seq > int64(e.Upto) && e.Upto > after {
+				v.missingSeqs -= int64(e.Upto - after)
+				counted = e.Upto
 			}
 		}
 		v.last = c.seq

@@ -180,7 +180,11 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 		}
 		for _, src := range sources {
 			pending, err := l.Pending(ctx, src.ID, math.MaxInt64, 0, 1000)
-			backs, berr := l.Regressed(ctx, src.ID)
+			var backs []event.WaitingItem
+			berr := l.Regressed(ctx, src.ID, math.MaxInt, func(kept []event.WaitingItem) error {
+				backs = append(backs, kept...)
+				return nil
+			})
 			held, herr := l.Held(ctx, src.ID, true, math.MaxInt64)
 			harvests, hierr := l.Harvests(ctx, src.ID, 0, 0)
 			if err := errors.Join(err, berr, herr, hierr, enc.Encode(pending), enc.Encode(backs), enc.Encode(held), enc.Encode(harvests)); err != nil {

@@ -314,19 +314,43 @@ func hrefOf(obs *event.Observation) string {
 	return ""
 }
 
-// Regressed returns what has regressed in the walk under way, in the order of
-// the Source's stamps, with whether the stored stamp lay in the future when it
-// was stored.
-func (l *Log) Regressed(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
+// Regressed calls each with what has regressed in the walk under way, at most so many at a
+// time, in the order of the Source's stamps, with whether the stored stamp lay in the future
+// when it was stored. What each applies is gone.
+func (l *Log) Regressed(ctx context.Context, source event.SourceID, most int, each func([]event.WaitingItem) error) error {
+	var records []int64
+	if err := l.Each(ctx, "SELECT record FROM regressed WHERE source = $1 ORDER BY stamp, record", []any{int64(source)}, func(rows *sql.Rows) error {
+		var record int64
+		err := rows.Scan(&record)
+		records = append(records, record)
+		return err
+	}); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(records, most) {
+		kept, err := l.regressedOf(ctx, source, part)
+		if err == nil {
+			err = each(kept)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) regressedOf(ctx context.Context, source event.SourceID, records []int64) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q database.Querier) error {
 		var found waitingRows
-		rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM regressed WHERE source = $1 ORDER BY stamp, record", int64(source))
-		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var g regressedRow
-			err := g.scan(rows)
-			return found.add(event.WaitingItem{Number: g.record, Flag: g.future}, &g.v, err)
-		}); err != nil {
-			return err
+		for _, record := range records {
+			rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM regressed WHERE source = $1 AND record = $2", int64(source), record)
+			if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+				var g regressedRow
+				err := g.scan(rows)
+				return found.add(event.WaitingItem{Number: g.record, Flag: g.future}, &g.v, err)
+			}); err != nil {
+				return err
+			}
 		}
 		out, err = found.withDocuments(ctx, q)
 		return err

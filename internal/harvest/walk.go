@@ -286,26 +286,26 @@ const endBatch = 10_000
 // that the walk has met nothing later: where it has read all that the Source has, or
 // the stored stamp lay in the future (A1).
 func (r *run) regressions(ctx context.Context, o *walkResult, next []byte) error {
-	kept, err := r.h.Log.Regressed(ctx, r.src.ID)
-	if err != nil {
-		return err
-	}
-	b := event.Batch{Mode: event.ModeRegressed, Next: next}
-	for i := range kept {
-		if o.Whole || kept[i].Flag {
+	skipped := 0
+	err := r.h.Log.Regressed(ctx, r.src.ID, r.batchSize(), func(kept []event.WaitingItem) error {
+		b := event.Batch{Mode: event.ModeRegressed, Next: next}
+		for i := range kept {
+			if !o.Whole && !kept[i].Flag {
+				skipped++
+				continue
+			}
 			b.Documents = append(b.Documents, kept[i].Document)
 			b.Items = append(b.Items, r.itemAgain(kept[i].Observation, len(b.Documents)-1))
 		}
-	}
-	if skipped := len(kept) - len(b.Items); skipped > 0 {
+		if len(b.Items) == 0 {
+			return nil
+		}
+		return r.fetchAndCommit(ctx, &b)
+	})
+	if skipped > 0 {
 		r.problem("S4", fmt.Sprintf("%s: records with an earlier stamp than before: %d; a harvest with --full reads them", r.src.URL, skipped))
 	}
-	for part := range slices.Chunk(b.Items, r.batchSize()) {
-		if err := r.fetchAndCommit(ctx, &event.Batch{Mode: b.Mode, Next: next, Documents: b.Documents, Items: part}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // itemAgain makes an item of an observation that was kept. Whether its stamp lies in

@@ -194,7 +194,7 @@ func (h *batchHistory) walk(source int) {
 		return
 	}
 	for i, l := range h.logs {
-		kept, err := l.log.Regressed(ctx, l.id(source))
+		kept, err := regressed(l.log, l.id(source))
 		l.must(err)
 		var all []event.Item
 		for _, k := range kept {

@@ -185,7 +185,7 @@ func (b *bench) together(source int, batches []*event.Batch, end error) error {
 func (h *history) finish(source int, complete bool) {
 	backs := maps.Clone(h.model.walks[source].back)
 	for i, l := range h.logs {
-		kept, err := l.log.Regressed(context.Background(), l.id(source))
+		kept, err := regressed(l.log, l.id(source))
 		l.must(err)
 		if len(kept) != len(backs) {
 			h.t.Fatalf("%d have regressed, want %d", len(kept), len(backs))

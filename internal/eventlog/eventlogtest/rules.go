@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // I5: created, updated, deleted; a change of the stamp alone is none where there
@@ -89,6 +90,18 @@ func testWalk(t *testing.T) {
 	}
 }
 
+// regressed returns all that has regressed of a Source.
+func regressed(l *eventlog.Log, source event.SourceID) (all []event.WaitingItem, err error) {
+	err = l.Regressed(context.Background(), source, 2, func(kept []event.WaitingItem) error {
+		if len(kept) > 2 {
+			return fmt.Errorf("%d at a time, want 2 at most", len(kept))
+		}
+		all = append(all, kept...)
+		return nil
+	})
+	return all, err
+}
+
 // A1: an item that is earlier than the stored state waits for the end of the walk, and is
 // forgotten when the walk sees an entry that wins over it.
 func testRegressed(t *testing.T) {
@@ -120,7 +133,7 @@ func testRegressed(t *testing.T) {
 				}
 				b.want("outcomes", b.walk(documents...), c.outcomes)
 				b.reopen()
-				kept, err := b.log.Regressed(context.Background(), b.sources[0])
+				kept, err := regressed(b.log, b.sources[0])
 				b.must(err)
 				in := &event.Batch{Mode: event.ModeRegressed, Next: []byte("end")}
 				var stamps []string
@@ -139,7 +152,7 @@ func testRegressed(t *testing.T) {
 				b.batch(0, in)
 				b.end(0)
 				b.want("events", strings.ReplaceAll(b.news(), " at a", ""), c.news)
-				left, err := b.log.Regressed(context.Background(), b.sources[0])
+				left, err := regressed(b.log, b.sources[0])
 				if err != nil || len(left) > 0 {
 					t.Errorf("after the walk %d are kept, %v", len(left), err)
 				}
@@ -152,7 +165,7 @@ func testRegressed(t *testing.T) {
 		late[0].Late = true
 		b.batch(0, &event.Batch{Start: true, Items: late})
 		b.walk("a@3=y b@3=y")
-		kept, err := b.log.Regressed(context.Background(), b.sources[0])
+		kept, err := regressed(b.log, b.sources[0])
 		b.must(err)
 		if len(kept) != 2 || !kept[0].Flag || kept[1].Flag {
 			t.Errorf("the stored stamp of a lay in the future, that of b did not: %+v", kept)
@@ -439,7 +452,7 @@ func testPendingBack(b *bench, say func(event.Mode, bool, string) string, pendin
 	b.batch(0, in)
 	b.want("settled", b.more(event.ModeSettle, "e@99=x"), "logged")
 	b.walk("e@5=y")
-	kept, err := b.log.Regressed(context.Background(), b.sources[0])
+	kept, err := regressed(b.log, b.sources[0])
 	b.must(err)
 	if len(kept) != 1 || !kept[0].Flag {
 		b.t.Errorf("the stamp lay in the future: %+v", kept)

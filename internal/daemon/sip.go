@@ -103,7 +103,7 @@ func (b *Bridge) openFormer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sources, targets, err := b.Log.SourcesOfSets(ctx) // at once: there may be thousands of sets
+	sources, targets, err := b.Log.SourceNamesOfSets(ctx) // at once: there may be thousands of sets
 	if err != nil {
 		return err
 	}

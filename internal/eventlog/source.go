@@ -264,9 +264,10 @@ func (h *sourceConfig) sum() int64 {
 
 const selectConfigs = "SELECT id, set_id, name, kind, url, rank, status, sum FROM source"
 
-func (h *sourceConfig) scan(rows *sql.Rows) error {
+// scan scans the columns of selectConfigs, and what a query asks for besides.
+func (h *sourceConfig) scan(rows *sql.Rows, more ...any) error {
 	var sum int64
-	err := rows.Scan(&h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.status, &sum)
+	err := rows.Scan(append([]any{&h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.status, &sum}, more...)...)
 	if err == nil && sum != h.sum() {
 		err = damagedSource(h.id)
 	}
@@ -276,7 +277,7 @@ func (h *sourceConfig) scan(rows *sql.Rows) error {
 // readSource returns what a Source is; fs.ErrNotExist when there is none of that number.
 func readSource(ctx context.Context, q database.Querier, id event.SourceID) (h sourceConfig, err error) {
 	rows, err := q.QueryContext(ctx, selectConfigs+" WHERE id = $1", int64(id))
-	if err = database.ScanAll(rows, err, h.scan); err == nil && h.id == 0 {
+	if err = database.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) }); err == nil && h.id == 0 {
 		err = noSource(id)
 	}
 	return h, err
@@ -322,10 +323,15 @@ func (l *Log) Sources(ctx context.Context, set string) ([]Source, error) {
 
 // SourceNames returns the Sources of a set, with nothing but what they are: how far they have
 // been harvested, and when they are asked next, may be damaged.
-func (l *Log) SourceNames(ctx context.Context, set string) (out []Source, err error) {
-	err = l.Each(ctx, selectConfigs+" WHERE set_id = (SELECT id FROM sets WHERE name = $1) AND kind <> '"+Target+"' AND status <> 2 ORDER BY rank, id", []any{set}, func(rows *sql.Rows) error {
+func (l *Log) SourceNames(ctx context.Context, set string) ([]Source, error) {
+	return l.sourceNames(ctx, "s.name = $1 AND src.kind <> '"+Target+"'", set)
+}
+
+func (l *Log) sourceNames(ctx context.Context, which string, args ...any) (out []Source, err error) {
+	err = l.Each(ctx, "SELECT src.id, src.set_id, src.name, src.kind, src.url, src.rank, src.status, src.sum, s.name FROM source src JOIN sets s ON s.id = src.set_id WHERE src.status <> 2 AND "+which+" ORDER BY src.rank, src.id", args, func(rows *sql.Rows) error {
 		var h sourceConfig
-		err := h.scan(rows)
+		var set string
+		err := h.scan(rows, &set)
 		out = append(out, Source{ID: h.id, Set: set, Name: h.name, Kind: h.kind, URL: h.url, Rank: h.rank, Former: h.status == former})
 		return err
 	})
@@ -341,6 +347,19 @@ func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
 // orders of Sources and Targets.
 func (l *Log) SourcesOfSets(ctx context.Context) (sources, targets map[string][]Source, err error) {
 	all, err := l.sources(ctx, "true")
+	sources, targets = bySet(all)
+	return sources, targets, err
+}
+
+// SourceNamesOfSets is SourcesOfSets, as SourceNames is Sources.
+func (l *Log) SourceNamesOfSets(ctx context.Context) (sources, targets map[string][]Source, err error) {
+	all, err := l.sourceNames(ctx, "true")
+	sources, targets = bySet(all)
+	return sources, targets, err
+}
+
+// bySet sorts Sources and Targets by the names of their sets.
+func bySet(all []Source) (sources, targets map[string][]Source) {
 	sources, targets = map[string][]Source{}, map[string][]Source{}
 	for _, src := range all {
 		of := sources
@@ -349,7 +368,7 @@ func (l *Log) SourcesOfSets(ctx context.Context) (sources, targets map[string][]
 		}
 		of[src.Set] = append(of[src.Set], src)
 	}
-	return sources, targets, err
+	return sources, targets
 }
 
 // sources returns those that a condition selects.

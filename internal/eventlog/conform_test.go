@@ -20,17 +20,18 @@ func TestLaws(t *testing.T) {
 
 func TestLinkLaws(t *testing.T) {
 	testenv.Heavy(t)
+	testenv.Checks(t, 60)
 	eventlogtest.LinkLaws(t)
 }
 
 func TestBatchLaws(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 60)
+	testenv.Checks(t, 50)
 	eventlogtest.BatchLaws(t)
 }
 
 func TestPartLaws(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 60)
+	testenv.Checks(t, 50)
 	eventlogtest.PartLaws(t)
 }

@@ -135,7 +135,7 @@ func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) 
 			obs = *it.Asked
 		}
 		obs.Claim = it.Claim
-		if obs.Deleted && len(obs.Representations) == 0 { // where to ask whether it has gone
+		if obs.Deleted && len(obs.Representations) == 0 && len(r.sources) > 0 { // where to ask whether it has gone
 			own := max(slices.IndexFunc(r.sources, func(s sourceState) bool { return s.source == b.source.id }), 0)
 			w, err := r.observation(own)
 			if w == nil && err == nil {

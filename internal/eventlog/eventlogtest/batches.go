@@ -18,7 +18,7 @@ import (
 
 // BatchLaws: two logs that get the same random history in different batches and transactions,
 // some of which are undone first, come to the same events, reports and waiting observations,
-// and Verify finds nothing. The Sources are of any kinds, and the batches of all modes.
+// and Verify finds nothing. The Sources are of any kinds, and the batches of most modes.
 func BatchLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		content := rapid.SampledFrom([]event.Content{event.Mirror, event.Redirect, event.Reference}).Draw(t, "content")

@@ -345,7 +345,7 @@ func TestEarlierFormat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, text := range []string{"ALTER TABLE document DROP COLUMN kind", "ALTER TABLE sets DROP COLUMN first_feed", earlier} {
+			for _, text := range []string{"ALTER TABLE document DROP COLUMN kind", "ALTER TABLE sets DROP COLUMN first_feed", "DROP INDEX pending_partial", earlier} {
 				if err := l.Exec(t.Context(), text); err != nil {
 					t.Fatal(err)
 				}

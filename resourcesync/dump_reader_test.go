@@ -78,6 +78,7 @@ func readDump(b []byte, o DumpOptions) (got map[string]string, bad []error, err 
 }
 
 func TestDumpReader(t *testing.T) {
+	testenv.Heavy(t)
 	with := func(more ...testenv.ZipFile) []testenv.ZipFile { return append(goodFiles(), more...) }
 	change := func(f func([]testenv.ZipFile)) []testenv.ZipFile {
 		files := goodFiles()

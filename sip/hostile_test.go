@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestCutAnywhere: no beginning of a message is taken for the message.
@@ -98,6 +100,7 @@ func (spaces) Read(b []byte) (int, error) {
 // TestManyPrefixes: a record that mentions very many prefixes, ours among them, is
 // read and written in time that grows with its length only.
 func TestManyPrefixes(t *testing.T) {
+	testenv.Heavy(t)
 	var text, outside strings.Builder
 	for i := range 250_000 {
 		fmt.Fprintf(&text, "sip%d:", i)

@@ -149,6 +149,7 @@ func TestFaultWithoutCode(t *testing.T) {
 // TestSchemas: what we write is valid by our schema, and by one that was written
 // by others.
 func TestSchemas(t *testing.T) {
+	testenv.Heavy(t)
 	xmllint := testenv.Need(t, "xmllint", "libxml2-utils")
 	ours := filepath.Join(t.TempDir(), "sip.xsd")
 	if err := os.WriteFile(ours, Schema(), 0o600); err != nil {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,39 +23,19 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// TestScripts runs the scripts of testdata/script in which programs run beside each other:
-// one script for each promise.
-func TestScripts(t *testing.T) { runScripts(t, true) }
-
-// TestScriptsOneByOne runs the other scripts. What races inside of one program is tested by
-// the packages that it is made of.
-func TestScriptsOneByOne(t *testing.T) {
+// TestScripts runs the scripts of testdata/script: one for each promise. What races inside of
+// one program is tested by the packages that it is made of, and by TestNodes.
+func TestScripts(t *testing.T) {
 	testenv.Heavy(t)
-	runScripts(t, false)
-}
-
-// runScripts runs the scripts that start a program and go on while it runs, or the others.
-func runScripts(t *testing.T, beside bool) {
 	t.Parallel()
-	all, err := filepath.Glob("testdata/script/*.txtar")
+	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
-	scripts := slices.DeleteFunc(all, func(name string) bool {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return bytes.Contains(text, []byte("\nstart ")) != beside
-	})
 	if len(scripts) == 0 {
 		t.Fatal("there are no scripts")
 	}
-	variables := map[string]string{}
-	if testenv.Raced() {
-		variables["PATH"] = plainBridge(t) + string(filepath.ListSeparator) + os.Getenv("PATH")
-	}
-	runFiles(t, scripts, variables)
+	runFiles(t, scripts, nil)
 }
 
 // TestScriptOnServer runs a script whose log is on a PostgreSQL server, in schemas of its
@@ -141,20 +120,6 @@ func runFiles(t *testing.T, scripts []string, variables map[string]string) {
 			"records":     records,
 		},
 	})
-}
-
-// plainBridge returns a folder with a bridge that is built without the race detector. Under
-// the race detector scripts run it where they wait for the end of a command: it takes a
-// third of the time to start. What goes on beside such commands is started by startChild,
-// and is this program, which the detector watches.
-func plainBridge(t *testing.T) (folder string) {
-	t.Helper()
-	folder = t.TempDir()
-	build := exec.Command("go", "test", "-c", "-race=false", "-vet=off", "-o", filepath.Join(folder, "bridge"), ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return folder
 }
 
 // scriptState is what a script has around the commands that it runs.

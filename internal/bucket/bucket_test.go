@@ -80,6 +80,7 @@ func keys(t *testing.T, b *bucket.Bucket, prefix string) (all []string) {
 // Objects have the bytes that they were put with, also in parts, are replaced, listed in the
 // order of their keys below the prefix alone, and removed.
 func TestObjects(t *testing.T) {
+	testenv.Heavy(t)
 	b := fresh(t)
 	if err := b.Check(t.Context()); err != nil {
 		t.Fatal(err)

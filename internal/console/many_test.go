@@ -57,6 +57,7 @@ func TestStatusOfMany(t *testing.T) { // not parallel: it counts allocations
 // A bridge with very many sets and Sources has pages that a browser can show, and which lead to
 // all of them.
 func TestManySources(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	const sets, inOne = 450, 210
 	b := withMany(t, sets, inOne)

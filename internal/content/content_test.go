@@ -136,6 +136,7 @@ func mustStats(t testing.TB, s *Store, want Stats) {
 var sizes = []int{0, 1, 2048, 60000, chunkSize - 1, chunkSize, chunkSize + 1, 2 * chunkSize, 2*chunkSize + 1, 1 << 20, 3<<20 + 77}
 
 func TestPutOpen(t *testing.T) {
+	testenv.Heavy(t)
 	path := newPlace(t)
 	if server == nil {
 		path = filepath.Join(t.TempDir(), "a b?c#d%41.db") // nothing in a name is taken for more than a name
@@ -387,6 +388,7 @@ func TestParseSum(t *testing.T) {
 }
 
 func TestSeek(t *testing.T) {
+	testenv.Heavy(t)
 	s := newStore(t)
 	c := noise(1, 3*chunkSize+5)
 	put(t, s, c)

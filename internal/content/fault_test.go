@@ -205,6 +205,7 @@ func script(s *Store, text string) error {
 // Disk full: nothing is acknowledged, reading goes on, and the same call
 // succeeds once there is space.
 func TestFull(t *testing.T) {
+	testenv.Heavy(t)
 	ctx := context.Background()
 	s := newStore(t)
 	kept := [][]byte{noise(1, 2000), noise(2, 1<<20)}

@@ -16,6 +16,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/backup"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // backUp writes a backup of the bridge while it runs.
@@ -77,6 +78,7 @@ func (b *harness) sums() map[string]string {
 // Source has, also without what was created and deleted in between. One that reads lists
 // notices by itself; the others are told.
 func TestRestoredForDestinations(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	p := fixtures.New(fixtures.Options{PerArchive: 4})
 	source := httptest.NewServer(p)

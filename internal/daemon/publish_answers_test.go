@@ -42,6 +42,7 @@ func (o *harness) evolve(steps int) {
 }
 
 func TestEveryDocumentOfTheURLTable(t *testing.T) {
+	testenv.Heavy(t)
 	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		up := o.setURL("capabilitylist.xml")
 		description := o.list("/.well-known/resourcesync", "urlset", "description")
@@ -139,6 +140,7 @@ func wantSequence(t *testing.T, l *listDoc, events []event.Event) {
 }
 
 func TestListsTellWhatTheURLsAnswer(t *testing.T) {
+	testenv.Heavy(t)
 	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		changes := o.changes()
 		lastOf := map[string]listEntry{}

@@ -10,6 +10,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // newFixedHarness is a bridge over a feed, or a sitemap, that stays what it is.
@@ -23,6 +24,7 @@ func newFixedHarness(t *testing.T, kind, doc string) *harness {
 // D67, D102: who says too much of a record has it quarantined, and nothing else
 // happens; what can be cut is cut.
 func TestBounds_OfRecords(t *testing.T) {
+	testenv.Heavy(t)
 	x := func(n int) string { return strings.Repeat("x", n) }
 	links := func(n int, format string) string {
 		var b strings.Builder

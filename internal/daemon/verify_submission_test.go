@@ -23,6 +23,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -208,6 +209,7 @@ func findings(t *testing.T, folder string) (out []string) {
 // Whatever state submissions are in, verify has nothing to say; and what it says
 // when a record is gone, is damaged or is another one, is that and nothing else.
 func TestVerifySubmitted(t *testing.T) {
+	testenv.Heavy(t)
 	x := everyState(t)
 	if found := findings(t, x.copied()); len(found) > 0 {
 		t.Fatalf("of a sound folder: %q", found)

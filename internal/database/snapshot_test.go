@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // fill adds n items of some KiB each in one transaction.
@@ -79,6 +81,7 @@ func TestSnapshot(t *testing.T) {
 
 // A copy during which the write-ahead log grows too long ends.
 func TestSnapshotLongLog(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	m := newWriter(t, WriterOptions{})
 	m.fill(t, 1, 9000) // more pages than are copied between two looks

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // disk mounts a file system of a size, and skips where that is not permitted.
@@ -54,6 +55,7 @@ func fillDisk(t *testing.T, folder string) {
 // D147: on a full disk the log opens, by its reserve, and is read; it says that
 // there is no space, and goes on once there is. Without the reserve it says so too.
 func TestStartOnFullDisk(t *testing.T) {
+	testenv.Heavy(t)
 	ctx := context.Background()
 	folder := disk(t, "12m")
 	data := filepath.Join(folder, "data")

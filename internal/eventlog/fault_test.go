@@ -101,12 +101,9 @@ func sound(t testing.TB, l *eventlog.Log) {
 // TestDiskFull: nothing is acknowledged, reading goes on, and the next Append
 // works once there is space, without a hand.
 func TestDiskFull(t *testing.T) {
+	testenv.Heavy(t)
 	ctx := context.Background()
-	step := 1
-	if raced {
-		step = 13
-	}
-	for more := 0; more < 40; more += step { // full at another moment each time
+	for more := range 40 { // full at another moment each time
 		l, src := filled(t, t.TempDir(), event.Reference)
 		if err := add(l, src, 0, 100); err != nil {
 			t.Fatal(err)
@@ -155,6 +152,7 @@ func TestDiskFull(t *testing.T) {
 // TestDiskFullInSmallBatches: the disk gets full somewhere in a batch that is small
 // enough for SQLite to end the transaction at its last rows. Nothing of it stays.
 func TestDiskFullInSmallBatches(t *testing.T) {
+	testenv.Heavy(t)
 	for more := range 14 {
 		l, src := filled(t, t.TempDir(), event.Reference)
 		if err := errors.Join(add(l, src, 0, 500), l.LimitPages(t.Context(), more)); err != nil {

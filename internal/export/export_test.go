@@ -634,6 +634,7 @@ func TestExportMissingContent(t *testing.T) {
 // A damaged list of the records that the tree has ends no export, and keeps no file: then all
 // records are compared.
 func TestExportDamagedList(t *testing.T) {
+	testenv.Heavy(t)
 	for name, damage := range map[string]func(list []byte) []byte{
 		"no list":    func([]byte) []byte { return []byte("no\tlist\n") },
 		"zeros":      func(list []byte) []byte { return make([]byte, len(list)) },
@@ -786,6 +787,7 @@ func TestPlain(t *testing.T) {
 
 // Each server's configuration has a limit, and what is above it is said.
 func TestMapsHaveALimit(t *testing.T) {
+	testenv.Heavy(t)
 	for _, c := range []struct {
 		targets, types, want int
 	}{{maxMappedCaddy, maxMappedCaddy, 0}, {maxMappedCaddy + 1, 0, 1}, {0, maxMappedCaddy + 1, 1}, {maxMapped + 1, 0, 2}, {0, maxMapped + 1, 2}} {

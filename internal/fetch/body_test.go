@@ -170,6 +170,7 @@ func chunked(b []byte) []byte {
 
 // A body of 64 KiB that is cut anywhere is an error, and never a whole document.
 func TestCutBodies(t *testing.T) {
+	testenv.Heavy(t)
 	doc := noise(64 << 10)
 	const head = "HTTP/1.1 200 OK\r\n"
 	forms := map[string]struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // feedRun is a harvest of a feed that has been fetched.
@@ -138,6 +139,7 @@ func TestFeedDocuments(t *testing.T) {
 
 // What the caps refuse is refused whole.
 func TestFeedCaps(t *testing.T) {
+	testenv.Heavy(t)
 	rss := func(item string) string {
 		return `<rss version="2.0"><channel><title>T</title><item><title>First</title><link>http://a.example/1</link></item>` + item + `</channel></rss>`
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // fill gives everything in a value that is not zero.
@@ -52,6 +53,7 @@ func fill(v reflect.Value, n int) {
 // D64: what waits in a file comes back as it was, all of it, in its order, and with
 // what else is said of its record.
 func TestEntryFile(t *testing.T) {
+	testenv.Heavy(t)
 	s, err := newEntryFile(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

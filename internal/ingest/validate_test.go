@@ -80,6 +80,7 @@ func TestXMLLintReadsNoOtherFile(t *testing.T) {
 
 // What does not say "valid" or "invalid" of the record is an error.
 func TestXMLLintThatFails(t *testing.T) {
+	testenv.Heavy(t)
 	schema := inFolder(t, "map.xsd", mapSchema)
 	script := func(body string) string { return inFolder(t, "xmllint", "#!/bin/sh\n"+body+"\n") }
 	for name, c := range map[string]struct{ program, schema, want string }{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // manySets is how many sets there are where each costs little.
@@ -62,6 +63,7 @@ func TestDocumentsOfManySets(t *testing.T) {
 // A Compressor that is used again writes what a new one writes, also after its writer
 // has failed.
 func TestCompressorAgain(t *testing.T) {
+	testenv.Heavy(t)
 	t.Parallel()
 	again := NewCompressor()
 	for n := range 40 {

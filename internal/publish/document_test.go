@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -315,6 +316,7 @@ func TestCacheSaysThatItCannotBeWritten(t *testing.T) {
 
 // A document that cannot be kept and is too large for memory is a clear error.
 func TestCacheFullAndDocumentTooLarge(t *testing.T) {
+	testenv.Heavy(t)
 	c := newCache(t.TempDir(), disk{func(string, string, func() error) error { return syscall.ENOSPC }}, 1<<30)
 	big := func(_ context.Context, w io.Writer) error {
 		for range 1 + memoryLimit>>20 {

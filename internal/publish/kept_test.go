@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
@@ -110,6 +111,7 @@ func playedUpTo(t testing.TB, p *Publisher, l *sliceLog, at resourcesync.Datetim
 // Their files may be deleted: the same bytes are made again. Exactly what is no longer
 // kept is removed.
 func TestKeptLists(t *testing.T) {
+	testenv.Heavy(t)
 	for _, content := range []event.Content{event.Mirror, event.Reference} {
 		for _, most := range []int{3, 100} { // in parts, and in one
 			t.Run(content.String()+strconv.Itoa(most), func(t *testing.T) {

@@ -576,6 +576,7 @@ func TestRepositorySets(t *testing.T) {
 // A Source can name sets of as many levels, and as long, as it likes: the index holds a bounded
 // part of them, and records of the others are found all the same.
 func TestRepositorySetsBounded(t *testing.T) {
+	testenv.Heavy(t)
 	l := openRepositoryLog(t, event.Redirect)
 	add := func(record, title, spec string) {
 		it := live(record, title, spec)

@@ -425,6 +425,7 @@ func (k *kernel) ReadFrom(src io.Reader) (int64, error) {
 }
 
 func TestLargeDocuments(t *testing.T) {
+	testenv.Heavy(t)
 	h := newTestServer(t, "", nil)
 	h.long("long", 5000)
 	const path = "/sets/long/changelist/1.xml"

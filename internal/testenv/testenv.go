@@ -121,9 +121,6 @@ func Heavy(t testing.TB) {
 	}
 }
 
-// Raced reports whether this is a run under the race detector.
-func Raced() bool { return raceDetector }
-
 // Soaking reports whether long runs are wanted: BRIDGE_SOAK=1, set by make soak. A test
 // with a short and a long form uses it to choose its number of rounds.
 func Soaking() bool { return os.Getenv("BRIDGE_SOAK") == "1" }

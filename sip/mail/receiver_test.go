@@ -267,6 +267,7 @@ func TestSeveralRecipients(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
+	testenv.Heavy(t)
 	r, l := notary()
 	r.MaxBytes = 4096
 	c := call(t, serve(t, r))

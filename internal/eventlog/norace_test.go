@@ -1,5 +1,0 @@
-//go:build !race
-
-package eventlog_test
-
-const raced = false

@@ -69,7 +69,7 @@ RACED = $(if $(filter ./...,$(PACKAGES)),$(sort $(dir $(shell \
 race: ## the tests that are not heavy, under the race detector, of packages with goroutines
 	GORACE="$${GORACE-atexit_sleep_ms=10}" $(GO) test -race $(UNWATCHED) -vet=off -timeout 30m $(TESTFLAGS) $(RACED)
 
-lint: ## go vet, golangci-lint or staticcheck, govulncheck
+lint: ## golangci-lint, or go vet and staticcheck; govulncheck
 	@TOOLS=$(TOOLS) ./.ci/lint
 
 fuzz: ## every fuzz target for FUZZTIME (60s), or all together for FUZZTOTAL

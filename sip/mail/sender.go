@@ -169,6 +169,9 @@ func (s *Sender) deliver(ctx context.Context, server, to string, content []byte)
 	return err
 }
 
+// quitWait is how long the answer to QUIT is waited for.
+const quitWait = 5 * time.Second
+
 // converse sends a mail on one connection.
 func (s *Sender) converse(ctx context.Context, server, to string, content []byte, encrypt bool) error {
 	dial := s.Dial
@@ -191,7 +194,8 @@ func (s *Sender) converse(ctx context.Context, server, to string, content []byte
 	if err := s.transact(client, to, content); err != nil {
 		return err
 	}
-	// The server has accepted the mail, whatever it answers to this.
+	// The server has accepted the mail, whatever it answers to this, if it does.
+	defer time.AfterFunc(quitWait, func() { _ = c.SetDeadline(time.Unix(1, 0)) }).Stop()
 	_ = client.Quit()
 	return nil
 }

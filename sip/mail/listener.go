@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// limitListener is the listener of a Receiver. It refuses connections above the limits, and
-// closes early only those on which no mail is being received or stored.
+// limitListener is the listener of a Receiver. It refuses connections above the limits. It
+// closes one early for a newcomer, a connection on which a mail is being received only when
+// there is no other: that mail is cut off, and one that is being stored gets its reply.
 type limitListener struct {
 	net.Listener
 	total, each int           // connections at a time, in all and per address
@@ -71,9 +72,9 @@ func (l *limitListener) admit(c net.Conn) *conn {
 	return admitted
 }
 
-// closeOne closes a connection without a mail under way, of the address with the most
-// connections, if that has more than the newcomer's: first one that has named no recipient yet,
-// and of these the oldest. It reports whether there was one. The caller holds mu.
+// closeOne closes a connection of the address with the most connections, if that has more than
+// the newcomer's: first one without a mail under way, of these first one that has named no
+// recipient yet, and of these the oldest. It reports whether there was one. The caller holds mu.
 func (l *limitListener) closeOne(from map[netip.Prefix]int, neighbours int) bool {
 	most := neighbours + 1
 	for _, n := range from {
@@ -81,7 +82,7 @@ func (l *limitListener) closeOne(from map[netip.Prefix]int, neighbours int) bool
 	}
 	var victim *conn
 	for c := range l.conns {
-		if from[network(c.peer)] == most && !c.isBusy() && (victim == nil || c.before(victim)) {
+		if from[network(c.peer)] == most && (victim == nil || c.before(victim)) {
 			victim = c
 		}
 	}
@@ -90,6 +91,7 @@ func (l *limitListener) closeOne(from map[netip.Prefix]int, neighbours int) bool
 	}
 	delete(l.conns, victim)
 	victim.endSoon("421 4.7.0 Others are waiting, try again later\r\n")
+	victim.cut()
 	return true
 }
 
@@ -129,6 +131,7 @@ type conn struct {
 	welcome  bool   // it has named a recipient that is taken here
 	busy     bool   // a mail is being received or stored
 	over     bool   // nothing more is read, but for the mail under way
+	lost     bool   // nothing more is read at all
 	farewell string // sent then
 	ended    bool   // a Read has failed
 }
@@ -149,32 +152,23 @@ func (c *conn) recipient() {
 	c.welcome = true
 }
 
-// until is when the connection ends at the latest.
-func (c *conn) until() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.welcome {
-		return c.since.Add(c.listener.life)
-	}
-	return c.since.Add(c.listener.wait)
-}
-
-func (c *conn) isBusy() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.busy
-}
-
 // before reports whether c is to be closed before other.
 func (c *conn) before(other *conn) bool {
-	a, b := c.welcomed(), other.welcomed()
-	return !a && b || a == b && c.since.Before(other.since)
+	a, b := c.worth(), other.worth()
+	return a < b || a == b && c.since.Before(other.since)
 }
 
-func (c *conn) welcomed() bool {
+// worth is higher for a connection that is to be closed later.
+func (c *conn) worth() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.welcome
+	switch {
+	case c.busy:
+		return 2
+	case c.welcome:
+		return 1
+	}
+	return 0
 }
 
 // end notes that the reply to the mail is decided. It is written before the next
@@ -196,8 +190,16 @@ func (c *conn) endSoon(farewell string) {
 	}
 }
 
-// cut ends the mail that is arriving, and with it the connection.
-func (c *conn) cut() { _ = c.Conn.SetReadDeadline(time.Unix(1, 0)) }
+// cut ends the mail that is arriving, and with it the connection: the reply to the mail is the
+// last line.
+func (c *conn) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost = true; c.busy {
+		c.farewell = ""
+	}
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+}
 
 // whole reports whether no Read has failed.
 func (c *conn) whole() bool {
@@ -246,7 +248,16 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // SetReadDeadline sets a deadline that is not later than the end of the connection.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	if until := c.until(); t.After(until) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	until := c.since.Add(c.listener.wait)
+	switch {
+	case c.lost:
+		until = time.Unix(1, 0)
+	case c.welcome:
+		until = c.since.Add(c.listener.life)
+	}
+	if t.After(until) {
 		t = until
 	}
 	return c.Conn.SetReadDeadline(t)

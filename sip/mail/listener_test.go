@@ -461,6 +461,51 @@ func TestSilentClientsGiveWay(t *testing.T) {
 	}
 }
 
+// Neither do mails that never end: the oldest of the address with the most connections is cut
+// off, and stays with its sender.
+func TestSlowMailsGiveWay(t *testing.T) {
+	for _, kind := range []string{"DATA", "BDAT"} {
+		t.Run(kind, func(t *testing.T) {
+			r, l := notary()
+			r.Connections, r.ConnectionsPerAddress = 3, 2
+			receiving := make(chan bool, 4)
+			r.Reserve = func(netip.Addr, func()) Reservation {
+				receiving <- true
+				return &room{left: 1 << 20}
+			}
+			address := serve(t, r)
+			begun := func(source string) *client {
+				c := from(t, source, address)
+				c.expect("220 ")
+				c.say("250 ", "EHLO client.example")
+				if kind == "DATA" {
+					c.begin("box@lib.example")
+				} else {
+					c.say("250 2.0.0", "MAIL FROM:<ingest@server.example>")
+					c.say("250 2.0.0", "RCPT TO:<box@lib.example>")
+					c.write([]byte("BDAT 20\r\nSubject: first\r\n\r\n\r\n"))
+					c.expect("250 2.0.0 Continue")
+				}
+				<-receiving
+				return c
+			}
+			slow := begun("127.0.0.1")
+			begun("127.0.0.1")
+			begun("127.0.0.2")
+			other := from(t, "127.0.0.3", address)
+			other.expect("220 ")
+			other.say("250 ", "EHLO client.example")
+			if got := other.mail(plain()); got != "250 2.0.0 OK: queued" {
+				t.Errorf("a mail of another one: %q", got)
+			}
+			if rest := slow.gone(); kind == "DATA" && !strings.HasPrefix(rest, "451 4.4.2 ") || strings.Contains(rest, "250") {
+				t.Errorf("whose mail was cut off hears %q", rest)
+			}
+			check(t, l)
+		})
+	}
+}
+
 // room is a budget of bytes.
 type room struct {
 	mu         sync.Mutex

@@ -62,8 +62,9 @@ type Receiver struct {
 	// of its own accord; of IPv6, per /64.
 	ConnectionsPerAddress int
 	// RecipientTimeout is how long a client may take until it has named a recipient that is
-	// taken here; 0 is 60 s. When all connections are in use, one that has not done so yet is
-	// closed for a newcomer from an address that has fewer.
+	// taken here; 0 is 60 s. When all connections are in use, one is closed for a newcomer from
+	// an address that has fewer: rather one that has not done so yet, and one on which a mail
+	// arrives only when there is no other. That mail is answered with 451.
 	RecipientTimeout time.Duration
 	// Reserve returns the Reservation in which the bytes of a mail from an address are
 	// counted as they come in; nil does not count them. cut may be called from any goroutine

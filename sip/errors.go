@@ -21,6 +21,9 @@ const (
 	MustUnderstand  Code = "MustUnderstand"
 	Client          Code = "Client"
 	Server          Code = "Server"
+	// ClientAuthentication is the only code with a dot that is kept apart: it is about the
+	// caller, and about no message.
+	ClientAuthentication Code = "Client.Authentication"
 )
 
 // Fault is a SOAP fault, sent or received. A Backend returns it as an error to answer with it.

@@ -172,9 +172,12 @@ func (r *reader) number(attr string) int {
 }
 
 // faultCode returns a fault code without its prefix, and without what follows a dot (SOAP 1.1,
-// 4.4.1).
+// 4.4.1), except that of ClientAuthentication.
 func faultCode(written string) Code {
-	code := written[strings.LastIndexByte(written, ':')+1:]
+	code := strictxml.Trim(written[strings.LastIndexByte(written, ':')+1:])
+	if strings.HasPrefix(code+".", string(ClientAuthentication)+".") {
+		return ClientAuthentication
+	}
 	code, _, _ = strings.Cut(code, ".")
 	return Code(strictxml.Trim(code))
 }

@@ -304,7 +304,9 @@ func TestTolerance(t *testing.T) {
 			&Message{Kind: KindDisposition, Disposition: &Disposition{Outcome: Rejected}}},
 		{`<Fault xmlns="http://schemas.xmlsoap.org/soap/envelope/"><faultstring xml:lang="en">no <b>way</b></faultstring><a/>
 			<faultcode> SOAP-ENV:Client.Authentication.Basic </faultcode><faultactor>urn:a</faultactor><detail>a<b>c</b></detail></Fault>`,
-			&Message{Kind: KindFault, Fault: &Fault{Code: Client, Text: "no way"}}},
+			&Message{Kind: KindFault, Fault: &Fault{Code: ClientAuthentication, Text: "no way"}}},
+		{`<Fault xmlns="http://schemas.xmlsoap.org/soap/envelope/"><faultcode>a:Client.Authentications.X</faultcode></Fault>`,
+			&Message{Kind: KindFault, Fault: &Fault{Code: Client}}},
 		{`<s:Fault xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><faultcode>Other</faultcode><detail><a>
 			<problem xmlns="urn:x-bridge:terms:1" path="a/b" line="-1" column="x"/></a></detail></s:Fault>`,
 			&Message{Kind: KindFault, Fault: &Fault{Code: "Other", Path: "a/b"}}},

@@ -61,7 +61,8 @@ const breakerThreshold = 3
 
 // failed counts a failed request that began at a time, and returns how long the breaker
 // is open for it. atOnce: this failure alone opens it. If a fault of the server opens it,
-// the count begins anew: the record may be the cause, and not the server.
+// the count begins anew, unless it is about the caller: the record may be the cause, and not
+// the server.
 func (b *breaker) failed(every time.Duration, began, now time.Time, err error, atOnce bool) time.Duration {
 	if began.Before(b.openedAt) {
 		return 0 // under way when the breaker opened
@@ -74,7 +75,7 @@ func (b *breaker) failed(every time.Duration, began, now time.Time, err error, a
 	if b.failures >= breakerThreshold {
 		wait = max(wait, submission.BackOff(every, submission.MaxRetry, b.failures-breakerThreshold+1))
 		var fault *sip.Fault
-		if errors.As(err, &fault) {
+		if errors.As(err, &fault) && fault.Code != sip.ClientAuthentication {
 			b.failures = 0
 		}
 	}

@@ -97,6 +97,41 @@ func TestSubmitterTellsOfFaults(t *testing.T) {
 	})
 }
 
+// A password that a server refuses with a fault (SOAP 1.1, 4.4.1) is the target's trouble, as with
+// status 401: few requests are made until it is right, and then all records are taken.
+func TestSubmitterTellsOfAPassword(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		var right atomic.Bool
+		var refused atomic.Int32
+		h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			if !right.Load() {
+				refused.Add(1)
+				return nil, &sip.Fault{Code: sip.ClientAuthentication, Text: "who are you?"}
+			}
+			return keep(), nil
+		}
+		var records [][2]string
+		for i := range 30 {
+			records = append(records, [2]string{fmt.Sprintf("urn:%02d", i), ""})
+		}
+		h.keep(records...)
+		h.run(func(o *Submitter) { o.Workers = 1 })
+		time.Sleep(6 * time.Hour)
+		synctest.Wait()
+		if got, _ := h.trouble(); got == nil || got.Reason != "SOAP fault Client.Authentication: who are you?" || refused.Load() > 20 {
+			t.Errorf("while the password is wrong: %+v, %d requests", got, refused.Load())
+		}
+		right.Store(true)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		for _, s := range h.rows() {
+			if s.State != submission.StateAccepted {
+				t.Errorf("%s is %v: %s", s.Record, s.State, s.Reason)
+			}
+		}
+	})
+}
+
 // D32: the success that ends the trouble of a server ends its pause: a call may have
 // been under way when the others failed.
 func TestSuccessEndsThePause(t *testing.T) {

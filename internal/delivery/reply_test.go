@@ -42,6 +42,9 @@ func accepting(identifier string, source *sip.Source) string {
 // redirection is a refusal (D33).
 func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 	const page = "<html>no message</html>"
+	fault := func(code sip.Code) string {
+		return string(sip.AppendMessage(nil, &sip.Message{Kind: sip.KindFault, Fault: &sip.Fault{Code: code, Text: "no"}}))
+	}
 	r := request("1", "map")
 	other, long := *r.Source, *r.Source
 	two, far := "2", strings.Repeat("x", submission.MaxText+1)
@@ -82,8 +85,10 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 		{"too slow", 408, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 408"},
 		{"too many", 429, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 429"},
 		{"password", 401, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 401"},
+		{"password, in a fault", 500, fault("Client.Authentication"), submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "SOAP fault Client.Authentication: no"},
 		{"address", 404, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 404"},
 
+		{"bad request, in a fault", 500, fault("Client.Order"), submission.StateUnsent, submission.StateUnsent, submission.StateUnsent, "SOAP fault Client: no"},
 		{"bad request", 400, page, submission.StateUnsent, submission.StateUnsent, submission.StateUnsent, "HTTP 400"},
 		{"too long", 413, page, submission.StateUnsent, submission.StateUnsent, submission.StateUnsent, "HTTP 413"},
 		{"unprocessable", 422, page, submission.StateUnsent, submission.StateUnsent, submission.StateUnsent, "HTTP 422"},

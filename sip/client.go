@@ -29,6 +29,7 @@ const callTimeout = time.Minute
 type HTTPClient struct {
 	// HTTP sends the requests; nil is http.DefaultClient. Redirects are not followed, whatever
 	// its CheckRedirect is: a message could get lost, or go to a server that nobody has named.
+	// Only Notify and Post go from http to https for the same URL.
 	// Its Transport may take the body of a request a second time (http.Request.GetBody) only
 	// when it is sure that the first has not arrived, as that of net/http is; Sent relies on
 	// it.
@@ -74,6 +75,11 @@ func (c *HTTPClient) Notify(ctx context.Context, d *Disposition) error {
 // Post is Notify with a message that is written already, envelope included.
 func (c *HTTPClient) Post(ctx context.Context, message []byte) error {
 	a, err := c.call(ctx, "notify", message)
+	if err == nil && a.isSecured() {
+		secured := *c
+		secured.URL = a.Header.Get("Location")
+		a, err = secured.call(ctx, "notify", message)
+	}
 	if err != nil {
 		return err
 	}
@@ -171,6 +177,17 @@ type answer struct {
 	*http.Response
 	body []byte
 	err  error
+}
+
+// isSecured reports whether the answer redirects to the URL of the call with https in place of
+// http. A submitter names its recipient with http, as the draft wants, and its web server may
+// take nothing there. These statuses do not demand another method (RFC 9110, 15.4).
+func (a *answer) isSecured() bool {
+	switch a.StatusCode {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return a.Header.Get("Location") == "https"+strings.TrimPrefix(a.url, "http")
+	}
+	return false
 }
 
 // document returns the answer's document, if it is of the wanted kind.

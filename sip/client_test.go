@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,6 +98,57 @@ func TestClientAndHandler(t *testing.T) {
 	}
 	if !strings.HasPrefix(fmt.Sprint(err), "notify at "+base+": SOAP fault Client at ") {
 		t.Errorf("the error does not say where: %v", err)
+	}
+}
+
+// A recipient that was named with http, and whose web server takes nothing there, is notified
+// at the same URL with https. No other redirect is followed.
+func TestClientNotifiesOverTLS(t *testing.T) {
+	var taken atomic.Int32
+	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if m, err := sip.ReadMessage(r.Body, sip.ReadOptions{}); err != nil || m.Kind != sip.KindDisposition || r.URL.Path != "/sip/box" {
+			t.Errorf("%s got %v, %v", r.URL, m, err)
+		}
+		taken.Add(1)
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer secure.Close()
+	for _, c := range []struct {
+		status   int
+		location string
+		taken    bool
+	}{
+		{301, "https://example.com/sip/box?a=b", true},
+		{302, "https://example.com/sip/box?a=b", true},
+		{307, "https://example.com/sip/box?a=b", true},
+		{308, "https://example.com/sip/box?a=b", true},
+		{303, "https://example.com/sip/box?a=b", false}, // asks for a GET
+		{308, "http://example.com/sip/box?a=b", false},
+		{308, "https://example.com/sip/other?a=b", false},
+		{308, "https://example.org/sip/box?a=b", false},
+		{308, "/sip/box?a=b", false},
+	} {
+		plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", c.location)
+			w.WriteHeader(c.status)
+		}))
+		transport := secure.Client().Transport.(*http.Transport).Clone()
+		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			to := plain.Listener.Addr().String()
+			if strings.HasSuffix(address, ":443") {
+				to = secure.Listener.Addr().String()
+			}
+			return new(net.Dialer).DialContext(ctx, network, to)
+		}
+		client := &sip.HTTPClient{HTTP: &http.Client{Transport: transport}, URL: "http://example.com/sip/box?a=b"}
+		taken.Store(0)
+		err := client.Notify(t.Context(), &sip.Disposition{Outcome: sip.Rejected})
+		var status *sip.StatusError
+		if c.taken != (err == nil) || c.taken != (taken.Load() == 1) || !c.taken && (!errors.As(err, &status) || status.Status != c.status) {
+			t.Errorf("%d to %s: %v, taken %d times", c.status, c.location, err, taken.Load())
+		}
+		transport.CloseIdleConnections()
+		plain.Close()
 	}
 }
 

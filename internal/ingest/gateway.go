@@ -194,6 +194,11 @@ func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]b
 	if err := d.Keep(ctx, r.Record.XML); err != nil {
 		return nil, fmt.Errorf("store the record: %w", err)
 	}
+	return d.received(r, digest), nil
+}
+
+// received returns a submission of a request that has no state yet.
+func (d *Server) received(r *sip.Request, digest [32]byte) *submission.Submission {
 	s := &submission.Submission{
 		Source: d.Source, Request: digest, Recipient: r.Recipient,
 		Content: sha256.Sum256(r.Record.XML), Length: int64(len(r.Record.XML)), Type: "application/xml", Title: translate.RecordTitle(r.Record.XML),
@@ -204,7 +209,7 @@ func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]b
 			s.SourceIdentifier = *r.Source.Identifier
 		}
 	}
-	return s, nil
+	return s
 }
 
 // send sends a request on and commits the result.

@@ -212,10 +212,13 @@ func (d *Server) logConclusions(ctx context.Context, group []*conclusion, kept f
 // writeConclusions decides on each request of a group, in their order.
 func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*conclusion) error {
 	batch, first := d.batch(), map[[32]byte]*sip.Disposition{}
+	counts, err := tx.Counts(ctx, d.Source)
+	if err != nil {
+		return err
+	}
 	for _, c := range group {
 		o := c.observation
 		if c.whole {
-			var err error
 			if c.disposition = first[c.digest]; c.disposition == nil {
 				c.disposition, err = d.previousReply(ctx, tx, c)
 			}
@@ -236,15 +239,50 @@ func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*co
 			// later commit is in force.
 			o.Order, _ = event.StampOf(d.now())
 			o.Modified = o.Order
-			batch.Items = append(batch.Items, event.Item{Observation: o})
+			outruns := false
+			if counts.UnderReview > 0 {
+				if outruns, err = d.outrunsReview(ctx, tx, c.request.Source); err != nil {
+					return err
+				}
+			}
+			if item := (event.Item{Observation: o}); outruns {
+				batch.Updates = append(batch.Updates, submission.Update{Submission: *d.acceptedAtOnce(c), Item: &item})
+			} else {
+				batch.Items = append(batch.Items, item)
+			}
 		}
 		if c.whole {
 			first[c.digest] = c.disposition
 			batch.Replies = append(batch.Replies, submission.StoredReply{Request: c.digest, Disposition: submission.Document(c.disposition)})
 		}
 	}
-	_, err := tx.Write(ctx, batch)
+	_, err = tx.Write(ctx, batch)
 	return err
+}
+
+// outrunsReview reports whether a record that is accepted at once has an earlier version under
+// review, from before the mode changed, and none that was accepted after that. Then it needs a
+// submission, so that the earlier version, should it be accepted, does not replace it.
+func (d *Server) outrunsReview(ctx context.Context, tx *store.Tx, source *sip.Source) (bool, error) {
+	if !submission.Identifies(source) {
+		return false, nil
+	}
+	versions, err := tx.Submissions(ctx, submission.Query{Source: d.Source, Subject: string(sip.AppendSource(nil, source)), Newest: true, Limit: 100,
+		States: []submission.State{submission.StateProvisional, submission.StateAccepted}})
+	for i := range versions {
+		if s := &versions[i]; s.State == submission.StateAccepted || s.UnderReview() {
+			return s.State != submission.StateAccepted, err
+		}
+	}
+	return false, err
+}
+
+// acceptedAtOnce returns the submission of a request that is accepted at once.
+func (d *Server) acceptedAtOnce(c *conclusion) *submission.Submission {
+	s := d.received(c.request, requestDigest(c.request))
+	*s, _ = submission.Apply(*s, submission.Review{}, d.now())
+	*s, _ = submission.Apply(*s, submission.Disposition{State: submission.StateAccepted, Assigned: c.observation.Record, Relayed: true}, d.now())
+	return s
 }
 
 // previousReply returns the answer to an equal request in the last 24 hours. It ignores a

@@ -376,6 +376,34 @@ func TestDecideKeepsRecordsApartAtOnce(t *testing.T) {
 	h.wantEvents("created map/1", "updated map/1")
 }
 
+// What was under review when the mode changed does not replace a later version that was accepted
+// at once, also where that is what was published before. Its submitter is notified all the same.
+func TestReviewEndsAfterTheMode(t *testing.T) {
+	h := newHarness(t, Library, nil)
+	submit := func(mode Mode, identifier, text string) string {
+		t.Helper()
+		h.server.Mode = mode
+		r := request(identifier, text)
+		r.Recipient = "http://maps.example/sip"
+		return h.ingest(r).AssignedIdentifier
+	}
+	reverted := submit(Library, "reverted", "a")
+	for _, identifier := range []string{"reverted", "updated", "alone"} {
+		submit(Review, identifier, "b")
+	}
+	submit(Library, "reverted", "a")
+	updated := submit(Library, "updated", "c")
+	submit(Library, "updated", "d")
+	for id := range int64(3) {
+		h.do(h.server.Decide(t.Context(), Verdict{ID: id + 1, Accept: true}))
+	}
+	h.wantEvents("created "+reverted, "created "+updated, "updated "+updated, "created "+h.submission(3).Assigned)
+	if got := len(h.notices()); got != 3 {
+		t.Errorf("%d notifications to submitters", got)
+	}
+	h.verified()
+}
+
 // A repeat of a request is answered from the log, also where no record can be stored any
 // more.
 func TestReviewRepeatsOnAFullDisk(t *testing.T) {

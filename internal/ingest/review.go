@@ -85,27 +85,22 @@ type Verdict struct {
 // one the error names the decision in force. When it returns nil the decision is
 // committed, and the submitter will be notified.
 func (d *Server) Decide(ctx context.Context, v Verdict) error {
-	disposition, id := &sip.Disposition{Outcome: sip.Rejected, Reason: v.Reason}, v.ID
+	disposition := &sip.Disposition{Outcome: sip.Rejected, Reason: v.Reason}
 	if v.Accept {
 		if err := checkAssigned(v.Assigned); err != nil {
 			return err
-		}
-		if v.Assigned != "" && !v.Replace {
-			if err := d.checkIdentifierFree(ctx, id, v.Assigned); err != nil {
-				return err
-			}
 		}
 		disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: v.Assigned}
 	}
 	if len(v.Reason) > submission.MaxText {
 		return fmt.Errorf("the reason has %d bytes: at most %d are allowed", len(v.Reason), submission.MaxText)
 	}
-	_, _, err := d.resolve(ctx, incoming{id: id, disposition: disposition, check: func(ctx context.Context, tx *store.Tx, s *submission.Submission) (bool, error) {
+	_, _, err := d.resolve(ctx, incoming{id: v.ID, disposition: disposition, check: func(ctx context.Context, tx *store.Tx, s *submission.Submission) (bool, error) {
 		if err := d.mayDecide(ctx, tx, s, disposition); err != nil {
 			return false, err
 		}
 		if v.Accept && v.Assigned != "" && !v.Replace {
-			if err := d.checkStillFree(ctx, tx, s, v.Assigned); err != nil {
+			if err := d.checkFree(ctx, tx, s, v.Assigned); err != nil {
 				return false, err
 			}
 		}
@@ -118,41 +113,33 @@ func (d *Server) Decide(ctx context.Context, v Verdict) error {
 	return err
 }
 
-// checkIdentifierFree refuses an identifier that another record of the set has: accepting
-// the submission under it would replace that record. A record is the same one, and no
-// other, if it was accepted under the identifier for the same source element, submitter
-// included, or if library mode would give it that identifier.
-func (d *Server) checkIdentifierFree(ctx context.Context, id int64, assigned string) error {
-	ev, err := d.Store.Record(ctx, d.Set, event.Key(assigned))
-	if errors.Is(err, fs.ErrNotExist) {
+// checkFree refuses an identifier that another record of the set has: accepting the
+// submission under it would replace that record. A record is the same one, and no other, if
+// it was accepted under the identifier for the same source element, submitter included, or
+// if library mode would give it that identifier.
+func (d *Server) checkFree(ctx context.Context, tx *store.Tx, s *submission.Submission, assigned string) error {
+	if s.Assigned == assigned {
 		return nil
 	}
+	// A record that is pending, or that this transaction adds, has no event to be read.
+	presence, err := tx.Presence(ctx, d.Source, assigned)
 	if err != nil {
 		return err
 	}
-	s, err := d.Store.Submission(ctx, id)
-	if err != nil || s.Assigned == assigned {
-		return err
-	}
-	own, err := d.isOwn(ctx, d.Store, s, assigned)
-	if err != nil || own {
-		return err
-	}
-	return fmt.Errorf("%q is the identifier of another record, whose identifier at its source is %q: assign another one, or none to have one assigned, or use --replace to replace that record", assigned, ev.Origin.SourceIdentifier)
-}
-
-// checkStillFree is checkIdentifierFree in the transaction: another submission may have been
-// accepted under the identifier since.
-func (d *Server) checkStillFree(ctx context.Context, tx *store.Tx, s *submission.Submission, assigned string) error {
-	presence, err := tx.Presence(ctx, d.Source, assigned)
-	if err != nil || presence == event.NeverPresent || s.Assigned == assigned {
+	other := "another record"
+	switch ev, err := d.Store.Record(ctx, d.Set, event.Key(assigned)); {
+	case err == nil && ev.Origin.SourceIdentifier != "":
+		other += fmt.Sprintf(", whose identifier at its source is %q", ev.Origin.SourceIdentifier)
+	case errors.Is(err, fs.ErrNotExist) && presence == event.NeverPresent:
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
 	own, err := d.isOwn(ctx, tx, s, assigned)
 	if err != nil || own {
 		return err
 	}
-	return fmt.Errorf("%q is the identifier of another record, which was accepted meanwhile: assign another one, or none to have one assigned, or use --replace to replace that record", assigned)
+	return fmt.Errorf("%q is the identifier of %s: assign another one, or none to have one assigned, or use --replace to replace that record", assigned, other)
 }
 
 // isOwn reports whether a record was submitted with the same source element.

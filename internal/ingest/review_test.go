@@ -368,7 +368,7 @@ func TestDecideKeepsRecordsApartAtOnce(t *testing.T) {
 	}
 	first = func() { h.do(h.server.Decide(t.Context(), Verdict{ID: 1, Accept: true, Assigned: "map/1"})) }
 	err := h.server.Decide(t.Context(), Verdict{ID: 2, Accept: true, Assigned: "map/1"})
-	if err == nil || !strings.Contains(err.Error(), `"map/1" is the identifier of another record`) {
+	if err == nil || !strings.Contains(err.Error(), `"map/1" is the identifier of another record, whose identifier at its source is "1": assign`) {
 		t.Errorf("the second is decided: %v", err)
 	}
 	h.wantEvents("created map/1")

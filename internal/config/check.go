@@ -190,10 +190,6 @@ func (d *document) crossCheck(c *Config) {
 			content[set.Name] = set.Content
 		}
 	}
-	submits := map[string]bool{}
-	for _, o := range d.targets {
-		submits[o.set] = true
-	}
 	plain := !strings.HasPrefix(c.BaseURL, "https:") // SIP notifications come over http
 	services := map[string]*SIP{}
 	boxes := map[[2]string]string{} // set by listener and mailbox
@@ -204,13 +200,6 @@ func (d *document) crossCheck(c *Config) {
 			s.in.report("mailbox", "%s is that of set %q; write another, or another smtp_listen", s.it.Mailbox, other)
 		}
 		boxes[at] = s.set
-		switch {
-		case s.it.Mailbox == "" || submits[s.set] || s.it.Mode == Gateway || s.it.Mode == "" && s.in.has("mode"):
-		case s.it.Mode != "":
-			s.in.report("mailbox", "could take no mail: mode = %q decides here, and without a [[set.submit]] there is nobody who could notify the set; leave mailbox and smtp_listen out", s.it.Mode)
-		case s.it.Access.Kind == AccessBasic:
-			s.in.report("mailbox", `could take no mail: access = "basic" wants a password, and mail has none; write access = "token" or "addresses", or leave mailbox and smtp_listen out`)
-		}
 		if s.it.Mode != "" && content[s.set] != Mirror {
 			s.in.report("mode", `%q keeps the records that it is sent; write content = "mirror" in the set`, s.it.Mode)
 		}

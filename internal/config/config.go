@@ -523,6 +523,11 @@ func (c *Config) Warnings() []string {
 			if err := s.absent(); err != nil {
 				all = append(all, fmt.Sprintf("set %q: source %s: %v: its harvests fail until it is there", set.Name, cmp.Or(s.Name, s.URL), err))
 			}
+			if s.SIP != nil && s.SIP.Mailbox != "" && len(set.Submit) == 0 {
+				if why := s.SIP.noMail(); why != "" {
+					all = append(all, fmt.Sprintf("set %q: mailbox %s takes only what ingest servers still have to say about records that were submitted to them before: %s", set.Name, s.SIP.Mailbox, why))
+				}
+			}
 			if s.SIP == nil || s.SIP.Access.Kind != AccessNone {
 				continue
 			}
@@ -537,6 +542,18 @@ func (c *Config) Warnings() []string {
 		}
 	}
 	return all
+}
+
+// noMail returns why no other mail is taken for the mailbox of a set that has no targets, and
+// what to do; "" if some is.
+func (s *SIP) noMail() string {
+	switch {
+	case s.Mode == Library || s.Mode == Review:
+		return fmt.Sprintf("mode = %q decides here, and without a [[set.submit]] nobody else has anything to notify the set of; leave mailbox and smtp_listen out when all of that has come", s.Mode)
+	case s.Mode == "" && s.Access.Kind == AccessBasic:
+		return `access = "basic" wants a password, and mail has none; write access = "token" or "addresses", or leave mailbox and smtp_listen out when all of that has come`
+	}
+	return ""
 }
 
 // allowsAll describes what any client may do at a service with AccessNone.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
@@ -90,6 +91,26 @@ func TestSIPMail_Boxes(t *testing.T) {
 		t.Errorf("the log was\n%sand is\n%s", before, after)
 	}
 	h.verified()
+}
+
+// TestSIPMail_Owed: the mailbox of a set that decides itself, and has no target any more, takes what
+// ingest servers owe, and nothing else.
+func TestSIPMail_Owed(t *testing.T) {
+	h := newSIPBridge(t, sipSet("main", libraryMode, takesMail("main@bridge.example")))
+	target, err := h.bridge.Log.EnsureSource(t.Context(), "main", eventlog.Target, "https://ingest.example", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := submission.Submission{Source: target, State: submission.StateProvisional, Seq: 1, Record: "urn:1", SourceIdentifier: "urn:1", Token: "t0ken", Tries: 1}
+	if _, err := h.bridge.SIP.Write(t.Context(), &submission.Batch{Source: target, Updates: []submission.Update{{Submission: sent}}}); err != nil {
+		t.Fatal(err)
+	}
+	for to, want := range map[string]string{"main+t0ken@bridge.example": "250 ", "main@bridge.example": "554 5.6.0 ingest-disposition: "} {
+		if reply := h.mail(to, notifyOf(sourceOf("urn:1")+acceptedAs("L1"))); !strings.HasPrefix(reply, want) {
+			t.Errorf("to %s: %s", to, reply)
+		}
+	}
+	h.want("the submissions", h.submissions("main"), "accepted urn:1 -> ")
 }
 
 // TestSIPMail_Limit: sip_message holds for mail as well.

@@ -47,11 +47,11 @@ type Hold struct {
 	failed bool
 }
 
-// Hold begins a request of a client. cut is called from another goroutine and must return
+// Hold begins a request of an address. cut is called from another goroutine and must return
 // at once; it ends the receiving of the request, for example by a read deadline in the
 // past. A request with a nil cut cannot be cut off.
 func (b *Bytes) Hold(client netip.Addr, cut func()) *Hold {
-	h := &Hold{b: b, client: client, cut: cut}
+	h := &Hold{b: b, client: Client(client), cut: cut}
 	if cut != nil {
 		b.mu.Lock()
 		h.place = b.receiving.PushBack(h)

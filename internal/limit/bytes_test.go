@@ -44,6 +44,10 @@ func TestOneClientHasItsShare(t *testing.T) {
 	if err := third.Add(1); err == nil {
 		t.Error("a second Release gave back more than there was")
 	}
+	b = limit.NewBytes(100, 40)
+	if b.Hold(netip.MustParseAddr("2001:db8::1"), nil).Add(20) != nil || b.Hold(netip.MustParseAddr("2001:db8::2"), nil).Add(21) == nil {
+		t.Error("a client of IPv6, which has a /64, gets a share for each address of it")
+	}
 }
 
 // D66: who has been sending for the longest time is cut off where all is used up;

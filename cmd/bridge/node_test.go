@@ -101,22 +101,33 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 		t.Error("nodes publish different Change Lists")
 	}
 	request := `<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>1</source-identifier></source><record>` + placeRecord + `</record></ingest-request>`
-	submit := func(server string) (status int, header http.Header) {
+	post := func(url string) (status int, header http.Header) {
 		t.Helper()
-		resp, err := http.Post(server+"/sip/in", "text/xml", strings.NewReader(enveloped(request)))
+		resp, err := http.Post(url, "text/xml", strings.NewReader(enveloped(request)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode, resp.Header
 	}
+	submit := func(server string) (status int, header http.Header) {
+		t.Helper()
+		return post(server + "/sip/in")
+	}
 	for _, server := range []string{atSecond, atWeb} {
+		// Whether a set that has no SIP service had one is for the node that works to know.
+		if status, header := post(server + "/sip/main/token"); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+			t.Errorf("a message with a token to a node that does not work: %d %v", status, header)
+		}
 		if status, header := submit(server); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
 			t.Errorf("a submission to a node that does not work: %d %v", status, header)
 		}
 	}
 	if status, _ := submit(atFirst); status != http.StatusOK {
 		t.Errorf("a submission to the node that works: %d", status)
+	}
+	if status, _ := post(atFirst + "/sip/main/token"); status != http.StatusNotFound {
+		t.Errorf("a message with a token to the node that works: %d", status)
 	}
 	if c := web.run(exitDone, "status"); !strings.Contains(c.stdout.String(), "main (") {
 		t.Errorf("status of a web node:\n%s", c.stdout.String())

@@ -161,7 +161,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	}
 	sipService, formerSIPService, callback := b.sipService, b.formerSIPService, b.serveCallback
 	if b.opt.Beside {
-		sipService, formerSIPService, callback = b.laterSIP, nil, later
+		sipService, formerSIPService, callback = b.laterSIP, laterFormerSIP, later
 	}
 	s := server.New(server.Options{
 		Moved: b.movedTo, Published: b.publishes,

@@ -33,12 +33,18 @@ type Settlement struct {
 // is as it was before.
 func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *submission.Submission, err error) {
 	if how.Notification != 0 {
-		if err := d.fromNotification(ctx, id, &how); err != nil {
+		if err := d.fromNotification(ctx, d.Store, id, &how); err != nil {
 			return nil, err
 		}
 	}
-	in := incoming{id: id, settled: true, settles: how.Notification, check: func(_ context.Context, _ *store.Tx, s *submission.Submission) (bool, error) {
-		return d.maySettle(s, &how)
+	in := incoming{id: id, settled: true, settles: how.Notification, check: func(ctx context.Context, tx *store.Tx, s *submission.Submission) (bool, error) {
+		now := how
+		if now.Notification != 0 { // another submission may have been settled by it since
+			if err := d.fromNotification(ctx, tx, id, &now); err != nil {
+				return false, err
+			}
+		}
+		return d.maySettle(s, &now)
 	}}
 	switch how.Outcome {
 	case submission.StateAccepted:
@@ -64,8 +70,8 @@ func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *
 const settledUnsent = "the ingest server has not taken it, as was found out by hand"
 
 // fromNotification takes the outcome from a notification that belongs to no submission.
-func (d *Server) fromNotification(ctx context.Context, id int64, how *Settlement) error {
-	n, err := d.Store.IncomingNotification(ctx, how.Notification)
+func (d *Server) fromNotification(ctx context.Context, q queries, id int64, how *Settlement) error {
+	n, err := q.IncomingNotification(ctx, how.Notification)
 	switch {
 	case err != nil:
 		return err

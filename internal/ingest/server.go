@@ -51,6 +51,7 @@ type queries interface {
 	HasNewerVersion(ctx context.Context, s *submission.Submission, states []submission.State, assigned string) (bool, error)
 	Submissions(context.Context, submission.Query) ([]submission.Submission, error)
 	Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error)
+	IncomingNotification(ctx context.Context, id int64) (*submission.IncomingNotification, error)
 }
 
 // Mode is the role of a Server besides that of a notification recipient.

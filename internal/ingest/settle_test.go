@@ -147,6 +147,24 @@ func TestSettleByNotification(t *testing.T) {
 		}
 	}
 	h.wantEvents("created urn:lib:1")
+	// Neither does it when two are settled by it at the same moment.
+	h.notify("", accepted(mapOf("3"), "urn:lib:3"))
+	found, err := h.log.Incoming(t.Context(), "maps", submission.NotificationUncorrelated, 0, 10)
+	h.do(err)
+	first, second := h.received("3", submission.StateProvisional, nil).ID, h.received("93", submission.StateProvisional, nil).ID
+	commit := h.store.Hook
+	h.store.Hook = func(query string, call func() error) error {
+		if do := first; query == "" && do != 0 {
+			first = 0
+			_, err := h.server.Settle(t.Context(), do, Settlement{Notification: found[0].ID})
+			h.do(err)
+		}
+		return commit(query, call)
+	}
+	if _, err := h.server.Settle(t.Context(), second, Settlement{Notification: found[0].ID}); err == nil || !strings.Contains(err.Error(), "belongs to submission") {
+		t.Errorf("one notification has settled two submissions at the same moment: %v", err)
+	}
+	h.wantEvents("created urn:lib:1", "created urn:lib:3")
 }
 
 // What is decided, or not there to be decided on, cannot be settled.

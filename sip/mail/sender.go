@@ -191,13 +191,14 @@ func (s *Sender) converse(ctx context.Context, server, to string, content []byte
 	if err != nil {
 		return err
 	}
-	if err := s.transact(client, to, content); err != nil {
+	if err = s.transact(client, to, content); err != nil && !Answered(err) {
 		return err
 	}
-	// The server has accepted the mail, whatever it answers to this, if it does.
+	// The server has decided about the mail, whatever it answers to this, if it does. Without it
+	// the connection must not be closed (RFC 5321, 4.1.1.10).
 	defer time.AfterFunc(quitWait, func() { _ = c.SetDeadline(time.Unix(1, 0)) }).Stop()
 	_ = client.Quit()
-	return nil
+	return err
 }
 
 // encryptionError: the server offers STARTTLS, and it fails.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -26,8 +27,9 @@ type Epoch struct {
 func (e *Epoch) sum() int64 { return sumOf(e.N, e.Started, int64(e.After), int64(e.Upto), e.Reason) }
 
 // unknownLoss is how many events, at most, a log is assumed to have lost when their
-// number is unknown.
-const unknownLoss = 1_000_000
+// number is unknown. Up to unknownSpread more are left out, by chance: the same copy may be put
+// back once more, and what was given out in between must not be given out again.
+const unknownLoss, unknownSpread = 1_000_000, 1 << 25
 
 const selectEpochs = "SELECT n, started, after_seq, upto_seq, reason, sum FROM epoch ORDER BY n"
 
@@ -99,7 +101,7 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		lost := max(loss.Lost-loss.Last, 1)
 		if loss.Unknown != "" {
-			lost = unknownLoss
+			lost = unknownLoss + rand.N[event.Seq](unknownSpread)
 		}
 		now, err := l.now()
 		if err != nil {

@@ -266,6 +266,43 @@ func TestLostCommits(t *testing.T) {
 	reopened(t, placed(t, files), 1000)
 }
 
+// A copy without a head that is put back a second time gives out other numbers than the first
+// time: those may have been published.
+func TestCopyPutBackTwice(t *testing.T) {
+	ctx := context.Background()
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Redirect)
+	if err := errors.Join(add(l, src, 0, 7), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	files := copied(t, folder)
+	delete(files, eventlog.HeadName)
+	given, numbers := map[event.Seq]bool{}, map[int]bool{}
+	for range 2 {
+		l, src := filled(t, placed(t, files), event.Redirect)
+		if err := add(l, src, 7, 3); err != nil {
+			t.Fatal(err)
+		}
+		for e, err := range l.Events(ctx, "main", event.Range{After: 7, Upto: 1 << 60}) {
+			if err != nil || given[e.Seq] {
+				t.Errorf("Seq %d is given out twice, %v", e.Seq, err)
+			}
+			given[e.Seq] = true
+		}
+		segments, err := l.Segments(ctx, "main")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range segments {
+			if numbers[s.N] {
+				t.Errorf("segment %d is there twice", s.N)
+			}
+			numbers[s.N] = true
+		}
+		closed(t, l)
+	}
+}
+
 // D143, D145: no new log is made where one has been, and a log.db that is none is
 // said to be so.
 func TestNoNewLog(t *testing.T) {

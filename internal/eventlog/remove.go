@@ -390,7 +390,9 @@ func (l *Log) UnusedContents(ctx context.Context) (unused [][32]byte, done func(
 			}
 		}
 		return nil
-	}); err != nil {
+	}); errors.Is(err, errDamaged) {
+		return nil, nil, nil // what a damaged row names is unknown: all stay
+	} else if err != nil {
 		return nil, nil, err
 	}
 	for _, sum := range all {

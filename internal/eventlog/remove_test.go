@@ -217,3 +217,23 @@ func TestVerifyAfterTwoEpochs(t *testing.T) {
 	}
 	sound(t, l)
 }
+
+// Contents that a removed set has named stay while it is unknown what a damaged event names, and
+// that is no error: a data folder could not be opened with it.
+func TestUnusedContentsBesideDamage(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	if err := errors.Join(add(l, src, 0, 3), l.Exec(ctx, "INSERT INTO removed_content (sha256) VALUES (zeroblob(32))")); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range []string{"CAST(body || x'00' AS BLOB)", "substr(body, 1, length(body) - 1)"} {
+		if err := l.Exec(ctx, "UPDATE event SET body = "+change+" WHERE id = 1 << 40 | 2"); err != nil {
+			t.Fatal(err)
+		}
+		if unused, _, err := l.UnusedContents(ctx); err != nil || len(unused) != want {
+			t.Errorf("%s: %d contents are unused, want %d; %v", change, len(unused), want, err)
+		}
+	}
+}

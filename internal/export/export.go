@@ -156,6 +156,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	err = x.run(ctx)
 	if err == nil {
 		x.report.Written, x.report.Took = x.Wrote, o.Now().Sub(start)
+	} else {
+		// The disk may be full, and others use it. What fails here the next export does.
+		_ = errors.Join(x.removeAll(stageFolder), x.removeAll(own+"/cache"))
 	}
 	return x.report, errors.Join(err, x.close())
 }

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -945,6 +946,27 @@ func TestExportMoves(t *testing.T) {
 			t.Errorf("%s has the former base URL", name)
 		}
 	}
+}
+
+// An export that fails leaves no drafts: the disk may be full, and others use it.
+func TestNoDraftsAfterFailure(t *testing.T) {
+	w, out := newWorld(t), t.TempDir()
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	w.append("main", w.record("a", "a", "text/plain"))
+	o := w.options(out)
+	o.step = func(op, path string, do func() error) error {
+		if op == "rename" && !strings.Contains(path, "/records/") && !strings.HasPrefix(path, own) {
+			return syscall.ENOSPC
+		}
+		return do()
+	}
+	if _, err := Run(t.Context(), o); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("exported: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(out, stageFolder)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left %v, %v", left, err)
+	}
+	w.export(out)
 }
 
 // After s3.sh the bucket has the bytes of the tree, also of a record of which a version of equal

@@ -969,6 +969,37 @@ func TestNoDraftsAfterFailure(t *testing.T) {
 	w.export(out)
 }
 
+// s3.sh names the files with an unusual media type one by one, each once as long as it does not
+// change. It also runs where no set has files.
+func TestCopyUnusualTypes(t *testing.T) {
+	testenv.Heavy(t) // it starts a hundred processes
+	w, out, bin := newWorld(t), t.TempDir(), t.TempDir()
+	w.set(eventlog.SetConfig{Name: "names", Content: event.Reference})
+	w.append("names", w.record("a", "one", "text/xml"))
+	if err := os.WriteFile(filepath.Join(bin, "aws"), []byte("#!/bin/sh\necho \"$@\" >>\"$CALLS\"\n"), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	single := func(want int) {
+		t.Helper()
+		w.export(out)
+		calls := filepath.Join(t.TempDir(), "calls")
+		c := exec.CommandContext(t.Context(), "sh", filepath.Join(out, own, "s3.sh"), "s3://bucket")
+		c.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "CALLS="+calls)
+		if text, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if data, err := os.ReadFile(calls); err != nil || strings.Count(string(data), "s3 cp sets/") != want {
+			t.Errorf("%v, want %d files one by one:\n%s", err, want, data)
+		}
+	}
+	single(0)
+	w.set(eventlog.SetConfig{Name: "main", Content: event.Mirror})
+	w.append("main", w.record("a", "one", "text/xml"), w.record("b", "one", "text/xml"), w.record("c", "one", "text/xml"), w.record("d", "one", "application/xml"), w.record("e", "one", "application/xml"))
+	single(4)
+	w.append("main", w.record("e", "two", "application/xml"))
+	single(2)
+}
+
 // After s3.sh the bucket has the bytes of the tree, also of a record of which a version of equal
 // length was logged before the former one was copied. A second copy makes it right if the first
 // one was interrupted.

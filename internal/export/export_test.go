@@ -805,6 +805,17 @@ func TestMapsHaveALimit(t *testing.T) {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}
+	// Of deleted records those are left out that were deleted first.
+	var m mapFiles
+	for i := range 3*maxMapped + 1 {
+		m.addGone(fmt.Sprint(i))
+	}
+	m.writeGone()
+	for most, text := range map[int]string{maxMapped: m.nginxGone.String(), maxMappedCaddy: m.caddyGone.String()} {
+		if lines := strings.Fields(text); len(lines) != 2*most || lines[0] != fmt.Sprint(3*maxMapped+1-most) || lines[2*most-2] != fmt.Sprint(3*maxMapped) {
+			t.Errorf("%d deleted records, from %.6q to %.6q; want the last %d", len(lines)/2, lines, lines[max(len(lines)-2, 0):], most)
+		}
+	}
 }
 
 // A list of records reads as it was written; damage is an error.

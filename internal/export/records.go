@@ -9,7 +9,9 @@ import (
 	"hash/maphash"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -323,21 +325,21 @@ func (x *exporter) exportAll(ctx context.Context, set *event.Set, dir *recordFol
 	})))
 }
 
-// addDeleted adds the deleted records to the list.
+// addDeleted adds the deleted records to the list, those that were deleted last at its end.
 func (x *exporter) addDeleted(ctx context.Context, set *event.Set, w *listWriter) error {
-	deleted := map[string]struct{}{}
+	deleted := map[string]event.Seq{}
 	for e, err := range x.moment.since(ctx, set, 0) {
 		if err != nil {
 			return err
 		}
 		switch e.Kind {
 		case event.Deleted:
-			deleted[e.Record] = struct{}{}
+			deleted[e.Record] = e.Seq
 		case event.Created, event.Updated:
 			delete(deleted, e.Record)
 		}
 	}
-	for identifier := range deleted {
+	for _, identifier := range slices.SortedFunc(maps.Keys(deleted), func(a, b string) int { return cmp.Compare(deleted[a], deleted[b]) }) {
 		if err := w.add(&record{key: event.Key(identifier), gone: true}); err != nil {
 			return err
 		}

@@ -66,7 +66,8 @@ type mapFiles struct {
 	nginxGone, nginxTypes, nginxTargets bytes.Buffer
 	caddyGone, caddyTypes, caddyTargets bytes.Buffer
 	s3Types                             bytes.Buffer
-	gone, types, targets                int
+	gone                                []string // digits of deleted records, the last ones at least
+	types, targets                      int
 }
 
 // writeConfigurations writes the configurations of web servers.
@@ -151,6 +152,7 @@ func (x *exporter) writeMaps(name string, set *setState) (*setSite, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.writeGone()
 	m.report(func(format string, args ...any) { x.problem("set "+name+": "+format, args...) })
 	for file, b := range map[string]*bytes.Buffer{
 		"/nginx/" + name + ".gone": &m.nginxGone, "/nginx/" + name + ".types": &m.nginxTypes, "/nginx/" + name + ".redirects": &m.nginxTargets,
@@ -221,10 +223,18 @@ func (m *mapFiles) report(problem func(format string, args ...any)) {
 }
 
 func (m *mapFiles) addGone(digits string) {
-	if m.gone++; m.gone <= maxMapped {
+	if len(m.gone) == 2*maxMapped {
+		m.gone = append(m.gone[:0], m.gone[maxMapped:]...)
+	}
+	m.gone = append(m.gone, digits)
+}
+
+// writeGone writes the records that were deleted last.
+func (m *mapFiles) writeGone() {
+	for _, digits := range m.gone[max(len(m.gone)-maxMapped, 0):] {
 		fmt.Fprintf(&m.nginxGone, "%s yes;\n", digits)
 	}
-	if m.gone <= maxMappedCaddy {
+	for _, digits := range m.gone[max(len(m.gone)-maxMappedCaddy, 0):] {
 		fmt.Fprintf(&m.caddyGone, "%s yes\n", digits)
 	}
 }

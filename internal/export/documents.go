@@ -84,9 +84,6 @@ func (x *exporter) plan(ctx context.Context, set *event.Set) ([]publish.Item, er
 	if err != nil {
 		return nil, err
 	}
-	if err := x.publisher.KeepLists(ctx, set.Name); err != nil {
-		return nil, err
-	}
 	items, err := x.publisher.Plan(ctx, set.Name)
 	if err != nil {
 		return nil, err

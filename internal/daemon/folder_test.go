@@ -223,7 +223,7 @@ func TestResetDamaged(t *testing.T) {
 	b.harvest()
 	for _, text := range []string{
 		"UPDATE source SET mark = mark + 1",
-		"UPDATE source SET memory = NULL",
+		"UPDATE source SET memory = NULL; UPDATE sets SET partial = 1",
 		"UPDATE schedule SET failures = failures + 1",
 		"INSERT INTO seen (source, page, bits) VALUES (1, 0, x'00')",
 		"INSERT INTO pending (source, record, partial, since, tries, asked, next, reason, observation, sum) VALUES (1, 1 << 32 | 1, 0, 0, 0, 0, 0, '', x'00', 0)",

@@ -77,7 +77,8 @@ func (b *Bridge) openSets(ctx context.Context) error {
 		b.logFormer(sets, f)
 	}
 	b.generation.Store(g)
-	return b.completeSets(ctx)
+	b.completeSets(ctx)
+	return nil
 }
 
 // logFormer logs that a Source is not configured any more.

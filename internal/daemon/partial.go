@@ -12,25 +12,23 @@ import (
 )
 
 // completeSets marks the sets that are complete by now: the Source that kept a set
-// incomplete may have been removed from the configuration.
-func (b *Bridge) completeSets(ctx context.Context) error {
+// incomplete may have been removed from the configuration. It logs an error: how far a Source
+// was harvested may be damaged, and bridge source reset needs the Bridge open.
+func (b *Bridge) completeSets(ctx context.Context) {
 	sets, err := b.Log.Sets(ctx)
+	if err == nil && !slices.ContainsFunc(sets, func(s event.Set) bool { return s.Partial }) {
+		return
+	}
+	var sources map[string][]eventlog.Source
+	if err == nil {
+		sources, _, err = b.Log.SourcesOfSets(ctx) // at once: there may be thousands of sets
+	}
+	for i := 0; i < len(sets) && err == nil; i++ {
+		err = b.completeSet(ctx, &sets[i], sources[sets[i].Name])
+	}
 	if err != nil {
-		return err
+		b.opt.Logger.Error("whether the sets are complete could not be stored; the next harvest of each tries again", "error", err)
 	}
-	if !slices.ContainsFunc(sets, func(s event.Set) bool { return s.Partial }) {
-		return nil
-	}
-	sources, _, err := b.Log.SourcesOfSets(ctx) // at once: there may be thousands of sets
-	if err != nil {
-		return err
-	}
-	for i := range sets {
-		if err := b.completeSet(ctx, &sets[i], sources[sets[i].Name]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // completeSet marks a set as complete once each of its Sources was walked to the end, or is

@@ -100,9 +100,7 @@ func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 	wake(b.newTemplates)
 	wake(b.hubs.wake)
 	wake(b.push.wake)
-	if err := b.completeSets(ctx); err != nil { // the change is in force
-		b.opt.Logger.Error("whether the sets are complete could not be stored; the next harvest of each tries again", "error", err)
-	}
+	b.completeSets(ctx)
 	return nil
 }
 

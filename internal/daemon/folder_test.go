@@ -244,6 +244,9 @@ func TestResetDamaged(t *testing.T) {
 		if verify(); len(advice) == 0 || slices.ContainsFunc(advice, func(do string) bool { return !strings.Contains(do, "bridge source reset") }) {
 			t.Errorf("%s: verify advises %q", text, advice)
 		}
+		if sets, err := b.bridge.SetInfos(t.Context()); err != nil || len(sets) != 1 || sets[0].Sources != 1 {
+			t.Errorf("%s: the sets are %+v, %v", text, sets, err)
+		}
 		if _, err := b.bridge.Reset(t.Context(), "main", ""); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

@@ -320,14 +320,14 @@ func (b *Bridge) SetInfos(ctx context.Context) ([]SetInfo, error) {
 			templates[d.Name] = s.Name
 		}
 	}
+	sources, _, err := b.Log.SourceNamesOfSets(ctx) // at once: there may be thousands of sets
+	if err != nil {
+		return nil, err
+	}
 	out := make([]SetInfo, 0, len(sets))
 	for _, s := range sets {
-		sources, err := b.Log.Sources(ctx, s.Name)
-		if err != nil {
-			return nil, err
-		}
 		info := SetInfo{Name: s.Name, Title: s.Title, Description: s.Description, Content: s.Content.String(), Published: names == nil || names[s.Name], Template: templates[s.Name],
-			Created: status.Time{Time: s.Created.Time()}, Newest: status.Time{Time: s.Newest.Time()}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources), Feed: s.Feed}
+			Created: status.Time{Time: s.Created.Time()}, Newest: status.Time{Time: s.Newest.Time()}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources[s.Name]), Feed: s.Feed}
 		if base := b.Config().BaseURL; base != "" && info.Published {
 			info.URL = base + "/sets/" + s.Name + "/"
 		}

@@ -148,10 +148,14 @@ func setRemoveCommand() *cobra.Command {
 			contents := ""
 			if set.Content == event.Mirror {
 				n, bytes, err := b.SetContents(ctx, a.Set)
-				if err != nil {
+				switch {
+				case ctx.Err() != nil:
 					return err
+				case err != nil: // a damaged event is no reason to keep the set
+					contents = fmt.Sprintf(", and of its contents those that no other set has; they cannot be counted: %v", err)
+				default:
+					contents = fmt.Sprintf(", and of %s (%d bytes) those that no other set has", plural(int(n), "content", "contents"), bytes)
 				}
-				contents = fmt.Sprintf(", and of %s (%d bytes) those that no other set has", plural(int(n), "content", "contents"), bytes)
 			}
 			fmt.Fprintf(w, "set %s has %s and %s, which go for good%s\n", a.Set, plural(int(set.Live), "record", "records"), plural(int(set.Events), "event", "events"), contents)
 			if sure || configured || !isTerminal(w) {

@@ -196,13 +196,12 @@ func (s *sourceAudit) noteChanges() {
 // quarantined returns why records of the Source are in quarantine. Input of no record is
 // counted, where it is the Source's own log.
 func (s *sourceAudit) quarantined(ctx context.Context, log *eventlog.Log, source event.SourceID) (map[string]string, error) {
-	all, err := log.Quarantined(ctx, s.src.Set)
+	all, err := log.QuarantinePage(ctx, event.QuarantineQuery{Set: s.src.Set, Source: source, Waiting: true})
 	why := map[string]string{}
 	for i := range all {
 		q := &all[i]
-		switch {
-		case q.Source != source || q.Replayed != 0:
-		case q.Record == "":
+		switch q.Record {
+		case "":
 			if log == s.there {
 				s.report.AtSource++
 				s.report.Quarantined++

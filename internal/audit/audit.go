@@ -80,7 +80,7 @@ type sourceAudit struct {
 	read   bool           // the Source was read
 
 	start event.Seq // the last event when the audit began
-	end   int64     // the number of the set's last record then
+	end   int64     // the number of the last record that the log had of the Source then
 	seen  ordinals  // records of the log that the Source has stated
 	// badHere and badThere are why records are in quarantine.
 	badHere, badThere map[string]string
@@ -228,10 +228,11 @@ func (s *sourceAudit) countHere(ctx context.Context) error {
 	})
 }
 
-// eachHere calls do with the records of the set, up to a number, a page at a time.
+// eachHere calls do with the records that the log has of the Source, up to a number, a page at
+// a time.
 func (s *sourceAudit) eachHere(ctx context.Context, end int64, statesOnly bool, do func([]eventlog.SourceRecord) error) error {
 	for after := int64(0); ; {
-		all, err := s.Log.SourceRecords(ctx, s.src.ID, after, pageSize, statesOnly)
+		all, err := s.Log.SourceHas(ctx, s.src.ID, after, pageSize, statesOnly)
 		if err != nil || len(all) == 0 {
 			return err
 		}

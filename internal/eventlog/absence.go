@@ -234,6 +234,38 @@ func readHas(ctx context.Context, q database.Querier, source event.SourceID) (ma
 	})
 }
 
+// nextOf returns the numbers of the first records after a number that a Source has, at most so
+// many, in their order.
+func nextOf(ctx context.Context, q database.Querier, source event.SourceID, set, after int64, limit int) (next []int64, err error) {
+	at := hasPage{source, ordinal(after) / pageBits}
+	for more := true; more && err == nil && len(next) < limit; at.n++ {
+		more = false
+		var rows *sql.Rows
+		rows, err = q.QueryContext(ctx, "SELECT page, bits FROM source_records WHERE source = $1 AND page >= $2 ORDER BY page LIMIT 1", int64(source), at.n)
+		err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
+			more = true
+			var sealed sql.RawBytes
+			if err := rows.Scan(&at.n, &sealed); err != nil {
+				return err
+			}
+			var p page
+			if err := p.unseal(at, sealed); err != nil {
+				return err
+			}
+			for i, b := range p {
+				for left := b; left != 0; left &= left - 1 {
+					record := set<<32 | at.n*pageBits | int64(i)*8 | int64(bits.TrailingZeros8(left))
+					if record > after && len(next) < limit {
+						next = append(next, record)
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return next, err
+}
+
 // each calls do for the records that are absent, or that some parts of the Source have
 // left, with numbers above after and in the order of their numbers, until do returns
 // false. It looks up the stored states only of records that the enumeration did not have,

@@ -1,9 +1,11 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
@@ -39,15 +41,34 @@ const selectSourceRecords = "SELECT id, identifier, seq, digest, source_state FR
 // these in the log: of at most limit records after a record number, in the order of their numbers.
 // Records that the Source has never reported are among them. With statesOnly it leaves
 // the observations out, which need the events.
-func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) (out []SourceRecord, err error) {
+func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) ([]SourceRecord, error) {
+	return l.sourceRecords(ctx, source, statesOnly, func(q database.Querier, set int64, scan func(*sql.Rows) error) error {
+		rows, err := q.QueryContext(ctx, selectSourceRecords, max(after, set<<32), (set+1)<<32, limit)
+		return database.ScanAll(rows, err, scan)
+	})
+}
+
+// SourceHas is SourceRecords of those records alone that the Source has by its last reports.
+// Those of the other Sources of its set, which may be thousands, are not read.
+func (l *Log) SourceHas(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) ([]SourceRecord, error) {
+	return l.sourceRecords(ctx, source, statesOnly, func(q database.Querier, set int64, scan func(*sql.Rows) error) error {
+		next, err := nextOf(ctx, q, source, set, after, limit)
+		if err != nil {
+			return err
+		}
+		return each(ctx, reading{q}, selectRecords, next, scan)
+	})
+}
+
+// sourceRecords returns the last reports of a Source about the records that read scans.
+func (l *Log) sourceRecords(ctx context.Context, source event.SourceID, statesOnly bool, read func(q database.Querier, set int64, scan func(*sql.Rows) error) error) (out []SourceRecord, err error) {
 	err = l.read(ctx, func(q database.Querier) error {
 		b, err := readOnlyBatch(ctx, q, source)
 		if err != nil {
 			return err
 		}
 		var all []*record
-		rows, err := q.QueryContext(ctx, selectSourceRecords, max(after, b.set.id<<32), (b.set.id+1)<<32, limit)
-		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := read(q, b.set.id, func(rows *sql.Rows) error {
 			r := &record{}
 			var digest sql.NullInt64
 			var state sql.RawBytes
@@ -68,6 +89,7 @@ func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after in
 		}); err != nil {
 			return err
 		}
+		slices.SortFunc(all, func(a, b *record) int { return cmp.Compare(a.id, b.id) })
 		if err := b.loadRest(ctx, reading{q}, all); err != nil {
 			return err
 		}

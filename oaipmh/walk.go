@@ -21,9 +21,10 @@ import (
 type Walk struct {
 	// Client makes every request, one at a time; nil is http.DefaultClient, which has no
 	// timeout. The walk does not heed Retry-After, and does not decode a coding such as
-	// gzip: both are for the Client's Transport. Its CheckRedirect is called after the
-	// walk's own check of where a redirect leads; without one, five redirects are
-	// followed.
+	// gzip: both are for the Client's Transport. An error of that with a method PauseUntil()
+	// time.Time says that it has not asked, since the server wants no request yet: the walk
+	// ends, and can go on later. Its CheckRedirect is called after the walk's own check of where
+	// a redirect leads; without one, five redirects are followed.
 	Client *http.Client
 	// URL is the base URL, or any request that somebody has copied: see ParseURL. What it
 	// selects counts where the fields below are zero.

@@ -237,7 +237,8 @@ func (k *walker) next() (*Document, error) {
 // before.
 func (k *walker) stuck(err error) bool {
 	var network *url.Error
-	if k.cur.Token == "" || k.ctx.Err() != nil || errors.Is(err, ErrRefused) || !errors.As(err, &network) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	var pause interface{ PauseUntil() time.Time }
+	if k.cur.Token == "" || errors.As(err, &pause) || k.ctx.Err() != nil || errors.Is(err, ErrRefused) || !errors.As(err, &network) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return false
 	}
 	return k.cur.Failures > 0 || k.before.Walk != nil && !k.moved

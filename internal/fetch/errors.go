@@ -62,6 +62,10 @@ func (e *WaitError) Error() string {
 // Is makes it an ErrWait.
 func (e *WaitError) Is(target error) bool { return target == ErrWait }
 
+// PauseUntil is Until. Protocol packages, which do not import this one, know by it that the
+// request was not made (see oaipmh.Walk.Client).
+func (e *WaitError) PauseUntil() time.Time { return e.Until }
+
 // Error is a request that was refused or that failed, from http.Client's
 // methods (inside its *url.Error) or from a body's Read.
 type Error struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
@@ -182,6 +183,42 @@ func TestO5Pause(t *testing.T) {
 	a.run()
 	a.want("requests", a.verbs(), "ListMetadataFormats Identify ListRecords ListRecords Identify ListRecords")
 	a.want("events", a.news(), "created a=a1, created b=b1, created c=c1")
+}
+
+// O5: the same when the harvest is ordered during the pause, for which our own client keeps the
+// request back.
+func TestO5PauseKept(t *testing.T) {
+	for _, c := range []struct {
+		how   testserver.How
+		pause int // seconds
+		kept  bool
+	}{{testserver.Unavailable, 600, true}} {
+		a := newArchive(t, event.Mirror)
+		client := func() *http.Client {
+			return fetch.New(fetch.Options{Reach: fetch.Reach{Origin: strings.TrimSuffix(a.url, "/oai")}, Attempts: 1}).Client("")
+		}
+		a.src.Client, a.repo.PageSize, a.repo.RetryAfter = client(), 1, c.pause
+		for _, name := range []string{"a", "b", "c"} {
+			a.put(name, name+"1")
+		}
+		a.repo.Fail(testserver.Failure{Verb: "ListRecords", Page: 2, Times: 2, How: c.how})
+		_, err := a.try(harvest.Options{})
+		a.want("requests", a.verbs(), "ListMetadataFormats Identify ListRecords ListRecords")
+		want := "ListMetadataFormats Identify ListRecords"
+		if c.kept {
+			want = "ListMetadataFormats Identify"
+		}
+		_, again := a.try(harvest.Options{})
+		a.want("requests during the pause", a.verbs(), want)
+		if err == nil || again == nil || errors.Is(again, fetch.ErrWait) != c.kept {
+			t.Errorf("%+v: %v, then %v", c, err, again)
+		}
+		a.repo.Honest()
+		a.src.Client = client()
+		a.run()
+		a.want("requests after it", a.verbs(), "ListMetadataFormats Identify ListRecords ListRecords Identify ListRecords")
+		a.want("events", a.news(), "created a=a1, created b=b1, created c=c1")
+	}
 }
 
 // O9, O10: what has neither metadata nor a deletion, or not exactly one element as its

@@ -186,13 +186,13 @@ func TestO5Pause(t *testing.T) {
 }
 
 // O5: the same when the harvest is ordered during the pause, for which our own client keeps the
-// request back.
+// request back, and when the repository does not say how long it pauses.
 func TestO5PauseKept(t *testing.T) {
 	for _, c := range []struct {
 		how   testserver.How
 		pause int // seconds
 		kept  bool
-	}{{testserver.Unavailable, 600, true}} {
+	}{{testserver.Unavailable, 600, true}, {testserver.Unavailable, 0, false}, {testserver.TooMany, 0, false}} {
 		a := newArchive(t, event.Mirror)
 		client := func() *http.Client {
 			return fetch.New(fetch.Options{Reach: fetch.Reach{Origin: strings.TrimSuffix(a.url, "/oai")}, Attempts: 1}).Client("")

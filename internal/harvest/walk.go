@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -149,11 +150,16 @@ func resumeWalk[T any](ctx context.Context, r *run, w walker[T]) error {
 		return nil
 	case err == nil, r.documents.Load() > 0, ctx.Err() != nil, errors.Is(err, event.ErrConflict):
 		return err
-	case r.src.Kind == OAIPMH && !r.report.RetryAfter.IsZero(): // it goes on after the pause (OAI-PMH 3.1.2.2)
+	case r.src.Kind == OAIPMH && (!r.report.RetryAfter.IsZero() || isBusy(follow.Status(err))): // it goes on after the pause (OAI-PMH 3.1.2.2)
 		return err
 	}
 	r.problem("A10", "the unfinished walk could not be resumed and starts anew: "+err.Error())
 	return nil
+}
+
+// isBusy reports whether a server answers with a status that it has no time for a request.
+func isBusy(status int) bool {
+	return status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
 }
 
 // runWalk walks: a new walk, or what is left of the one that has a cursor. What its

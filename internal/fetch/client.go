@@ -268,13 +268,13 @@ func (g *Guard) send(req *http.Request) (*http.Response, error) {
 	}
 	_, longest := g.transport(req.URL)
 	for attempt := 1; ; attempt++ {
-		start := time.Now()
-		resp, asked, err := g.sendOnce(req, h)
+		var sent time.Time
+		resp, asked, err := g.sendOnce(req, h, &sent)
 		if err != nil && req.Context().Err() != nil {
 			return nil, err // the caller no longer wants it
 		}
 		// There is no second attempt after the longest wait for an answer.
-		if attempt == attempts || !g.mayRetry(resp, asked, err) || err != nil && time.Since(start) >= longest {
+		if attempt == attempts || !g.mayRetry(resp, asked, err) || err != nil && time.Since(sent) >= longest {
 			return resp, explain(req, attempt, err)
 		}
 		wait := backoff(g.options.Backoff, attempt)
@@ -305,19 +305,20 @@ func isTransient(resp *http.Response) bool {
 	return TransientStatus(resp.StatusCode) && resp.Header.Get("Bridge-Partial") == ""
 }
 
-// sendOnce waits until the host may be asked, and sends the request. asked is the wait
-// before the next request that the answer asks for.
-func (g *Guard) sendOnce(req *http.Request, h *host) (resp *http.Response, asked time.Duration, err error) {
+// sendOnce waits until the host may be asked, and sends the request, at the time sent. asked
+// is the wait before the next request that the answer asks for.
+func (g *Guard) sendOnce(req *http.Request, h *host, sent *time.Time) (resp *http.Response, asked time.Duration, err error) {
 	slot, err := h.waitTurn(req.Context(), &g.options, req.URL.RequestURI())
 	if err != nil {
 		return nil, 0, err
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	to, _ := g.transport(req.URL)
-	sent := req.WithContext(ctx)
-	sent.URL = withQuery(req.URL)
+	out := req.WithContext(ctx)
+	out.URL = withQuery(req.URL)
+	*sent = time.Now()
 	slot.send()
-	resp, err = to.RoundTrip(sent)
+	resp, err = to.RoundTrip(out)
 	slot.answered()
 	if g.options.Asked != nil {
 		status := 0
@@ -331,7 +332,7 @@ func (g *Guard) sendOnce(req *http.Request, h *host) (resp *http.Response, asked
 		slot.release()
 		return nil, 0, err
 	}
-	if sent.URL != req.URL { // else it would look like a redirect
+	if out.URL != req.URL { // else it would look like a redirect
 		resp.Request = req
 	}
 	if isTransient(resp) {

@@ -235,6 +235,23 @@ func TestHeaderTimeout(t *testing.T) {
 	})
 }
 
+// The wait for a turn is none for an answer: what fails after it is asked again.
+func TestRetriesAfterWaitingForATurn(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) {
+		if n == 2 {
+			panic(http.ErrAbortHandler)
+		}
+	}
+	inBubble(t, Options{Rate: 0.01}, do, func(c *http.Client, a *asks) {
+		for range 2 {
+			if status, _, err := get(c, "http://h.example/"); err != nil || status != 200 {
+				t.Errorf("status %d, %v", status, err)
+			}
+		}
+		a.within(t, 0, 100*time.Second, 200*time.Second)
+	})
+}
+
 func TestRetryAfterIsWaitedFor(t *testing.T) {
 	for _, c := range []struct {
 		value string

@@ -47,7 +47,7 @@ func (g *Guard) guardBody(req *http.Request, resp *http.Response, w *guardedBody
 	}
 	encoding := strings.Join(resp.Header["Content-Encoding"], ", ")
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
-	case "", "identity":
+	case "", "identity", "none", "utf-8": // the last two are no codings: servers write them where there is none
 	case "gzip", "x-gzip":
 		resp.Body = &unzippedBody{guardedBody: w, guard: g}
 		resp.Header.Del("Content-Encoding")

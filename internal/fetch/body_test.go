@@ -80,6 +80,20 @@ func TestGzip(t *testing.T) {
 	}
 }
 
+// What some servers write for a body without a coding is none.
+func TestEncodingsThatAreNone(t *testing.T) {
+	s, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", r.URL.Query().Get("encoding"))
+		io.WriteString(w, "plain")
+	})
+	c := newGuard(t, Options{Reach: Reach{Origin: s.URL}}).Client("")
+	for _, encoding := range []string{"", "identity", "none", "UTF-8"} {
+		if status, body, err := get(c, s.URL+"?encoding="+encoding); err != nil || status != 200 || body != "plain" {
+			t.Errorf("%q: status %d, body %q, %v", encoding, status, body, err)
+		}
+	}
+}
+
 func TestEncodingsThatCannotBeUndone(t *testing.T) {
 	for encoding, body := range map[string]string{
 		"br": "x", "gzip, gzip": string(gz(gz([]byte("x")))), "deflate": "x",

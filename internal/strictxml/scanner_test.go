@@ -85,6 +85,7 @@ func TestFaults(t *testing.T) {
 	for _, c := range []struct{ doc, reason string }{
 		{"", "1:1: the document is empty; want a list"},
 		{"{}", "perhaps JSON, not a list"},
+		{"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff", "1:1: a gzip file, and no Content-Encoding that says so"},
 		{"x", "1:1: text outside of the root element"},
 		{"<a/><b/>", "1:5: a second root element <b>"},
 		{"<a/>\n x", "text outside"},

@@ -184,6 +184,9 @@ func decoded(r peeker, o *Options) (out io.Reader, stated bool, note string, err
 	if err != nil && err != io.EOF {
 		return nil, false, "", err
 	}
+	if bytes.HasPrefix(first, []byte("\x1F\x8B")) {
+		return nil, false, "", &fault{reason: "a gzip file, and no Content-Encoding that says so; tell the server's operator"}
+	}
 	label, marked := marks(first)
 	if marked > 0 {
 		if _, err := r.Discard(marked); err != nil {

@@ -396,6 +396,9 @@ func (r *Repository) List(ctx context.Context, q *oaipmh.Query) (*oaipmh.List, e
 		if err := r.update(ctx, &set); err != nil {
 			return nil, err
 		}
+		if q.Set != "" && q.Position == nil && set.Live > 0 && len(r.index.setsAfter("", 1)) == 0 {
+			return nil, &oaipmh.Error{Code: oaipmh.NoSetHierarchy, Text: "this repository has no sets"}
+		}
 		p.blocks = r.index.blocksOf(q.Set, q.Prefix)
 	}
 	if q.Position != nil {

@@ -63,6 +63,7 @@ type discovery struct {
 	descriptions []naming
 	validators   map[string]follow.Validators // of Capability Lists, by URL
 	missing      []Gap                        // documents that are named and not there
+	absent       []Gap                        // what a page or robots.txt names, and is no document
 	tried        []Tried
 	seen         map[string]bool // documents looked at
 	partial      bool            // some set is left out
@@ -228,9 +229,14 @@ func (d *discovery) lookAt(place, at string) (*List, error) {
 		d.fail(place, at, err.Error())
 		return nil, nil
 	}
+	if slices.Contains(d.walker.w.Accepted, at) {
+		d.partial = true
+		return nil, nil
+	}
 	got, err := d.look(at)
 	if err == nil && got.list == nil {
 		d.fail(place, at, got.answer)
+		d.absent = append(d.absent, Gap{URL: at, Reason: got.answer})
 	}
 	return got.list, err
 }

@@ -61,6 +61,13 @@ func (k *walker) discover() error {
 	if err != nil {
 		return err
 	}
+	for i := range k.cur.Memory.Streams {
+		// A stream that is named all the same has not come to its end.
+		s := &k.cur.Memory.Streams[i]
+		if !slices.ContainsFunc(d.found.Sets, s.same) {
+			d.missing = append(d.missing, s.among(d.absent)...)
+		}
+	}
 	for _, g := range d.missing {
 		k.noteGap(g)
 	}
@@ -105,6 +112,16 @@ func (l Lists) same(set Lists) bool {
 		return l.CapabilityList == set.CapabilityList
 	}
 	return l == set
+}
+
+// among returns the gaps that are documents of the set.
+func (l *Lists) among(gaps []Gap) (own []Gap) {
+	for _, g := range gaps {
+		if slices.Contains([]string{l.CapabilityList, l.ResourceList, l.ChangeList, l.ResourceDump, l.ChangeDump}, g.URL) {
+			own = append(own, g)
+		}
+	}
+	return own
 }
 
 // rename gives a stream the lists that its Capability List names now. A new Change List

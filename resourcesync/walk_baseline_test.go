@@ -254,6 +254,34 @@ func TestSitemapOfTwoAddresses(t *testing.T) {
 	}
 }
 
+// TestSitemapOfSeveralMissing: of the sitemaps that robots.txt names one is not there. Its
+// resources are not deleted, unless robots.txt names it no more.
+func TestSitemapOfSeveralMissing(t *testing.T) {
+	s := newSite(t)
+	s.serve("/robots.txt", "text/plain", "Sitemap: /1\nSitemap: /2\nSitemap: /never")
+	s.put("/1", urlset("", res("a")))
+	s.put("/2", urlset("", res("b")))
+	w := s.walk("/")
+	first := s.run(w)
+	if first.expect(t, "/1* /2*"); !first.Complete {
+		t.Errorf("%+v", first.Result)
+	}
+	s.remove("/2")
+	got := s.again(w, first)
+	if got.expect(t, "/1*"); got.Complete || got.Gap == nil || got.Gap.URL != s.URL+"/2" {
+		t.Errorf("%+v", got.Result)
+	}
+	accepted := *w
+	accepted.Accepted = []string{s.URL + "/2"}
+	if got = s.again(&accepted, first); got.Complete || !got.whole {
+		t.Errorf("accepted: %+v", got.Result)
+	}
+	s.serve("/robots.txt", "text/plain", "Sitemap: /1\nSitemap: /never")
+	if got = s.again(w, first); !got.Complete || !got.whole {
+		t.Errorf("named no more: %+v", got.Result)
+	}
+}
+
 // TestLaterErrors: what may pass ends the walk, which goes on from there.
 func TestLaterErrors(t *testing.T) {
 	for _, status := range []int{304, 401, 403, 429, 500, 503} {

@@ -159,6 +159,21 @@ func TestList_PatchWithoutItsBase(t *testing.T) {
 	}
 }
 
+// Of many versions that are not there some are asked for.
+func TestList_ManyMementosThatAreNotThere(t *testing.T) {
+	b, s := newVersionedHarness(t, versionOf("one"))
+	delete(s.files, "/r")
+	var mementos []string
+	for i := range 40 {
+		mementos = append(mementos, fmt.Sprintf(`<rs:ln rel="memento" href="BASE/r/at/%d"/>`, i))
+	}
+	s.change(2, "updated", versionOf("two"), mementos...)
+	b.harvest()
+	if n := len(strings.Fields(s.took())); n < 2 || n > 30 {
+		t.Errorf("%d requests", n)
+	}
+}
+
 // The resource has moved on: the version that the change names is taken from its own
 // address, if it has the stated hash, and the next change brings the newer one.
 func TestList_MementoOfAResourceThatMovedOn(t *testing.T) {

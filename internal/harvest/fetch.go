@@ -35,8 +35,8 @@ const (
 	// packageBatch is how many are, when their contents are in a package on the disk, or
 	// in the store already.
 	packageBatch = 5000
-	// mirrorsMost is how many mirrors of a record are asked for its content, one after the
-	// other: a thousand that do not answer would take hours.
+	// mirrorsMost is how many mirrors of a record, and how many copies of a version of it, are
+	// asked for its content, one after the other: a thousand that do not answer would take hours.
 	mirrorsMost = 10
 	// putBytes is how many fetched bytes are put into the store at once.
 	putBytes = 16 << 20

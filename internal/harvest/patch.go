@@ -124,10 +124,14 @@ func (r *run) fetchMemento(ctx context.Context, j contentJob, it *event.Item, do
 	if j.rep != 0 || r.src.Kind != ResourceSync || !movedOn || !newHashCheck(rep).compares() {
 		return first, false
 	}
+	left := mirrorsMost
 	for i := range it.Links {
 		l := &it.Links[i]
 		if l.Rel != resourcesync.RelMemento || !fetchable(l.Href, document) {
 			continue
+		}
+		if left--; left < 0 || ctx.Err() != nil {
+			break
 		}
 		if out = r.fetchFrom(ctx, j, rep, l.Href, keep); out.err == nil {
 			r.problem("memento", fmt.Sprintf("%v; the version of the list came from %s", first.err, l.Href))

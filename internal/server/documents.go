@@ -104,7 +104,10 @@ func answeredNotModified(w http.ResponseWriter, r *http.Request, m *publish.Meta
 // reads the header for longer than a small document takes to send. Compressed bytes
 // have no ranges.
 func send(w http.ResponseWriter, r *http.Request, m *publish.Meta, body io.ReadSeeker, size int64) {
-	if !m.Gzip && (r.Header["Range"] != nil || r.Header["If-Match"] != nil) {
+	if !m.Gzip && r.Header["Range"] != nil || r.Header["If-Match"] != nil {
+		if m.Gzip {
+			r.Header.Del("Range")
+		}
 		// Without a time it leaves If-Modified-Since alone, see publish.Meta.
 		http.ServeContent(w, r, "", time.Time{}, body)
 		return

@@ -106,6 +106,11 @@ func checkConditions(t *testing.T, h *testServer, path string, plain reply) {
 	}
 	h.get(path, "Range", "bytes=5-9", "If-Range", `"other"`).want(t, 200)
 	h.get(path, "Range", "bytes=999999-").want(t, 416)
+	for _, encoding := range []string{"identity", "gzip"} {
+		own := h.get(path, "Accept-Encoding", encoding).header.Get("ETag")
+		h.get(path, "Accept-Encoding", encoding, "If-Match", `"other", `+own).want(t, 200).field(t, "ETag", own)
+		h.get(path, "Accept-Encoding", encoding, "If-Match", `"other"`).want(t, 412)
+	}
 }
 
 func checkGzip(t *testing.T, h *testServer, path string, plain reply) {

@@ -248,7 +248,7 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 	}
 	if l.step.Until.IsZero() && l.open() {
 		// A list that was written at a moment has all changes that were published up to then.
-		if written, err := http.ParseTime(l.answer.Validators.LastModified); err == nil && !l.Late(written) {
+		if written, err := http.ParseTime(l.answer.Header.Get("Last-Modified")); err == nil && !l.Late(written) {
 			t.Covered = latest(t.Covered, written.Add(-overlap))
 		}
 		s.Closed = false

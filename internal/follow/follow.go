@@ -328,9 +328,6 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 		Requested: to, URL: resp.Request.URL.String(), Moved: movedForGood(resp), Status: resp.StatusCode, Header: resp.Header, Body: resp.Body, body: resp.Body, cancel: cancel,
 		Validators: Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")},
 	}
-	if resp.Request.Response != nil && a.Validators != (Validators{}) {
-		a.Validators.URL = a.URL
-	}
 	a.Delimited = resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.ProtoMajor >= 2 || resp.Uncompressed
 	t, err := http.ParseTime(resp.Header.Get("Date"))
 	a.dated = err == nil
@@ -338,6 +335,13 @@ func (c *Client) get(ctx context.Context, to string, v Validators, file http.Hea
 		t = a.came
 	}
 	a.Date = t.UTC()
+	// Within the second in which a document was written it may be written again (RFC 9110 8.8.2.2).
+	if written, err := http.ParseTime(a.Validators.LastModified); err == nil && written.Equal(a.Date.Truncate(time.Second)) {
+		a.Validators.LastModified = ""
+	}
+	if resp.Request.Response != nil && a.Validators != (Validators{}) {
+		a.Validators.URL = a.URL
+	}
 	return a, nil
 }
 

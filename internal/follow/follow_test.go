@@ -208,6 +208,32 @@ func TestConditionsAreOfTheDocument(t *testing.T) {
 	}
 }
 
+// A document that was written in the second of its answer may be written again within it, which
+// its Last-Modified does not show.
+func TestNoConditionOfTheSameSecond(t *testing.T) {
+	at := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	text, now := "one", at
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", now.Format(http.TimeFormat))
+		http.ServeContent(w, r, "", at, strings.NewReader(text))
+	})
+	c := newClient(t, Options{Start: s.URL, Now: func() time.Time { return now }})
+	var v Validators
+	for n, want := range []string{"one", "two", "304"} {
+		a, err := c.Get(t.Context(), s.URL, v)
+		got := fmt.Sprint(Status(err))
+		if err == nil {
+			body, _ := io.ReadAll(a.Body)
+			a.Close()
+			got, v = string(body), a.Validators
+		}
+		if got != want {
+			t.Errorf("request %d: %s, want %s", n, got, want)
+		}
+		text, now = "two", now.Add(time.Minute)
+	}
+}
+
 // A Last-Modified in the future, of a server whose clock was ahead or of a file with a wrong time, is
 // no condition until that time has come: many servers answer 304 to it whatever has changed.
 func TestNoConditionInTheFuture(t *testing.T) {

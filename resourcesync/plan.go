@@ -62,10 +62,9 @@ func (k *walker) discover() error {
 		return err
 	}
 	for i := range k.cur.Memory.Streams {
-		// A stream that is named all the same has not come to its end.
 		s := &k.cur.Memory.Streams[i]
 		if !slices.ContainsFunc(d.found.Sets, s.same) {
-			d.missing = append(d.missing, s.among(d.absent)...)
+			d.missing = append(d.missing, k.cur.Memory.ways(s, d.absent)...)
 		}
 	}
 	for _, g := range d.missing {
@@ -114,10 +113,15 @@ func (l Lists) same(set Lists) bool {
 	return l == set
 }
 
-// among returns the gaps that are documents of the set.
-func (l *Lists) among(gaps []Gap) (own []Gap) {
+// ways returns those of some gaps that led to a stream before: its own documents, and the Source
+// Descriptions. A stream that one of them would lead to has not come to its end.
+func (m *memory) ways(s *stream, gaps []Gap) (own []Gap) {
+	urls := []string{s.CapabilityList, s.ResourceList, s.ChangeList, s.ResourceDump, s.ChangeDump}
+	for i := range m.Descriptions {
+		urls = append(urls, m.Descriptions[i].URL)
+	}
 	for _, g := range gaps {
-		if slices.Contains([]string{l.CapabilityList, l.ResourceList, l.ChangeList, l.ResourceDump, l.ChangeDump}, g.URL) {
+		if slices.Contains(urls, g.URL) {
 			own = append(own, g)
 		}
 	}

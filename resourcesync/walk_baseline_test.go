@@ -282,6 +282,25 @@ func TestSitemapOfSeveralMissing(t *testing.T) {
 	}
 }
 
+// TestDescriptionOfAnotherRoute: while the Source Description at the well-known address is not
+// there, what robots.txt names does not stand for all that the Source has.
+func TestDescriptionOfAnotherRoute(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	s.serve("/robots.txt", "text/plain", "Sitemap: /site")
+	s.put("/site", urlset("", res("page")))
+	w := s.walk("/")
+	first := s.run(w)
+	if !first.Complete {
+		t.Fatalf("%+v", first.Result)
+	}
+	s.remove("/.well-known/resourcesync")
+	w.Full = true
+	if got := s.again(w, first); got.Complete || got.Gap == nil || !strings.HasSuffix(got.Gap.URL, "/.well-known/resourcesync") {
+		t.Errorf("%+v, %v", got.Result, got.err)
+	}
+}
+
 // TestLaterErrors: what may pass ends the walk, which goes on from there.
 func TestLaterErrors(t *testing.T) {
 	for _, status := range []int{304, 401, 403, 429, 500, 503} {

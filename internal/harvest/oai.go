@@ -19,6 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -81,8 +82,10 @@ type oaiState struct {
 	DeletionUnknown bool `json:"untold,omitempty"`
 	// NoHeaders: the list of headers could not be begun.
 	NoHeaders bool `json:"unread,omitempty"`
-	// Documents counts those of the list that earlier harvests have read.
-	Documents int `json:"documents,omitempty"`
+	// Documents counts those of the list that earlier harvests have read, the last one at the
+	// time Last.
+	Documents int       `json:"documents,omitempty"`
+	Last      time.Time `json:"last,omitzero"`
 	// Asked counts the records that were asked for since the headers have shown them, and
 	// Reread is that of oaiMemory.
 	Asked  int  `json:"asked,omitempty"`
@@ -168,7 +171,11 @@ func (w *oaiWalk) newWalk(verb oaipmh.Verb, state oaipmh.State, full bool) *oaip
 func (w *oaiWalk) documents(ctx context.Context) iter.Seq2[document[*event.Item], error] {
 	return func(yield func(document[*event.Item], error) bool) {
 		if err := w.lists(ctx, func(d *oaiDocument) bool { return yield(d, nil) }); err != nil {
-			yield(nil, w.explain(ctx, err))
+			paused := w.paused(err)
+			if err = w.explain(ctx, err); paused {
+				err = &pausedError{err}
+			}
+			yield(nil, err)
 		}
 	}
 }
@@ -285,6 +292,18 @@ func (w *oaiWalk) explain(ctx context.Context, err error) error {
 		}
 	}
 	return err
+}
+
+// pausedMost is how long a list that the repository is too busy to go on with keeps back a new
+// one: some servers answer so whatever is wrong.
+const pausedMost = 7 * 24 * time.Hour
+
+// paused reports whether the repository is busy, so that a list under way goes on after the
+// pause (OAI-PMH 3.1.2.2).
+func (w *oaiWalk) paused(err error) bool {
+	status := follow.Status(err)
+	busy := status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests || !w.r.report.RetryAfter.IsZero()
+	return busy && (w.state.Last.IsZero() || w.r.h.now().Sub(w.state.Last) < pausedMost)
 }
 
 // overtaxed reports whether a status may come of a list that is too long for its server.
@@ -450,7 +469,7 @@ func (d *oaiDocument) latest(ctx context.Context, b *backlog[*event.Item], items
 
 func (d *oaiDocument) state() ([]byte, error) {
 	d.w.state.List, _ = d.doc.State() // it was read whole
-	d.w.state.Documents = d.doc.Index + 1
+	d.w.state.Documents, d.w.state.Last = d.doc.Index+1, d.w.r.h.now().UTC()
 	return json.Marshal(d.w.state)
 }
 

@@ -221,6 +221,34 @@ func TestO5PauseKept(t *testing.T) {
 	}
 }
 
+// A page that is answered so for a week does not keep back what is new.
+func TestO5PauseWithoutEnd(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.PageSize = 1
+	a.put("a", "a1")
+	a.run()
+	a.news()
+	a.put("b", "b1")
+	a.week()
+	a.repo.Fail(testserver.Failure{Verb: "ListIdentifiers", Page: 2, How: testserver.Unavailable})
+	if _, err := a.try(harvest.Options{}); err == nil {
+		t.Error("the headers were read")
+	}
+	a.want("events", a.news(), "created b=b1")
+	a.put("c", "c1")
+	for range 2 {
+		if _, err := a.try(harvest.Options{}); err == nil {
+			t.Error("the headers were read")
+		}
+	}
+	a.want("events while it is paused", a.news(), "")
+	a.week()
+	if _, err := a.try(harvest.Options{}); err == nil {
+		t.Error("the headers were read")
+	}
+	a.want("events after a week", a.news(), "created c=c1")
+}
+
 // O9, O10: what has neither metadata nor a deletion, or not exactly one element as its
 // metadata, goes to quarantine, and the others are taken. Replay takes it when it can be
 // read.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -61,6 +60,12 @@ type tooManyError struct {
 
 // startAnewError: the same walk would end the same way if it were resumed.
 type startAnewError struct{ error }
+
+// pausedError: the Source is busy, and the walk goes on later where it was.
+type pausedError struct{ error }
+
+// Unwrap returns what went wrong.
+func (e *pausedError) Unwrap() error { return e.error }
 
 // Unwrap returns what went wrong.
 func (e *tooManyError) Unwrap() error { return e.error }
@@ -150,16 +155,11 @@ func resumeWalk[T any](ctx context.Context, r *run, w walker[T]) error {
 		return nil
 	case err == nil, r.documents.Load() > 0, ctx.Err() != nil, errors.Is(err, event.ErrConflict):
 		return err
-	case r.src.Kind == OAIPMH && (!r.report.RetryAfter.IsZero() || isBusy(follow.Status(err))): // it goes on after the pause (OAI-PMH 3.1.2.2)
+	case errors.As(err, new(*pausedError)):
 		return err
 	}
 	r.problem("A10", "the unfinished walk could not be resumed and starts anew: "+err.Error())
 	return nil
-}
-
-// isBusy reports whether a server answers with a status that it has no time for a request.
-func isBusy(status int) bool {
-	return status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
 }
 
 // runWalk walks: a new walk, or what is left of the one that has a cursor. What its

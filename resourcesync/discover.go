@@ -230,7 +230,7 @@ func (d *discovery) lookAt(place, at string) (*List, error) {
 		return nil, nil
 	}
 	if slices.Contains(d.walker.w.Accepted, at) {
-		d.partial = true
+		d.partial = d.partial || !strings.HasSuffix(at, knownPlaces[0]) // which nobody has named
 		return nil, nil
 	}
 	got, err := d.look(at)

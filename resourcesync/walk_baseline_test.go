@@ -299,6 +299,10 @@ func TestDescriptionOfAnotherRoute(t *testing.T) {
 	if got := s.again(w, first); got.Complete || got.Gap == nil || !strings.HasSuffix(got.Gap.URL, "/.well-known/resourcesync") {
 		t.Errorf("%+v, %v", got.Result, got.err)
 	}
+	w.Accepted = []string{s.URL + "/.well-known/resourcesync"}
+	if got := s.again(w, first); !got.Complete || !got.whole {
+		t.Errorf("accepted: %+v, %v", got.Result, got.err)
+	}
 }
 
 // TestLaterErrors: what may pass ends the walk, which goes on from there.

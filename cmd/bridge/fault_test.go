@@ -267,8 +267,9 @@ func TestHangupWhileStarting(t *testing.T) {
 // just said that it serves, is no failure, and nothing tells of one.
 func TestEndWhileStarting(t *testing.T) {
 	t.Parallel()
-	const text = "listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\nhub = \"http://127.0.0.1:9/\"\n[[set.source]]\nurl = \"http://127.0.0.1:9/feed.atom\"\n"
-	f := newFolder(t, text)
+	source := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })) // whose harvest does not fail before the end
+	t.Cleanup(source.Close)
+	f := newFolder(t, fmt.Sprintf("listen = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\nhub = \"http://127.0.0.1:9/\"\n[[set.source]]\nurl = \"%s/feed.atom\"\n", source.URL))
 	for n := range 4 { // of all that it writes
 		c, err := config.Load(filepath.Join(f.path, "bridge.toml"))
 		if err != nil {

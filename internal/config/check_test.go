@@ -317,20 +317,24 @@ func TestExposedSecret(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "bridge.toml")
 	secret := filepath.Join(folder, "password")
-	text := "[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"https://data.example.org/\"\nuser = \"me\"\npassword_file = \"password\"\n"
-	if err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.WriteFile(secret, []byte("hush\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 1, 0o604: 1} {
-		if err := os.Chmod(secret, mode); err != nil {
+	for _, text := range []string{
+		"[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"https://data.example.org/\"\nuser = \"me\"\npassword_file = \"password\"\n",
+		"[[alert]]\non = [\"held\"]\nwebhook_file = \"password\"\n",
+	} {
+		if err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.WriteFile(secret, []byte("https://chat.example.org/hush\n"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		c, err := Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if all := c.Warnings(); len(all) != want || want == 1 && !strings.Contains(all[0], secret+" holds a secret and others may read it") {
-			t.Errorf("mode %v: %q", mode, all)
+		for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 1, 0o604: 1} {
+			if err := os.Chmod(secret, mode); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all := c.Warnings(); len(all) != want || want == 1 && !strings.Contains(all[0], secret+" holds a secret and others may read it") {
+				t.Errorf("%smode %v: %q", text, mode, all)
+			}
 		}
 	}
 }

@@ -228,7 +228,6 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	if hasPassword(c.Store.Log) {
 		d.noteExposed(filepath.Join(d.folder, filepath.Base(d.file)))
 	}
-	c.exposed = d.exposed
 	if err := reach(c, t, flags); err != nil {
 		return nil, nil, err
 	}
@@ -236,6 +235,7 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	for _, in := range t.tables("alert", "alert") {
 		c.Alerts = append(c.Alerts, in.alert(c))
 	}
+	c.exposed = d.exposed
 	d.crossCheck(c)
 	for _, file := range files[1:] {
 		d.problems = append(d.problems, file.doc.problems...)

@@ -24,7 +24,7 @@ func configCheckCommand() *cobra.Command {
 	var in inputs
 	in.addFile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := config.Load(cmp.Or(in.file, defaultFile))
+		c, err := config.LoadWith(cmp.Or(in.file, defaultFile), config.Flags{WithoutCredentials: true})
 		if err == nil && anySource(c, func(s *config.Source) bool { return s.SIP != nil && len(s.SIP.Schemas) > 0 }) {
 			_, err = daemon.Validator()
 		}

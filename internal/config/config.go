@@ -32,6 +32,7 @@ type Config struct {
 	File    string
 	flags   Flags    // with which it was read
 	exposed []string // files with secrets that others may read
+	unread  []string // credentials that were not read, see Flags.WithoutCredentials
 	// Listen is the address of the server, host:port.
 	Listen string `toml:"listen" default:"127.0.0.1:8080"`
 	// BaseURL is where others reach the server: absolute, http or https, without
@@ -571,10 +572,13 @@ func (s *SIP) allowsAll() string {
 
 // Notes returns consequences of a correct configuration that may surprise, a line each,
 // with what to do.
-func (c *Config) Notes() []string {
+func (c *Config) Notes() (all []string) {
+	for _, name := range c.unread {
+		all = append(all, name+": systemd gives it to the service alone, so it was not read here")
+	}
 	notifies := func(s Source) bool { return s.SIP != nil && (s.SIP.Mode == Review || s.SIP.Mode == Gateway) }
 	if c.Mail.From != "" || !slices.ContainsFunc(c.Sets, func(s Set) bool { return slices.ContainsFunc(s.Sources, notifies) }) {
-		return nil
+		return all
 	}
-	return []string{`no mail can be sent, since the host of the base URL makes no mail address: who submits must name an http or https URL as notification-recipient; to take mailboxes too, write from = "bridge@example.org" under [mail]`}
+	return append(all, `no mail can be sent, since the host of the base URL makes no mail address: who submits must name an http or https URL as notification-recipient; to take mailboxes too, write from = "bridge@example.org" under [mail]`)
 }

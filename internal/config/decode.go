@@ -69,10 +69,11 @@ type document struct {
 	layout          // of its text
 	readFile func(file string) ([]byte, error)
 	problems []Problem
-	// withoutSecrets is Flags.WithoutSecrets.
-	withoutSecrets bool
-	exposed        []string       // files with secrets that others may read
-	defaults       map[string]any // of Sources that are harvested, from [defaults]
+	// withoutSecrets and withoutCredentials are those of Flags.
+	withoutSecrets, withoutCredentials bool
+	unread                             []string       // credentials that were not read
+	exposed                            []string       // files with secrets that others may read
+	defaults                           map[string]any // of Sources that are harvested, from [defaults]
 	// The parts of the Simple Ingest Protocol, for crossCheck.
 	services []configured[SIP]
 	targets  []configured[Target]
@@ -487,9 +488,12 @@ func fromEnvironment(text string) (Secret, error) {
 	return Secret{secret}, nil
 }
 
+// errUnread: only the service has a credential, and none is needed here.
+var errUnread = errors.New("not read")
+
 // orUnread returns unread for a secret that cannot be read, where no secret is needed.
 func (d *document) orUnread(s Secret, err error) (Secret, error) {
-	if err != nil && d.withoutSecrets {
+	if err != nil && d.withoutSecrets || errors.Is(err, errUnread) {
 		return unread(), nil
 	}
 	return s, err
@@ -534,6 +538,9 @@ func (d *document) secretPath(path string) (string, error) {
 	switch {
 	case name == "" || name != filepath.Base(name):
 		return "", fmt.Errorf("%q is no credential; write credential: and the name that LoadCredential= gives it", path)
+	case folder == "" && d.withoutCredentials:
+		d.unread = append(d.unread, path)
+		return "", errUnread
 	case folder == "":
 		return "", fmt.Errorf("there are no credentials of systemd ($CREDENTIALS_DIRECTORY is not set); write LoadCredential=%s:/path into the unit, or the path of a file here", name)
 	}

@@ -144,8 +144,12 @@ func TestCredential(t *testing.T) {
 	if _, err := Load(text("credential:harvester")); err == nil || !strings.Contains(err.Error(), "write LoadCredential=harvester:/path into the unit") {
 		t.Errorf("without systemd: %v", err)
 	}
+	c, err := LoadWith(text("credential:harvester"), Flags{WithoutCredentials: true})
+	if err != nil || c.Sets[0].Sources[0].Password.IsRead() || len(c.Notes()) != 1 {
+		t.Errorf("where only the service has it: %v", err)
+	}
 	t.Setenv("CREDENTIALS_DIRECTORY", credentials)
-	c, err := Load(text("credential:harvester"))
+	c, err = Load(text("credential:harvester"))
 	if err != nil || c.Sets[0].Sources[0].Password.Reveal() != "open-sesame" {
 		t.Errorf("%v, %v", c, err)
 	}

@@ -22,6 +22,9 @@ type Flags struct {
 	BaseURL string
 	// WithoutSecrets: the command needs no secret, so that one that it cannot read is no problem.
 	WithoutSecrets bool
+	// WithoutCredentials: those of systemd, which only the service has, are not read; Notes names
+	// them.
+	WithoutCredentials bool
 }
 
 // Load reads a file. The error is an *Error with all problems, or with the first TOML
@@ -48,7 +51,7 @@ func loadFrom(path string, flags Flags, readFile func(string) ([]byte, error)) (
 	if err != nil {
 		return nil, nil, err
 	}
-	doc.folder, doc.readFile, doc.withoutSecrets = filepath.Dir(absolute), readFile, flags.WithoutSecrets
+	doc.folder, doc.readFile, doc.withoutSecrets, doc.withoutCredentials = filepath.Dir(absolute), readFile, flags.WithoutSecrets, flags.WithoutCredentials
 	c, files, err := doc.read(root, flags)
 	if err != nil {
 		return nil, nil, err
@@ -221,6 +224,7 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 		file.reportOutside(t)
 		d.members = append(d.members, file.doc.members...)
 		d.services, d.targets, d.exposed = append(d.services, file.doc.services...), append(d.targets, file.doc.targets...), append(d.exposed, file.doc.exposed...)
+		d.unread = append(d.unread, file.doc.unread...)
 	}
 	known := keysOf(c)
 	known["defaults"], known["include"] = true, true
@@ -235,7 +239,7 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	for _, in := range t.tables("alert", "alert") {
 		c.Alerts = append(c.Alerts, in.alert(c))
 	}
-	c.exposed = d.exposed
+	c.exposed, c.unread = d.exposed, d.unread
 	d.crossCheck(c)
 	for _, file := range files[1:] {
 		d.problems = append(d.problems, file.doc.problems...)
@@ -278,7 +282,7 @@ func (t table) included() (all []table) {
 				t.doc.problems = append(t.doc.problems, wrong.Problems...)
 				continue
 			}
-			doc.folder, doc.withoutSecrets = filepath.Dir(file), t.doc.withoutSecrets
+			doc.folder, doc.withoutSecrets, doc.withoutCredentials = filepath.Dir(file), t.doc.withoutSecrets, t.doc.withoutCredentials
 			all = append(all, in)
 		}
 	}

@@ -80,6 +80,8 @@ func (s sourceRow) Protocol() string {
 		return "CSV"
 	case harvest.Sitemap:
 		return "text sitemap"
+	case harvest.Set:
+		return "another set"
 	case harvest.SIP:
 		return "SIP"
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
@@ -24,6 +25,16 @@ func TestAdvice(t *testing.T) {
 	} {
 		if got := advice(c.text); !strings.Contains(got, c.want) {
 			t.Errorf("%s:\n%s\nwant %q", c.text, got, c.want)
+		}
+	}
+}
+
+// Each kind of Source has a name.
+func TestProtocols(t *testing.T) {
+	unknown := sourceRow{Source: &status.Source{}}.Protocol()
+	for _, kind := range []string{harvest.AtomPMH, harvest.ResourceSync, harvest.OAIPMH, harvest.Feed, harvest.Folder, harvest.CSV, harvest.Sitemap, harvest.Set, harvest.SIP} {
+		if name := (sourceRow{Source: &status.Source{Kind: kind}}).Protocol(); name == unknown {
+			t.Errorf("%s: %s", kind, name)
 		}
 	}
 }

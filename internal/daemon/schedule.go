@@ -409,12 +409,13 @@ func sleepOrWake(ctx context.Context, wait time.Duration, awake <-chan struct{})
 	return false
 }
 
-// probeSpace writes a megabyte to the data folder and removes it.
+// probeSpace writes a megabyte to a file in the data folder that has no name.
 func (b *Bridge) probeSpace() error {
 	f, err := os.CreateTemp(b.Config().Data, ".space-*.tmp")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(make([]byte, 1<<20))
-	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
+	err = os.Remove(f.Name()) // at once, so that a crash leaves nothing behind
+	_, written := f.Write(make([]byte, 1<<20))
+	return errors.Join(err, written, f.Sync(), f.Close())
 }

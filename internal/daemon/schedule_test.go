@@ -633,3 +633,34 @@ func TestLoopIsBegunAnew(t *testing.T) {
 		}
 	})
 }
+
+// What is written to find out whether there is space is in no file with a name: a crash leaves
+// nothing of it.
+func TestProbeSpace(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Data = t.TempDir()
+	b := &Bridge{}
+	b.generation.Store(newGeneration(c))
+	done := make(chan error)
+	go func() { done <- errors.Join(b.probeSpace(), b.probeSpace(), b.probeSpace()) }()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+		files, err := os.ReadDir(c.Data)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range files {
+			if st, err := f.Info(); err == nil && st.Size() > 0 {
+				t.Errorf("%s has %d bytes", f.Name(), st.Size())
+			}
+		}
+	}
+}

@@ -592,6 +592,14 @@ func TestKillNodes(t *testing.T) {
 		victim := k.random.IntN(len(workers))
 		k.killSoon(work[victim])
 		took += strings.Count(work[victim].stderr.String(), "no other node works")
+		for i, c := range work { // one that finds no server when it starts ends with that error
+			if i == victim {
+				continue
+			}
+			if _, err := c.stdout.expect(servingLine); err != nil {
+				t.Fatal(err)
+			}
+		}
 		switch round % 5 {
 		case 1:
 			postgres.Stop(t, testenv.ImmediateShutdown)

@@ -63,7 +63,7 @@ type discovery struct {
 	descriptions []naming
 	validators   map[string]follow.Validators // of Capability Lists, by URL
 	missing      []Gap                        // documents that are named and not there
-	absent       []Gap                        // what a page or robots.txt names, and is no document
+	absent       []Gap                        // what the user, a page or robots.txt names, and is no document
 	tried        []Tried
 	seen         map[string]bool // documents looked at
 	partial      bool            // some set is left out
@@ -137,6 +137,9 @@ func (d *discovery) run() error {
 		return d.verdict(first)
 	}
 	d.fail("the address itself", w.URL, first.answer)
+	if !slices.Contains(w.Accepted, w.URL) {
+		d.absent = append(d.absent, Gap{URL: w.URL, Reason: first.answer})
+	}
 	u, err := url.Parse(w.URL)
 	if err != nil {
 		return err

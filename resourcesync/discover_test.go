@@ -176,8 +176,14 @@ func TestEntryIsReadOnce(t *testing.T) {
 	s.remove("/sitemap.xml")
 	s.put("/robots.txt", "Sitemap: /new.xml")
 	s.put("/new.xml", urlset("", res("c")))
-	if again := s.again(w, got); !again.Complete || strings.Join(again.entries, "") != "c|" {
+	// What is found in place of the address that the user gave does not stand for it.
+	again := s.again(w, got)
+	if again.Complete || again.Gap == nil || again.Gap.URL != s.URL+"/sitemap.xml" || strings.Join(again.entries, "") != "c|" {
 		t.Errorf("%+v, %v, error %v", again.Result, again.entries, again.err)
+	}
+	w.Accepted = []string{s.URL + "/sitemap.xml"}
+	if again := s.again(w, got); !again.Complete || strings.Join(again.entries, "") != "c|" {
+		t.Errorf("accepted: %+v, %v, error %v", again.Result, again.entries, again.err)
 	}
 }
 

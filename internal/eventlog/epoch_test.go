@@ -266,16 +266,22 @@ func TestLostCommits(t *testing.T) {
 	reopened(t, placed(t, files), 1000)
 }
 
-// A copy without a head that is put back a second time gives out other numbers than the first
-// time: those may have been published.
-func TestCopyPutBackTwice(t *testing.T) {
-	ctx := context.Background()
+// sevenEvents returns the files of a log that has seven events and is closed.
+func sevenEvents(t *testing.T) map[string][]byte {
+	t.Helper()
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
 	if err := errors.Join(add(l, src, 0, 7), l.Close()); err != nil {
 		t.Fatal(err)
 	}
-	files := copied(t, folder)
+	return copied(t, folder)
+}
+
+// A copy without a head that is put back a second time gives out other numbers than the first
+// time: those may have been published.
+func TestCopyPutBackTwice(t *testing.T) {
+	ctx := context.Background()
+	files := sevenEvents(t)
 	delete(files, eventlog.HeadName)
 	given, numbers := map[event.Seq]bool{}, map[int]bool{}
 	for range 2 {
@@ -307,12 +313,7 @@ func TestCopyPutBackTwice(t *testing.T) {
 // said to be so.
 func TestNoNewLog(t *testing.T) {
 	ctx := context.Background()
-	folder := t.TempDir()
-	l, src := filled(t, folder, event.Redirect)
-	if err := errors.Join(add(l, src, 0, 7), l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	files := copied(t, folder)
+	files := sevenEvents(t)
 	for name, c := range map[string]struct {
 		change func(map[string][]byte)
 		want   string

@@ -65,13 +65,13 @@ type startAnewError struct{ error }
 type pausedError struct{ error }
 
 // Unwrap returns what went wrong.
-func (e *pausedError) Unwrap() error { return e.error }
-
-// Unwrap returns what went wrong.
 func (e *tooManyError) Unwrap() error { return e.error }
 
 // Unwrap returns what went wrong.
 func (e *startAnewError) Unwrap() error { return e.error }
+
+// Unwrap returns what went wrong.
+func (e *pausedError) Unwrap() error { return e.error }
 
 // walkResult is the result of a walk, and what its end allows. It is stored while that
 // is applied.

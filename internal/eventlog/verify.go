@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
@@ -233,24 +234,11 @@ func (v *verifier) structure() error {
 }
 
 // schema compares the tables with those that the migrations make.
-func (v *verifier) schema() (err error) {
+func (v *verifier) schema() error {
 	if v.server {
 		return nil // any other version was refused when the log was opened
 	}
-	fresh, err := sql.Open("sqlite", ":memory:")
-	if err != nil {
-		return err
-	}
-	defer fresh.Close()
-	fresh.SetMaxOpenConns(1)
-	text, err := kind().Schema()
-	if err != nil {
-		return err
-	}
-	if _, err := fresh.ExecContext(v.ctx, text); err != nil {
-		return err
-	}
-	want, err := schemaOf(v.ctx, fresh)
+	want, err := ownSchema()
 	if err != nil {
 		return err
 	}
@@ -260,6 +248,24 @@ func (v *verifier) schema() (err error) {
 	}
 	return err
 }
+
+// ownSchema is the schema of a new log.
+var ownSchema = sync.OnceValues(func() ([]string, error) {
+	text, err := kind().Schema()
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer fresh.Close()
+	fresh.SetMaxOpenConns(1)
+	if _, err := fresh.Exec(text); err != nil {
+		return nil, err
+	}
+	return schemaOf(context.Background(), fresh)
+})
 
 func schemaOf(ctx context.Context, q database.Querier) (out []string, err error) {
 	rows, err := q.QueryContext(ctx, "SELECT type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY type, name")

@@ -81,7 +81,7 @@ bench: ## the Go benchmarks and the big cases, as ratios against their rivals
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem -timeout 60m $(PACKAGES)
 	@if [ -d internal/bench ]; then set -x; $(GO) run ./internal/bench $(BENCHFLAGS); fi
 
-soak: ## the long runs: big logs, 1000 rounds of kill -9 each (or BRIDGE_ROUNDS)
+soak: race ## the race detector, then long runs: big logs, 1000 rounds of kill -9 each (or BRIDGE_ROUNDS)
 	BRIDGE_SOAK=1 $(GO) test -timeout 8h -count 1 $(TESTFLAGS) $(PACKAGES)
 
 # A test with golden files has a flag -update; look at the difference before you

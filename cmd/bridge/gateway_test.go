@@ -35,7 +35,7 @@ import (
 func TestGateway(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := testenv.Rounds(t, 24, 1000)
+	rounds := testenv.Rounds(t, 12, 1000)
 	t.Run("doubts are settled", func(t *testing.T) {
 		t.Parallel()
 		k := newChain(t, true)

@@ -15,7 +15,7 @@ const (
 	MaxHref            = 8 << 10
 	MaxHash            = 4 << 10
 	MaxTitle           = 4 << 10 // a longer one is cut
-	MaxType            = 255     // of media types and relations
+	MaxType            = 255     // of media types, content codings and relations
 	MaxRepresentations = 256     // of one record
 	MaxLinks           = 1024    // of one record, beside its representations
 	MaxMetadata        = 400_000 // of all together: lists and feeds have room for so much
@@ -69,7 +69,7 @@ func (o *Observation) Bound() error {
 	}
 	for i := 0; i < len(o.Representations) && err == nil; i++ {
 		r := &o.Representations[i]
-		err = cmp.Or(long("URL of a representation", r.Href, MaxHref), long("media type", r.Type, MaxType), long("hash", r.Hash, MaxHash))
+		err = cmp.Or(long("URL of a representation", r.Href, MaxHref), long("media type", r.Type, MaxType), long("content coding", r.Encoding, MaxType), long("hash", r.Hash, MaxHash))
 	}
 	for i := 0; i < len(o.Links) && err == nil; i++ {
 		err = o.Links[i].bound()
@@ -94,7 +94,7 @@ func (o *Observation) size() int {
 	n := len(o.Record) + len(o.Title) + len(o.SourceIdentifier) + len(o.Loc) + sizeOfLink(&o.Via) + sizeOfCategories(o.Categories)
 	for i := range o.Representations {
 		r := &o.Representations[i]
-		n += pieceSize + len(r.Href) + len(r.Type) + len(r.Hreflang) + len(r.Profile) + len(r.Hash)
+		n += pieceSize + len(r.Href) + len(r.Type) + len(r.Hreflang) + len(r.Profile) + len(r.Hash) + len(r.Encoding)
 	}
 	for i := range o.Links {
 		n += sizeOfLink(&o.Links[i])

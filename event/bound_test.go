@@ -35,6 +35,7 @@ func TestBound(t *testing.T) {
 		"representation":    {event.MaxHref, func(o *event.Observation, n int) { o.Representations[1].Href = x(n) }},
 		"type":              {event.MaxType, func(o *event.Observation, n int) { o.Representations[1].Type = x(n) }},
 		"hash":              {event.MaxHash, func(o *event.Observation, n int) { o.Representations[1].Hash = x(n) }},
+		"content coding":    {event.MaxType, func(o *event.Observation, n int) { o.Representations[1].Encoding = x(n) }},
 		"representations":   {event.MaxRepresentations, func(o *event.Observation, n int) { o.Representations = reps(n) }},
 		"links":             {event.MaxLinks, func(o *event.Observation, n int) { o.Links = make([]event.Link, n) }},
 		"link":              {event.MaxHref, func(o *event.Observation, n int) { o.Links = []event.Link{{}, {Href: x(n)}} }},

@@ -302,6 +302,9 @@ func (d *Document) Feed() *Feed { return d.reader.Feed() }
 
 // next returns the next entry, see Reader.Next.
 func (d *Document) next() (*Entry, error) {
+	if d.fatal != nil {
+		return nil, d.fatal
+	}
 	e, err := d.reader.Next()
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:

@@ -467,6 +467,12 @@ func TestDocumentEntries(t *testing.T) {
 			if g := strings.Join(got, ", "); g != want || d.Whole() != (path == "/feed") || d.Feed().ID != "urn:x:feed" || !d.Feed().Updated.Equal(day(20)) {
 				t.Errorf("%s: %s, whole %t, feed %+v; want %s", path, g, d.Whole(), d.Feed(), want)
 			}
+			for e, bad := range d.Entries() {
+				t.Errorf("%s: %v, %v is left", path, e, bad)
+			}
+		}
+		if r := w.Result(); path == "/feed" && (r.Documents != 1 || r.Entries != 3) {
+			t.Errorf("%s: %d documents with %d entries", path, r.Documents, r.Entries)
 		}
 	}
 }

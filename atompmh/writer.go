@@ -1,9 +1,11 @@
 package atompmh
 
 import (
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,22 +49,24 @@ func NewWriter(w io.Writer, head *Feed) *Writer {
 }
 
 // begin writes the head. Whether the prefix of CarriedNamespace is declared there
-// depends on the first entry: nearly all are like it. Where it is not, a later
-// entry that has need of it declares it itself.
+// depends on the head's own links and on the first entry: nearly all are like it. Where
+// it is not, a later entry that has need of it declares it itself.
 func (w *Writer) begin(first *Entry) {
 	w.begun = true
-	w.carries = first != nil && first.carries()
+	w.carries = carried(w.head.Links) || first != nil && first.carries()
 	w.out.Buf = appendHead(w.out.Buf, &w.head, w.carries)
 }
 
 // carries reports whether something of the entry is in CarriedNamespace.
 func (e *Entry) carries() bool {
-	if e.carriesID() || e.CarriedModified != "" || e.CarriedChangeFreq != "" {
-		return true
-	}
-	for i := range e.Links {
-		for j := range e.Links[i].Other {
-			if e.Links[i].Other[j].Name.Space == CarriedNamespace {
+	return e.carriesID() || e.CarriedModified != "" || e.CarriedChangeFreq != "" || carried(e.Links) || e.Source != nil && carried(e.Source.Links)
+}
+
+// carried reports whether a link has an attribute in CarriedNamespace.
+func carried(links []Link) bool {
+	for i := range links {
+		for j := range links[i].Other {
+			if links[i].Other[j].Name.Space == CarriedNamespace {
 				return true
 			}
 		}
@@ -232,7 +236,7 @@ func appendLink(b []byte, l *Link) []byte {
 	}
 	for i := range l.Other {
 		a := &l.Other[i]
-		if a.Name.Space != CarriedNamespace {
+		if a.Name.Space != CarriedNamespace || slices.ContainsFunc(l.Other[:i], func(o xml.Attr) bool { return o.Name == a.Name }) {
 			continue
 		}
 		switch a.Name.Local {

@@ -320,6 +320,23 @@ func TestWriterLinks(t *testing.T) {
 	}
 }
 
+// An attribute is declared wherever its link stands, and written once.
+func TestWriterCarriedLinks(t *testing.T) {
+	link := Link{Rel: "license", Href: "https://a.example/l", Length: NoLength, Other: carriedAttrs("hash", "md5:0f", "hash", "md5:0e")}
+	inFeed, inEntry, inSource := sampleHead(), deletionEntry(), deletionEntry()
+	inFeed.Links, inEntry.Links, inSource.Source = []Link{link}, []Link{link}, &Source{Links: []Link{link}}
+	for name, c := range map[string]struct {
+		head    *Feed
+		entries []Entry
+	}{"feed": {inFeed, nil}, "feed and entries": {inFeed, []Entry{deletionEntry()}}, "entry": {sampleHead(), []Entry{deletionEntry(), inEntry}},
+		"source": {sampleHead(), []Entry{inSource}}, "later source": {sampleHead(), []Entry{deletionEntry(), inSource}}} {
+		doc, err := write(c.head, c.entries...)
+		if got := readString(string(doc)); err != nil || got.err != nil || len(got.entries) != len(c.entries) || strings.Count(string(doc), ` b:hash="md5:0f"`) != 1 {
+			t.Errorf("%s: %v, %v\n%s", name, err, got.err, doc)
+		}
+	}
+}
+
 // D22: namespaces are declared where they are of use.
 func TestWriterDeclares(t *testing.T) {
 	fh, b := `xmlns:fh="`+HistoryNamespace+`"`, `xmlns:b="`+CarriedNamespace+`"`

@@ -493,9 +493,12 @@ func (r *Reader) note(d *draftEntry, report reporter) {
 func duplicate(links []Link) *Link {
 	links = links[:min(len(links), 64)]
 	for i := range links {
+		if relation(links[i].Rel) != relAlternate {
+			continue
+		}
 		for j := range i {
 			a, b := &links[i], &links[j]
-			if a.Rel == relAlternate && b.Rel == relAlternate && strings.EqualFold(a.Hreflang, b.Hreflang) && strings.EqualFold(a.Type, b.Type) {
+			if relation(b.Rel) == relAlternate && strings.EqualFold(a.Hreflang, b.Hreflang) && strings.EqualFold(a.Type, b.Type) {
 				return a
 			}
 		}

@@ -1,6 +1,7 @@
 package atompmh
 
 import (
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -354,7 +355,7 @@ func appendText(b []byte, name, text, language string) []byte {
 // broken applies the rules for the head of a document.
 func (f *Feed) broken() *RuleError {
 	switch {
-	case f.ID == "" || f.Title == "" || len(f.Authors) == 0:
+	case f.ID == "" || strictxml.Trim(f.Title) == "" || len(f.Authors) == 0:
 		return breaks(ruleFeed, "id %q, title %q, %d authors: all three are mandatory", clip(f.ID), clip(f.Title), len(f.Authors))
 	case !strictxml.IsIRI(f.ID):
 		return breaks(ruleID, "id %q is no absolute IRI", clip(f.ID))
@@ -362,6 +363,9 @@ func (f *Feed) broken() *RuleError {
 		return breaks(ruleFeed, "updated is missing or has no year from 1678 to 2261")
 	case f.Complete && f.PrevArchive != "":
 		return breaks(ruleS11, "prev-archive %s beside fh:complete", clip(f.PrevArchive))
+	}
+	if l := duplicate(f.Links); l != nil {
+		return twoAlternates(l)
 	}
 	if err := f.Metadata.broken(); err != nil {
 		return err
@@ -372,7 +376,7 @@ func (f *Feed) broken() *RuleError {
 // broken applies the rules for an entry.
 func (w *Writer) broken(e *Entry) *RuleError {
 	switch {
-	case e.ID == "" || e.Title == "":
+	case e.ID == "" || strictxml.Trim(e.Title) == "":
 		return breaks(ruleEntry, "id %q and title %q: both are mandatory", clip(e.ID), clip(e.Title))
 	case !strictxml.IsIRI(e.ID):
 		return breaks(ruleID, "id %q is no absolute IRI", clip(e.ID))
@@ -387,8 +391,10 @@ func (w *Writer) broken(e *Entry) *RuleError {
 		return err
 	}
 	if l := duplicate(e.Links); l != nil {
-		return breaks(ruleAlternates, "two alternate links of type %q, hreflang %q: let the further one have the relation %s",
-			clip(l.Type), clip(l.Hreflang), RelFurtherAlternate)
+		return twoAlternates(l)
+	}
+	if err := cmp.Or(undated("published", e.Published), undated("edited", e.Edited)); err != nil {
+		return err
 	}
 	if err := e.broken(); err != nil {
 		return err
@@ -404,7 +410,7 @@ func (w *Writer) broken(e *Entry) *RuleError {
 		if s.ID != "" && !strictxml.IsIRI(s.ID) {
 			return breaks(ruleSource, "id %q of atom:source is no absolute IRI", clip(s.ID))
 		}
-		if err := s.broken(); err != nil {
+		if err := cmp.Or(undated("updated of atom:source", s.Updated), s.broken()); err != nil {
 			return err
 		}
 		if err := brokenLink(s.Links); err != nil {
@@ -418,8 +424,8 @@ func (w *Writer) broken(e *Entry) *RuleError {
 func (w *Writer) brokenKind(e *Entry) *RuleError {
 	alternates, further := 0, 0
 	for i := range e.Links {
-		switch e.Links[i].Rel {
-		case relAlternate, "":
+		switch relation(e.Links[i].Rel) {
+		case relAlternate:
 			alternates++
 		case RelFurtherAlternate:
 			further++
@@ -448,6 +454,19 @@ func (w *Writer) brokenKind(e *Entry) *RuleError {
 		return breaks(ruleS7, "a deletion entry beside fh:complete")
 	}
 	return nil
+}
+
+func twoAlternates(l *Link) *RuleError {
+	return breaks(ruleAlternates, "two alternate links of type %q, hreflang %q: let the further one have the relation %s",
+		clip(l.Type), clip(l.Hreflang), RelFurtherAlternate)
+}
+
+// undated returns the error for a time that cannot be written; a zero one is not.
+func undated(name string, t time.Time) *RuleError {
+	if t.IsZero() || dated(t) {
+		return nil
+	}
+	return breaks(ruleDate, "%s %v has no year from 1678 to 2261", name, exact(t))
 }
 
 func brokenLink(links []Link) *RuleError {

@@ -12,6 +12,7 @@ import (
 	"iter"
 	"maps"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
@@ -89,7 +90,7 @@ type State struct{ m *memory }
 func (s State) Unfinished() bool { return s.m != nil && s.m.Walk != nil }
 
 // IsZero reports whether this is the State of a feed of which nothing was read.
-func (s State) IsZero() bool { return s.m == nil }
+func (s State) IsZero() bool { return s.m == nil || reflect.ValueOf(*s.m).IsZero() }
 
 // MarshalText returns the form in which a State is stored.
 func (s State) MarshalText() ([]byte, error) { return json.Marshal(s.memory()) }

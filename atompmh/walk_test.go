@@ -263,7 +263,7 @@ func TestState(t *testing.T) {
 	if !s.IsZero() || s.Unfinished() {
 		t.Errorf("%+v", s)
 	}
-	if s = stored(t, s); s.Unfinished() {
+	if s = stored(t, s); !s.IsZero() || s.Unfinished() {
 		t.Errorf("%+v", s)
 	}
 	if err := s.UnmarshalText([]byte("no state")); err == nil {

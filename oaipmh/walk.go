@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
 
@@ -94,7 +95,7 @@ type State struct{ m *memory }
 func (s State) Unfinished() bool { return s.m != nil && s.m.Walk != nil }
 
 // IsZero reports whether this is the State of a repository of which nothing was read.
-func (s State) IsZero() bool { return s.m == nil }
+func (s State) IsZero() bool { return s.m == nil || reflect.ValueOf(*s.m).IsZero() }
 
 // Mark is how far the repository was read, in UTC; zero when no walk has ended whole.
 func (s State) Mark() time.Time { return s.memory().Mark }

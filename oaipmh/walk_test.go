@@ -701,6 +701,9 @@ func TestO14(t *testing.T) {
 // on: a walk that goes on from it leaves out nothing.
 func TestStateStays(t *testing.T) {
 	h := newHarvester(t, 0)
+	if s := h.stored(State{}); !s.IsZero() || s.Unfinished() {
+		t.Errorf("the zero State is %+v", s)
+	}
 	for i := range 40 {
 		h.repo.Put(testserver.Item{Identifier: fmt.Sprintf("oai:d:%d", i), Datestamp: time.Date(2025, 1, 1+7*i, 0, 0, 0, 0, time.UTC), Metadata: map[string]string{DC: testserver.DublinCore("S")}})
 	}

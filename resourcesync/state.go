@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ type State struct{ m *memory }
 func (s State) Unfinished() bool { return s.m != nil && s.m.Walk != nil }
 
 // IsZero reports whether this is the State of a Source of which nothing was read.
-func (s State) IsZero() bool { return s.m == nil }
+func (s State) IsZero() bool { return s.m == nil || reflect.ValueOf(*s.m).IsZero() }
 
 // Numbered returns a State that keeps the sets of resources and their numbers (List.Set),
 // and nothing else: nothing of them was read. The Walk with it has to be Full.

@@ -35,6 +35,8 @@ func TestTolerance(t *testing.T) {
 		{"white space in loc", listOf("<url><loc>\n http://a.example/1\n</loc></url>"), "rs-loc", "http://a.example/1"},
 		{"relative loc", listOf("<url><loc>../1?x#y</loc></url>"), "rs-loc", "http://example.org/1?x#y"},
 		{"dot segments", listOf("<url><loc>http://a.example/b/../1</loc></url>"), "rs-loc", "http://a.example/1"},
+		{"dot segments at the end", listOf("<url><loc>http://a.example/b/..?c</loc></url><url><loc>http://a.example/b/.</loc></url>"), "rs-loc rs-loc", "http://a.example/?c | http://a.example/b/"},
+		{"a hidden folder", listOf("<url><loc>http://a.example/.x/{\u00fc}</loc></url><url><loc>http://a.example/1?{}=/../..</loc></url>"), "", "http://a.example/.x/{\u00fc} | http://a.example/1?{}=/../.."},
 		{"spaces in loc (D87)", listOf("<url><loc> http://a.example/a b/c  d </loc></url>"), "rs-loc", "http://a.example/a%20b/c%20%20d"},
 		{"base", listOf(`<url xml:base="http://b.example/c/"><loc>1</loc></url>`), "rs-loc", "http://b.example/c/1"},
 		{"two locs", listOf("<url><loc>http://a.example/1</loc><loc>http://a.example/2</loc></url>"), "rs-loc", "http://a.example/1"},

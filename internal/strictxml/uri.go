@@ -43,7 +43,7 @@ func absolute(ref string, based bool) (string, error) {
 	switch {
 	case len(ref) > MaxReference:
 		return "", errTooLong
-	case !strings.Contains(ref, "/."):
+	case !dotted(ref):
 		return ref, nil
 	}
 	u, err := url.Parse(ref)
@@ -51,6 +51,19 @@ func absolute(ref string, based bool) (string, error) {
 		return ref, err
 	}
 	return u.ResolveReference(u).String(), nil
+}
+
+// dotted reports whether the path of an absolute reference has dot segments. A name that
+// begins with a dot, as in /.well-known/, is none.
+func dotted(ref string) bool {
+	if !strings.Contains(ref, "/.") {
+		return false
+	}
+	path := ref + "/"
+	if end := strings.IndexAny(ref, "?#"); end >= 0 {
+		path = ref[:end] + "/"
+	}
+	return strings.Contains(path, "/./") || strings.Contains(path, "/../")
 }
 
 // HasScheme reports whether s starts with a scheme (RFC 3986 3.1).

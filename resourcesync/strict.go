@@ -300,8 +300,8 @@ const registered = " about acl alternate amphtml api-catalog appendix apple-touc
 	"create-form current deprecation describedby describes disclosure dns-prefetch duplicate edit edit-form edit-media " +
 	"enclosure external first geofeed glossary help hosts hub ice-server icon index intervalafter intervalbefore " +
 	"intervalcontains intervaldisjoint intervalduring intervalequals intervalfinishedby intervalfinishes intervalin " +
-	"intervalmeets intervalmetby intervaloverlappedby intervaloverlaps intervalstartedby intervalstarts item last latest- " +
-	"version license linkset lrdd manifest mask-icon me media-feed memento micropub modulepreload monitor monitor-group next " +
+	"intervalmeets intervalmetby intervaloverlappedby intervaloverlaps intervalstartedby intervalstarts item last " +
+	"latest-version license linkset lrdd manifest mask-icon me media-feed memento micropub modulepreload monitor monitor-group next " +
 	"next-archive nofollow noopener noreferrer opener openid2.local_id openid2.provider original p3pv1 payment pingback " +
 	"preconnect predecessor-version prefetch preload prerender prev prev-archive preview previous privacy-policy profile " +
 	"publication rdap-active rdap-bottom rdap-down rdap-top rdap-up related replies resourcesync restconf ruleinput search " +

@@ -75,7 +75,7 @@ func TestStrict(t *testing.T) {
 		{"types", resources(entry(`type="html"`, link(`rel="via" type="text/"`))), []string{
 			`:2:1: rs-media-type: found type "html", expected a media type, such as text/html`,
 			`:2:1: rs-media-type: found type "text/" on a link via, expected a media type, such as text/html`}},
-		{"relations", strings.Replace(resources(entry("", link(`rel="license mine"`))), "<rs:md", link(`rel="theirs"`)+"<rs:md", 1), []string{
+		{"relations", strings.Replace(resources(entry("", link(`rel="license mine"`), link(`rel="latest-version"`), link(`rel="license Original"`))), "<rs:md", link(`rel="theirs"`)+"<rs:md", 1), []string{
 			`:2:1: rs-relation: found relation "license mine", expected a relation that is registered with IANA, or a URI`,
 			`: rs-relation: found relation "theirs", expected a relation that is registered with IANA, or a URI`}},
 		{"a path of a link", changes(entry(changed, link(`rel="via" path="/a"`))), []string{

@@ -465,7 +465,7 @@ func CanBeAdminEmail(s string) bool { return emailPattern.MatchString(s) }
 // element. If it was in UTF-8 they are the same bytes, and a part of doc. A byte order
 // mark, the XML declaration, and comments and processing instructions outside of the root
 // are left out. A document that is not well-formed, or has a document type, cannot be
-// metadata: the error is one of the document's own.
+// metadata: the error is, or wraps, a *DocumentError.
 func ReadMetadata(doc []byte, contentType string) ([]byte, xml.Name, error) {
 	return new(MetadataReader).Read(doc, contentType)
 }
@@ -480,16 +480,16 @@ func (r *MetadataReader) Read(doc []byte, contentType string) ([]byte, xml.Name,
 	s.Reset(doc, strictxml.Options{ContentType: contentType, Want: "an XML document",
 		Limits: strictxml.Limits{Document: int64(len(doc)) + 1, Text: len(doc) + 1}})
 	if err := s.Next(); err != nil {
-		return nil, xml.Name{}, err
+		return nil, xml.Name{}, documentError(err)
 	}
 	root, from := xml.Name{Space: s.Space, Local: s.Local}, s.Start
 	s.Keep(from)
 	if err := s.Skip(); err != nil {
-		return nil, xml.Name{}, err
+		return nil, xml.Name{}, documentError(err)
 	}
 	to := s.Offset()
 	if err := s.Next(); err != io.EOF { //nolint:errorlint // a wrapped one would be the reader's
-		return nil, xml.Name{}, fmt.Errorf("after the root element: %w", err)
+		return nil, xml.Name{}, fmt.Errorf("after the root element: %w", documentError(err))
 	}
 	return s.Slice(from, to), root, nil
 }

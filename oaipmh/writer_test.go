@@ -242,6 +242,9 @@ func TestReadMetadata(t *testing.T) {
 		if (err != nil) != (c.want == "") || string(got) != c.want || err == nil && root.Local != "a" {
 			t.Errorf("%q: %q %v, %v; want %q", c.doc, got, root, err, c.want)
 		}
+		if err != nil && !errors.As(err, new(*DocumentError)) {
+			t.Errorf("%q: %T", c.doc, err)
+		}
 		other, name, bad := again.Read([]byte(c.doc), c.kind)
 		if string(other) != string(got) || name != root || fmt.Sprint(bad) != fmt.Sprint(err) {
 			t.Errorf("%q: one that has read others read %q %v, %v", c.doc, other, name, bad)

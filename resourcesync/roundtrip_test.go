@@ -143,18 +143,20 @@ func TestUnwritable(t *testing.T) {
 		return &Document{Capability: ResourceList, At: Micros(moment), Links: up(), Entries: []Entry{e}}
 	}
 	for name, d := range map[string]*Document{
-		"name of a field":         entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", "hash")}}),
-		"name of a carried field": entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr(CarriedNamespace, "id")}}),
-		"name of a link's field":  entry(Entry{Loc: "http://a", Links: []Link{{Rel: "x", Href: "y", Extra: attr("", "pri")}}}),
-		"no name":                 entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", "")}}),
-		"name with a blank":       entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", `a b="c" d`)}}),
-		"name with a colon":       entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", "a:b")}}),
-		"declaration":             entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", "xmlns")}}),
-		"twice":                   entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: append(attr("u", "a"), attr("u", "a")...)}}),
-		"on the head":             {Capability: ResourceList, At: Micros(moment), Links: up(), Extra: attr("", "at")},
-		"no loc":                  entry(Entry{}),
-		"sitemap with capability": {Dialect: DialectSitemap, Capability: ResourceList},
-		"sitemap with metadata":   {Dialect: DialectSitemap, Entries: []Entry{{Loc: "http://a", Metadata: Metadata{Type: "a/b"}}}},
+		"name of a field":                 entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", "hash")}}),
+		"name of a carried field":         entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr(CarriedNamespace, "id")}}),
+		"name of a link's field":          entry(Entry{Loc: "http://a", Links: []Link{{Rel: "x", Href: "y", Extra: attr("", "pri")}}}),
+		"no name":                         entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", "")}}),
+		"name with a blank":               entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", `a b="c" d`)}}),
+		"name with a colon":               entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", "a:b")}}),
+		"namespace of declarations":       entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("http://www.w3.org/2000/xmlns/", "a")}}),
+		"namespaces that XML cannot hold": entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: append(attr("\x01", "a"), attr("\x02", "a")...)}}),
+		"declaration":                     entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: attr("", "xmlns")}}),
+		"twice":                           entry(Entry{Loc: "http://a", Metadata: Metadata{Extra: append(attr("u", "a"), attr("u", "a")...)}}),
+		"on the head":                     {Capability: ResourceList, At: Micros(moment), Links: up(), Extra: attr("", "at")},
+		"no loc":                          entry(Entry{}),
+		"sitemap with capability":         {Dialect: DialectSitemap, Capability: ResourceList},
+		"sitemap with metadata":           {Dialect: DialectSitemap, Entries: []Entry{{Loc: "http://a", Metadata: Metadata{Type: "a/b"}}}},
 	} {
 		for _, w := range []*Writer{NewWriter(io.Discard, d), tolerantWriter(io.Discard, d, nil)} {
 			var rule *RuleError

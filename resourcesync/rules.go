@@ -382,7 +382,7 @@ func unwritable(extra []xml.Attr, defined func(xml.Name) bool, links []Link) *Ru
 		for _, other := range extra[:i] {
 			taken = taken || other.Name == name
 		}
-		if taken || name.Space == "xmlns" || !isName(name.Local) {
+		if taken || name.Space == "xmlns" || name.Space == "http://www.w3.org/2000/xmlns/" || !strictxml.Holds(name.Space) || !isName(name.Local) {
 			return ruleError(ruleAttribute, fmt.Sprintf("the extra attribute %q", strictxml.Clip(name.Local)), "a valid XML name that occurs once")
 		}
 	}

@@ -184,7 +184,7 @@ func hashOf(l *atompmh.Link) string {
 // when the original was modified; that becomes the record's Modified.
 func viaOf(e *atompmh.Entry, o *event.Observation) event.Link {
 	l, ok := e.Via()
-	if !ok || strings.HasPrefix(l.Href, "file:") {
+	if !ok || !event.Public(l.Href) {
 		return event.Link{}
 	}
 	v := event.Link{Href: l.Href, Type: l.Type, Length: l.Length, Hash: hashOf(&l)}

@@ -151,6 +151,8 @@ func TestFromResource(t *testing.T) {
 		{"modified since", entry(nil), Selection{Since: stamp(2)}, plain(nil), nil},
 		{"a local file without a place", &resourcesync.Entry{Loc: "file:///data/1.xml"}, Selection{Published: true},
 			event.Observation{Record: "file:///data/1.xml"}, ErrLocal},
+		{"a local file in capitals", &resourcesync.Entry{Loc: "FILE:///data/1.xml"}, Selection{Published: true, LocalURL: "file:///data/", PublicURL: "https://p.example/d"},
+			event.Observation{Record: "FILE:///data/1.xml"}, ErrLocal},
 		{"a local file that is published", &resourcesync.Entry{Loc: "file:///data/1.xml"}, Selection{Published: true, LocalURL: "file:///data/", PublicURL: "https://p.example/d"},
 			event.Observation{Record: "file:///data/1.xml", Representations: []event.Representation{{Href: "https://p.example/d/1.xml", Length: event.NoLength}}}, nil},
 	} {

@@ -67,7 +67,7 @@ func (s *Selection) Identifier(id string) (record, own string) {
 // That of a file below a local Source's folder is its place below PublicURL; ok
 // is false when it has none.
 func (s *Selection) Public(href string) (public string, ok bool) {
-	if !strings.HasPrefix(href, "file:") {
+	if href == "" || event.Public(href) {
 		return href, true
 	}
 	rest, below := strings.CutPrefix(href, s.LocalURL)

@@ -365,7 +365,12 @@ type ahead struct {
 
 // Foreign reports whether a remote document names a local file, which it may not.
 func Foreign(document, link string) bool {
-	return strings.HasPrefix(link, "file:") && !strings.HasPrefix(document, "file:")
+	return isFile(link) && !isFile(document)
+}
+
+func isFile(url string) bool {
+	scheme, _, ok := strings.Cut(url, ":")
+	return ok && strings.EqualFold(scheme, "file")
 }
 
 // Key is how a walk recognises a URL: without its fragment.

@@ -134,6 +134,23 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
+// A scheme may be in capitals (RFC 3986 3.1).
+func TestForeign(t *testing.T) {
+	for _, c := range []struct {
+		document, link string
+		want           bool
+	}{
+		{"https://a.example/feed", "file:///etc/passwd", true},
+		{"https://a.example/feed", "FILE:///etc/passwd", true},
+		{"https://a.example/feed", "https://a.example/file:1", false},
+		{"file:///data/in/feed.atom", "File:///data/in/1.xml", false},
+	} {
+		if got := Foreign(c.document, c.link); got != c.want {
+			t.Errorf("%s in %s: %t, want %t", c.link, c.document, got, c.want)
+		}
+	}
+}
+
 func TestGet(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {

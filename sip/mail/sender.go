@@ -53,8 +53,8 @@ type permanent struct{ error }
 func (p *permanent) Unwrap() error { return p.error }
 
 // Permanent reports whether no repeat of what failed will help: the server refused
-// the mail for good (5xx, but not 530), or there can be no such address. Everything
-// else may be tried again.
+// the mail for good (5xx, but not 530, nor because of its sender), or there can be no such
+// address. Everything else may be tried again.
 func Permanent(err error) bool {
 	var p *permanent
 	return errors.As(err, &p)
@@ -68,7 +68,7 @@ func (a *answered) Unwrap() error { return a.error }
 // Answered reports, of an error of Send, whether a server has answered about this mail or its
 // recipient, so that other mail may well go through to the same domain; a Permanent error
 // counts as an answer. Otherwise no server was found or reached, or it ended the session (reply
-// 421), or takes no mail in a session like ours (reply 530).
+// 421), or takes no mail in a session like ours (reply 530), or none from our sender.
 func Answered(err error) bool {
 	var a *answered
 	return errors.As(err, &a) || Permanent(err)
@@ -191,7 +191,9 @@ func (s *Sender) converse(ctx context.Context, server, to string, content []byte
 	if err != nil {
 		return err
 	}
-	if err = s.transact(client, to, content); err != nil && !Answered(err) {
+	err = s.transact(client, to, content)
+	var reply *replied
+	if err != nil && !errors.As(err, &reply) {
 		return err
 	}
 	// The server has decided about the mail, whatever it answers to this, if it does. Without it
@@ -230,7 +232,7 @@ func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, e
 	return client, nil
 }
 
-// transact sends one mail. A 5xx reply to one of its commands is permanent.
+// transact sends one mail. See refusal for which replies are permanent.
 func (s *Sender) transact(client *smtp.Client, to string, content []byte) error {
 	// Not the Client's own Mail: that asks for SMTPUTF8 wherever it is offered,
 	// and the mail could then go no further than to servers that have it.
@@ -273,18 +275,22 @@ func command(text *textproto.Conn, format string, args ...any) error {
 func said(step string, err error) error {
 	var reply *textproto.Error
 	if errors.As(err, &reply) {
-		return fmt.Errorf("%s: answered %d %s", step, reply.Code, line(reply.Msg, 300))
+		return &replied{fmt.Errorf("%s: answered %d %s", step, reply.Code, line(reply.Msg, 300))}
 	}
 	return fmt.Errorf("%s: %w", step, err)
 }
 
+// replied is an error that a server has replied.
+type replied struct{ error }
+
 // refusal returns the error of a step whose replies are about the mail, a permanent one for
 // 5xx; but 421 is about the connection (RFC 5321, 3.8), and so is 530: it is not encrypted
-// (RFC 3207, 4), or not authenticated (RFC 4954, 6).
+// (RFC 3207, 4), or not authenticated (RFC 4954, 6). Before a recipient is named, a 5xx other
+// than 552, which is about the length of the mail, is about its sender, and so about us.
 func refusal(step string, err error) error {
 	var reply *textproto.Error
 	switch {
-	case !errors.As(err, &reply) || reply.Code == 421 || reply.Code == 530:
+	case !errors.As(err, &reply) || reply.Code == 421 || reply.Code == 530 || step == "MAIL" && reply.Code/100 == 5 && reply.Code != 552:
 		return said(step, err)
 	case reply.Code/100 == 5:
 		return &permanent{said(step, err)}

@@ -329,7 +329,8 @@ func TestServersThatFail(t *testing.T) {
 		"busy":                 {map[string]string{"": "421 busy"}, "", "greeting: answered 421 busy", false},
 		"no service":           {map[string]string{"": "554-no\r\n554 service"}, "", "greeting: answered 554 no service", false},
 		"not you":              {map[string]string{"EHLO": "550 no", "HELO": "550 no, no"}, " EHLO HELO", "EHLO: answered 550 no, no", false},
-		"sender refused":       {map[string]string{"MAIL": "553 5.1.8 no\x1b[1m"}, " EHLO MAIL QUIT", "MAIL: answered 553 5.1.8 no?[1m", true},
+		"sender refused":       {map[string]string{"MAIL": "553 5.1.8 no\x1b[1m"}, " EHLO MAIL QUIT", "MAIL: answered 553 5.1.8 no?[1m", false},
+		"too long":             {map[string]string{"MAIL": "552 5.3.4 too long"}, " EHLO MAIL QUIT", "MAIL: answered 552 5.3.4 too long", true},
 		"box unknown":          {map[string]string{"RCPT": "550 5.1.1 who?"}, " EHLO MAIL RCPT QUIT", "RCPT: answered 550 5.1.1 who?", true},
 		"greylisted":           {map[string]string{"RCPT": "451 4.7.1 later"}, " EHLO MAIL RCPT QUIT", "RCPT: answered 451 4.7.1 later", false},
 		"DATA refused":         {map[string]string{"DATA": "554 no"}, " EHLO MAIL RCPT DATA QUIT", "DATA: answered 554 no", true},
@@ -350,7 +351,7 @@ func TestServersThatFail(t *testing.T) {
 			" EHLO STARTTLS EHLO MAIL", "; without encryption: MAIL: answered 530 5.7.0 STARTTLS first", false},
 		"a TLS that is none, and box unknown": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 not now", "RCPT": "550 5.1.1 who?"},
 			" EHLO STARTTLS EHLO MAIL RCPT", "STARTTLS: answered 454 not now; without encryption: RCPT: answered 550 5.1.1 who?", true},
-		"a login is demanded":    {map[string]string{"MAIL": "530 5.7.0 Authentication required"}, " EHLO MAIL", "MAIL: answered 530 5.7.0 Authentication required", false},
+		"a login is demanded":    {map[string]string{"MAIL": "530 5.7.0 Authentication required"}, " EHLO MAIL QUIT", "MAIL: answered 530 5.7.0 Authentication required", false},
 		"UTF-8 is not asked for": {map[string]string{"EHLO": "250-mx\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250 SIZE"}, all, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -539,6 +540,7 @@ func TestAnswered(t *testing.T) {
 		"going down":        {map[string]string{"RCPT": "421 closing"}, false},
 		"going down at end": {map[string]string{".": "421 closing"}, false},
 		"not encrypted":     {map[string]string{"MAIL": "530 5.7.0 STARTTLS first"}, false},
+		"sender refused":    {map[string]string{"MAIL": "553 5.1.8 no"}, false},
 		"ends":              {map[string]string{"RCPT": "end"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -129,7 +129,7 @@ type conn struct {
 
 	mu       sync.Mutex
 	welcome  bool   // it has named a recipient that is taken here
-	busy     bool   // a mail is being received or stored
+	busy     int    // mails that are being received or stored: one that was begun anew may not have ended
 	over     bool   // nothing more is read, but for the mail under way
 	lost     bool   // nothing more is read at all
 	farewell string // sent then
@@ -141,8 +141,10 @@ type conn struct {
 func (c *conn) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.busy = !c.over
-	return c.busy
+	if !c.over {
+		c.busy++
+	}
+	return !c.over
 }
 
 // recipient notes that the client has named a recipient that is taken here.
@@ -163,7 +165,7 @@ func (c *conn) worth() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.busy:
+	case c.busy > 0:
 		return 2
 	case c.welcome:
 		return 1
@@ -176,7 +178,7 @@ func (c *conn) worth() int {
 func (c *conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.busy = false
+	c.busy--
 }
 
 // endSoon ends the connection as soon as no mail is under way.
@@ -184,7 +186,7 @@ func (c *conn) endSoon(farewell string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over, c.farewell = true, farewell
-	if !c.busy {
+	if c.busy == 0 {
 		// Wakes a Read that waits. One that begins now sees over first.
 		_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
 	}
@@ -195,7 +197,7 @@ func (c *conn) endSoon(farewell string) {
 func (c *conn) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost = true; c.busy {
+	if c.lost = true; c.busy > 0 {
 		c.farewell = ""
 	}
 	_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
@@ -211,7 +213,7 @@ func (c *conn) whole() bool {
 // leave reports whether the connection is to end now, and then sends the last line once.
 func (c *conn) leave() bool {
 	c.mu.Lock()
-	leave, farewell := c.over && !c.busy, c.farewell
+	leave, farewell := c.over && c.busy == 0, c.farewell
 	if leave {
 		c.farewell = ""
 	}
@@ -240,7 +242,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
-	if c.busy {
+	if c.busy > 0 {
 		err = io.EOF
 	}
 	return n, err

@@ -559,6 +559,51 @@ func TestAbandonedMail(t *testing.T) {
 	c.say("221 ", "QUIT")
 }
 
+// late is a Reservation whose mail ends only when it is told to.
+type late struct {
+	unbounded
+	ends chan struct{}
+}
+
+func (l late) Release() { <-l.ends }
+
+// A mail that is abandoned may end while the next one comes in: that one is not refused for good
+// when it does not arrive whole.
+func TestMailAfterAbandonedMail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := late{ends: make(chan struct{})}
+		var reserved atomic.Int32
+		r, _ := notary()
+		r.Reserve = func(netip.Addr, func()) Reservation {
+			if reserved.Add(1) == 1 {
+				return first
+			}
+			return unbounded{}
+		}
+		p, stop, served := bubble(r)
+		c := piped(t, p)
+		for n := range 2 {
+			c.say("250 2.0.0", "MAIL FROM:<ingest@server.example>")
+			c.say("250 2.0.0", "RCPT TO:<box@lib.example>")
+			c.write([]byte("BDAT 20\r\nSubject: first\r\n\r\n\r\n"))
+			c.expect("250 2.0.0 Continue")
+			synctest.Wait()
+			if n == 0 {
+				c.say("250 2.0.0", "RSET")
+			}
+		}
+		close(first.ends)
+		synctest.Wait()
+		c.write([]byte("BDAT 1000 LAST\r\nnever whole"))
+		c.expect("451 4.4.2 the mail did not arrive whole, try again")
+		c.gone()
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // arriving is a Reservation that tells when the mail has come in.
 type arriving struct{ received chan struct{} }
 

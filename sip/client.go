@@ -2,6 +2,7 @@ package sip
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,13 +182,22 @@ type answer struct {
 
 // isSecured reports whether the answer redirects to the URL of the call with https in place of
 // http. A submitter names its recipient with http, as the draft wants, and its web server may
-// take nothing there. These statuses do not demand another method (RFC 9110, 15.4).
+// take nothing there. These statuses do not demand another method (RFC 9110, 15.4). A server
+// may write the same URL otherwise (RFC 9110, 4.2.3).
 func (a *answer) isSecured() bool {
 	switch a.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return a.Header.Get("Location") == "https"+strings.TrimPrefix(a.url, "http")
+	default:
+		return false
 	}
-	return false
+	from := a.Request.URL
+	to, err := url.Parse(a.Header.Get("Location"))
+	if err != nil || from.Scheme != "http" || to.Scheme != "https" {
+		return false
+	}
+	ports := [2]string{cmp.Or(from.Port(), "80"), cmp.Or(to.Port(), "443")}
+	return strings.EqualFold(from.Hostname(), to.Hostname()) && (ports[0] == ports[1] || ports == [2]string{"80", "443"}) &&
+		cmp.Or(from.EscapedPath(), "/") == cmp.Or(to.EscapedPath(), "/") && from.RawQuery == to.RawQuery
 }
 
 // document returns the answer's document, if it is of the wanted kind.

@@ -105,8 +105,9 @@ func TestClientAndHandler(t *testing.T) {
 // at the same URL with https. No other redirect is followed.
 func TestClientNotifiesOverTLS(t *testing.T) {
 	var taken atomic.Int32
+	var location atomic.Value
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if m, err := sip.ReadMessage(r.Body, sip.ReadOptions{}); err != nil || m.Kind != sip.KindDisposition || r.URL.Path != "/sip/box" {
+		if m, err := sip.ReadMessage(r.Body, sip.ReadOptions{}); err != nil || m.Kind != sip.KindDisposition || !strings.HasSuffix(location.Load().(string), r.RequestURI) {
 			t.Errorf("%s got %v, %v", r.URL, m, err)
 		}
 		taken.Add(1)
@@ -114,38 +115,50 @@ func TestClientNotifiesOverTLS(t *testing.T) {
 	}))
 	defer secure.Close()
 	for _, c := range []struct {
+		from     string
 		status   int
 		location string
 		taken    bool
 	}{
-		{301, "https://example.com/sip/box?a=b", true},
-		{302, "https://example.com/sip/box?a=b", true},
-		{307, "https://example.com/sip/box?a=b", true},
-		{308, "https://example.com/sip/box?a=b", true},
-		{303, "https://example.com/sip/box?a=b", false}, // asks for a GET
-		{308, "http://example.com/sip/box?a=b", false},
-		{308, "https://example.com/sip/other?a=b", false},
-		{308, "https://example.org/sip/box?a=b", false},
-		{308, "/sip/box?a=b", false},
+		{"example.com/sip/box?a=b", 301, "https://example.com/sip/box?a=b", true},
+		{"example.com/sip/box?a=b", 302, "https://example.com/sip/box?a=b", true},
+		{"example.com/sip/box?a=b", 307, "https://example.com/sip/box?a=b", true},
+		{"example.com/sip/box?a=b", 308, "https://example.com/sip/box?a=b", true},
+		{"Example.com/sip/box?a=b", 308, "https://example.com/sip/box?a=b", true},
+		{"example.com:80/sip/box?a=b", 308, "https://example.com/sip/box?a=b", true},
+		{"example.com/sip/box?a=b", 308, "https://example.com:443/sip/box?a=b", true},
+		{"example.com:8080/sip/box?a=b", 308, "https://example.com:8080/sip/box?a=b", true},
+		{"example.com:8080/sip/box?a=b", 308, "https://example.com/sip/box?a=b", false},
+		{"example.com", 308, "https://example.com/", true},
+		{"example.com/sip/box?a=b", 303, "https://example.com/sip/box?a=b", false}, // asks for a GET
+		{"example.com/sip/box?a=b", 308, "http://example.com/sip/box?a=b", false},
+		{"example.com/sip/box?a=b", 308, "https://example.com/sip/other?a=b", false},
+		{"example.com/sip/box?a=b", 308, "https://example.org/sip/box?a=b", false},
+		{"example.com/sip/box?a=b", 308, "https://example.com:8443/sip/box?a=b", false},
+		{"example.com/sip/box?a=b", 308, "https://example.com/sip/box", false},
+		{"example.com/sip/box?a=b", 308, "/sip/box?a=b", false},
 	} {
+		location.Store(c.location)
+		var redirected atomic.Bool
 		plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			redirected.Store(true)
 			w.Header().Set("Location", c.location)
 			w.WriteHeader(c.status)
 		}))
 		transport := secure.Client().Transport.(*http.Transport).Clone()
 		transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			to := plain.Listener.Addr().String()
-			if strings.HasSuffix(address, ":443") {
+			if strings.HasSuffix(address, ":443") || strings.HasSuffix(address, ":8080") && redirected.Load() {
 				to = secure.Listener.Addr().String()
 			}
 			return new(net.Dialer).DialContext(ctx, network, to)
 		}
-		client := &sip.HTTPClient{HTTP: &http.Client{Transport: transport}, URL: "http://example.com/sip/box?a=b"}
+		client := &sip.HTTPClient{HTTP: &http.Client{Transport: transport}, URL: "http://" + c.from}
 		taken.Store(0)
 		err := client.Notify(t.Context(), &sip.Disposition{Outcome: sip.Rejected})
 		var status *sip.StatusError
 		if c.taken != (err == nil) || c.taken != (taken.Load() == 1) || !c.taken && (!errors.As(err, &status) || status.Status != c.status) {
-			t.Errorf("%d to %s: %v, taken %d times", c.status, c.location, err, taken.Load())
+			t.Errorf("%s: %d to %s: %v, taken %d times", c.from, c.status, c.location, err, taken.Load())
 		}
 		transport.CloseIdleConnections()
 		plain.Close()

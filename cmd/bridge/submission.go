@@ -40,7 +40,7 @@ func submissionListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return eachSelected(ctx, b, q, pick.review, l.limit, func(s *submission.Submission) error {
+			return eachSelected(ctx, b, q, l.limit, func(s *submission.Submission) error {
 				line, err := api.SubmissionOf(ctx, b, s, peers)
 				if err != nil {
 					return err
@@ -66,12 +66,9 @@ func newSelection(cmd *cobra.Command) *selection {
 }
 
 func (p *selection) query(set string) (submission.Query, error) {
-	q := submission.Query{Set: set, Newest: true}
+	q := submission.Query{Set: set, UnderReview: p.review, Newest: true}
 	if p.review && p.states != "" {
 		return q, usage(errors.New("--review and --state exclude each other"))
-	}
-	if p.review {
-		q.States = []submission.State{submission.StateProvisional}
 	}
 	for _, word := range strings.FieldsFunc(p.states, func(r rune) bool { return r == ',' }) {
 		s := submission.ParseState(strings.TrimSpace(word))
@@ -88,31 +85,12 @@ func (p *selection) query(set string) (submission.Query, error) {
 }
 
 // eachSelected calls do with the newest submissions, at most limit of them (0 means all).
-func eachSelected(ctx context.Context, h *daemon.Bridge, q submission.Query, review bool, limit int, do func(*submission.Submission) error) error {
-	left := limit
-	err := newest(0, func(after int64, most int) ([]submission.Submission, error) {
+func eachSelected(ctx context.Context, h *daemon.Bridge, q submission.Query, limit int, do func(*submission.Submission) error) error {
+	return newest(limit, func(after int64, most int) ([]submission.Submission, error) {
 		q.After, q.Limit = after, most
 		return h.SIP.Submissions(ctx, q)
-	}, func(s *submission.Submission) (int64, error) {
-		if review && !s.UnderReview() {
-			return s.ID, nil
-		}
-		if err := do(s); err != nil {
-			return s.ID, err
-		}
-		if left--; left == 0 {
-			return s.ID, errLimit
-		}
-		return s.ID, nil
-	})
-	if errors.Is(err, errLimit) {
-		return nil
-	}
-	return err
+	}, func(s *submission.Submission) (int64, error) { return s.ID, do(s) })
 }
-
-// errLimit ends a list at its limit.
-var errLimit = errors.New("that was all that was asked for")
 
 func printSubmission(w io.Writer, s *submission.Submission, line *api.Submission, peers map[event.SourceID]api.Partner, l *listing) error {
 	if l.asJSON {

@@ -71,7 +71,7 @@ func submissionExportCommand() *cobra.Command {
 			return err
 		}
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
-			n, err := exportSubmissions(ctx, b, q, pick.review, args[0])
+			n, err := exportSubmissions(ctx, b, q, args[0])
 			if err == nil {
 				fmt.Fprintf(w, "%s in %s\n", plural(n, "submission", "submissions"), args[0])
 			}
@@ -83,7 +83,7 @@ func submissionExportCommand() *cobra.Command {
 
 // exportSubmissions writes NUMBER.xml for each submission that has a record, and a line of
 // JSON in submissions.jsonl for each submission.
-func exportSubmissions(ctx context.Context, h *daemon.Bridge, q submission.Query, review bool, folder string) (n int, err error) {
+func exportSubmissions(ctx context.Context, h *daemon.Bridge, q submission.Query, folder string) (n int, err error) {
 	peers, err := api.Partners(ctx, h)
 	if err != nil {
 		return 0, err
@@ -92,7 +92,7 @@ func exportSubmissions(ctx context.Context, h *daemon.Bridge, q submission.Query
 		return 0, err
 	}
 	var index bytes.Buffer
-	if err := eachSelected(ctx, h, q, review, 0, func(s *submission.Submission) error {
+	if err := eachSelected(ctx, h, q, 0, func(s *submission.Submission) error {
 		n++
 		line, err := api.SubmissionOf(ctx, h, s, peers)
 		if err != nil {

@@ -679,7 +679,7 @@ func (a *API) submissions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := submission.Query{Set: values.Get("set"), Newest: true, After: cursor, Limit: limit + 1}
+	q := submission.Query{Set: values.Get("set"), UnderReview: review, Newest: true, After: cursor, Limit: limit + 1}
 	if word := values.Get("state"); word != "" {
 		state := submission.ParseState(word)
 		if state == 0 {
@@ -687,37 +687,26 @@ func (a *API) submissions(r *http.Request) (any, error) {
 		}
 		q.States = []submission.State{state}
 	}
-	if review {
-		q.States = []submission.State{submission.StateProvisional}
-	}
 	peers, err := Partners(ctx, a.Bridge)
 	if err != nil {
 		return nil, err
 	}
+	found, err := a.Bridge.SIP.Submissions(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	out := []Submission{}
-	for {
-		found, err := a.Bridge.SIP.Submissions(ctx, q)
+	for i := range found {
+		if i == limit {
+			return list{out, strconv.FormatInt(out[limit-1].ID, 10)}, nil
+		}
+		line, err := SubmissionOf(ctx, a.Bridge, &found[i], peers)
 		if err != nil {
 			return nil, err
 		}
-		for i := range found {
-			if review && !found[i].UnderReview() {
-				continue
-			}
-			if len(out) == limit {
-				return list{out, strconv.FormatInt(out[limit-1].ID, 10)}, nil
-			}
-			line, err := SubmissionOf(ctx, a.Bridge, &found[i], peers)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, line)
-		}
-		if len(found) < q.Limit {
-			return list{Items: out}, nil
-		}
-		q.After = found[len(found)-1].ID
+		out = append(out, line)
 	}
+	return list{Items: out}, nil
 }
 
 // submitted returns the submission that a request names.

@@ -18,6 +18,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/console"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -51,6 +52,32 @@ func TestStatusOfMany(t *testing.T) { // not parallel: it counts allocations
 		}
 	}) / sets; cost > 250 {
 		t.Errorf("the state of one set takes %.0f allocations", cost)
+	}
+}
+
+// The page of what is under review does not cost more with all that another server decides.
+func TestReviewsBesideMany(t *testing.T) { // not parallel: it counts allocations
+	b := openBridge(t, daemon.Options{}, "data = \"data\"\n[[set]]\nname = \"main\"\n[[set.source]]\nkind = \"sip\"\nmode = \"review\"\nformats = { \"{urn:r}r\" = \"http://127.0.0.1/r.xsd\" }\n")
+	batch := submission.Batch{Source: b.Sources()[0].ID}
+	for n := range 3000 {
+		batch.Updates = append(batch.Updates, submission.Update{Submission: submission.Submission{Source: batch.Source, State: submission.StateProvisional, Token: fmt.Sprint(n), Tries: 1}})
+	}
+	batch.Updates = append(batch.Updates, submission.Update{Submission: submission.Submission{Source: batch.Source, State: submission.StateProvisional, Title: "Storke Tower"}})
+	if _, err := b.SIP.Write(t.Context(), &batch); err != nil {
+		t.Fatal(err)
+	}
+	pages := console.New(console.Options{Bridge: b})
+	var page string
+	cost := testing.AllocsPerRun(3, func() {
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+console.Path+"/reviews", nil))
+		page = w.Body.String()
+	})
+	if !strings.Contains(page, "Storke Tower") || strings.Contains(page, "submission 3000") {
+		t.Errorf("under review:\n%s", page)
+	}
+	if cost > 10_000 {
+		t.Errorf("the page takes %.0f allocations", cost)
 	}
 }
 

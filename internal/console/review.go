@@ -60,30 +60,20 @@ func (c *Console) reviews(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("many") != "" {
 		p.PerPage = manyReviews
 	}
-	q := submission.Query{Set: p.Set, States: []submission.State{submission.StateProvisional}, After: after(r), Limit: manyReviews}
-	for {
-		found, err := c.bridge.SIP.Submissions(r.Context(), q)
+	found, err := c.bridge.SIP.Submissions(r.Context(), submission.Query{Set: p.Set, UnderReview: true, After: after(r), Limit: p.PerPage + 1})
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		if i == p.PerPage {
+			p.Older = query(r, "after", fmt.Sprint(found[i-1].ID))
+			break
+		}
+		row, err := c.reviewRow(r, &found[i])
 		if err != nil {
 			return err
 		}
-		for i := range found {
-			q.After = found[i].ID
-			if !found[i].UnderReview() {
-				continue
-			}
-			if len(p.Rows) == p.PerPage {
-				p.Older = query(r, "after", fmt.Sprint(p.Rows[len(p.Rows)-1].ID))
-				break
-			}
-			row, err := c.reviewRow(r, &found[i])
-			if err != nil {
-				return err
-			}
-			p.Rows = append(p.Rows, row)
-		}
-		if p.Older != "" || len(found) < q.Limit {
-			break
-		}
+		p.Rows = append(p.Rows, row)
 	}
 	if p.Older != "" && p.PerPage < manyReviews {
 		p.ShowMore = query(r, "many", "1")

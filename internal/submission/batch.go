@@ -66,8 +66,9 @@ type Query struct {
 	// one Subject.
 	Request *[32]byte
 	Subject string
-	// ImportPending selects those that wait to be imported.
-	ImportPending bool
+	// ImportPending selects those that wait to be imported, UnderReview those that wait for
+	// a reviewer, whatever States are.
+	ImportPending, UnderReview bool
 	// After and Limit page in the order of their ID; Limit 0 is 1000. Newest
 	// reverses that order: submissions with an ID below After, or all when it is 0.
 	After  int64

@@ -79,6 +79,10 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 		and("t.source = ?", int64(q.Source))
 	}
 	states := q.States
+	if q.UnderReview { // submission.UnderReview: a gateway may have very many that are not
+		states = []submission.State{submission.StateProvisional}
+		and("t.token = '' AND t.seq = 0 AND t.tries = 0")
+	}
 	if len(states) == 0 && q.Request == nil && q.Subject == "" && !q.ImportPending {
 		// The index has the rows of one Source and state in the order of their ID. If the
 		// condition names all states, SQLite stops at the limit; without states it would

@@ -33,13 +33,14 @@ func TestSIPPage_WhoHasRejected(t *testing.T) {
 	if _, err := h.bridge.Decide(t.Context(), daemon.Decision{ID: 1, Reason: "no coordinates"}); err != nil {
 		t.Fatal(err)
 	}
+	h.send("/sip/review", inSOAP(sipDoc("ingest-request", sourceOf("2")+recordOf(`<q xmlns="urn:q"/>`))), 200)
 	h.send("/sip/gate", inSOAP(sipDoc("ingest-request", record)), 200)
 	h.notify(recipientAfter(t, up, h.base), sourceOf("1")+rejectedFor("not wanted"))
 
 	for set, want := range map[string][]string{
 		"told":   {`1: rejected, reported by an ingest server: out of range`},
 		"both":   {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, reported by an ingest server: out of range`},
-		"review": {`1: rejected, decided here: no coordinates`},
+		"review": {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, decided here: no coordinates`},
 		"gate":   {`1: rejected, submitted to this service: not wanted`},
 	} {
 		page := regexp.MustCompile(` since <time.*?</time>|<[^>]*>`).ReplaceAllString(string(h.get("/sets/"+set+"/").body), "")

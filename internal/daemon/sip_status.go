@@ -149,7 +149,13 @@ func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submiss
 	if err != nil {
 		return nil, err
 	}
-	out = append(out, rejected...)
+	for _, r := range rejected { // a reviewer's have a submission, and are events as well
+		if !slices.ContainsFunc(out, func(s submission.Submission) bool {
+			return s.State == r.State && s.Changed == r.Changed && s.SourceIdentifier == r.SourceIdentifier && s.Reason == r.Reason
+		}) {
+			out = append(out, r)
+		}
+	}
 	slices.SortFunc(out, func(a, b submission.Submission) int { return cmp.Compare(b.Changed, a.Changed) })
 	return out, nil
 }
@@ -159,8 +165,8 @@ func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submiss
 func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submission, error) {
 	const looked = 2000
 	own := b.service(set)
-	if own == nil || own.server.Mode != ingest.Library && own.server.Mode != ingest.Recipient {
-		return nil, nil // in other modes each rejection has a submission
+	if own == nil || own.server.Mode == ingest.Gateway { // there each rejection has a submission
+		return nil, nil
 	}
 	last, err := b.Log.LastSeq(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,8 +109,8 @@ func resendCommand() *cobra.Command {
 				return err
 			}
 		}
-		return in.decide(cmd, []daemon.Decision{d}, func(w io.Writer, _ int, _ daemon.DecisionResult) {
-			fmt.Fprintln(w, "done: only the latest change of each record, and no deletion, is sent again; see bridge submission ls")
+		return in.decide(cmd, []daemon.Decision{d}, func(w io.Writer, _ int, done daemon.DecisionResult) {
+			fmt.Fprintln(w, cmp.Or(done.Result, "done: only the latest change of each record, and no deletion, is sent again; see bridge submission ls"))
 		})
 	}
 	return cmd

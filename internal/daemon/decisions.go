@@ -15,6 +15,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/ingest"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/sip"
 )
 
 // A person or a program decides on submissions with bridge submission accept, reject,
@@ -38,7 +39,8 @@ type Decision struct {
 	// submission under review.
 	Settle *Settlement `json:"settle,omitempty"`
 	// Resend is the state (unsent or unresolved) of the submissions to targets that are put
-	// back into the outbox; "" means another decision.
+	// back into the outbox; "" means another decision. With the ID of a received submission it
+	// is the notification to its submitter that is sent again.
 	Resend string `json:"resend,omitempty"`
 	Set    string `json:"set,omitempty"`
 	// Assigned is the identifier of an accepted record; "" lets the set assign
@@ -121,7 +123,7 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 		left, err := b.repair(ctx, d.Repair)
 		return DecisionResult{Left: left}, err
 	case d.Resend != "":
-		return DecisionResult{}, b.resend(ctx, d)
+		return b.resend(ctx, d)
 	case d.Withdraw != "":
 		return b.withdraw(ctx, d)
 	}
@@ -166,15 +168,15 @@ func (b *Bridge) serverOf(ctx context.Context, s *submission.Submission, settles
 }
 
 // resend puts submissions back into the queues of their targets.
-func (b *Bridge) resend(ctx context.Context, d Decision) error {
+func (b *Bridge) resend(ctx context.Context, d Decision) (done DecisionResult, err error) {
 	set, target := d.Set, event.SourceID(0)
 	if d.ID != 0 {
 		s, err := b.Submission(ctx, d.ID)
 		if err != nil {
-			return err
+			return done, err
 		}
 		if s.Seq == 0 {
-			return fmt.Errorf("submission %d was received, and only what a [[set.submit]] sends can be sent again: its submitter may repeat it; enter the ingest server's decision with bridge submission settle", s.ID)
+			return b.notifyAgain(ctx, s)
 		}
 		set, target = s.Set, s.Source
 	}
@@ -189,14 +191,38 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 			wake(b.sip.reload[i])
 		}
 		if err != nil {
-			return err
+			return done, err
 		}
 		b.opt.Logger.Info("submissions are sent again", "set", o.Set, "target", o.URL, "number", n)
 	}
 	if !found {
-		return fmt.Errorf("set %q has no configured [[set.submit]] that this could be sent to: give its configuration with --config", set)
+		return done, fmt.Errorf("set %q has no configured [[set.submit]] that this could be sent to: give its configuration with --config", set)
 	}
-	return nil
+	return done, nil
+}
+
+// notifyAgain has the notification to the submitter of a received submission sent again, which
+// was refused or given up.
+func (b *Bridge) notifyAgain(ctx context.Context, s *submission.Submission) (done DecisionResult, err error) {
+	n, err := b.SIP.Undelivered(ctx, s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return done, fmt.Errorf("submission %d was received, and no notification of it was refused or given up; only what a [[set.submit]] sends can be sent again: its submitter may repeat it; enter the ingest server's decision with bridge submission settle", s.ID)
+	}
+	if err != nil {
+		return done, err
+	}
+	if m, err := sip.ReadDocument(n.Disposition); err != nil {
+		return done, fmt.Errorf("notification %d: %w", n.ID, err)
+	} else if submission.StateAfter(m.Disposition) != s.State || m.Disposition.AssignedIdentifier != s.Assigned {
+		return done, fmt.Errorf("submission %d has been settled otherwise since notification %d of it was written: tell its submitter yourself", s.ID, n.ID)
+	}
+	n.State, n.Due, n.Tries, n.Reason = submission.DeliveryWaiting, event.MicrosOf(b.now()), 0, ""
+	if _, err := b.SIP.Write(ctx, &submission.Batch{Source: n.Source, Outgoing: []submission.OutgoingNotification{*n}}); err != nil {
+		return done, err
+	}
+	b.sip.notifier.Wake()
+	done.Result = fmt.Sprintf("the notification to its submitter is sent again: see bridge notification ls --sent --set %s", s.Set)
+	return done, nil
 }
 
 // withdraw applies the decision to withdraw a record. It needs only the log, so the set

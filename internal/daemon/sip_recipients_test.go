@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
+	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
@@ -124,6 +126,37 @@ func TestSIPRecipient_MailNoMore(t *testing.T) {
 	if n := h.failed(2); !strings.Contains(n.Reason, "set from in [mail]") || n.State != submission.DeliveryWaiting {
 		t.Errorf("%+v", n)
 	}
+}
+
+// A notification that its recipient has refused is sent again when an operator wants that.
+func TestNotificationSentAgain(t *testing.T) {
+	h, told := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode)), newRecipient(t)
+	var mended atomic.Bool
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if mended.Load() {
+			told.Config.Handler.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/xml")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write(sip.AppendMessage(nil, &sip.Message{Kind: sip.KindFault, Fault: &sip.Fault{Code: sip.Client, Text: "no such project"}}))
+	}))
+	t.Cleanup(front.Close)
+	h.reviewed(sourceOf("1"), front.URL, daemon.Decision{Accept: true, Assigned: "17"})
+	eventually(t, "it is refused", func() bool { return len(h.notices(submission.DeliveryRefused)) == 1 })
+	mended.Store(true)
+	again := daemon.Decision{ID: 1, Resend: submission.StateUnsent.String()}
+	if done, err := h.bridge.Decide(t.Context(), again); err != nil || !strings.Contains(done.Result, "sent again") {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if d := told.next(); d.Assigned != "17" {
+		t.Errorf("told %+v", d)
+	}
+	eventually(t, "it is delivered", func() bool { return len(h.notices(submission.DeliveryDone)) == 1 })
+	if _, err := h.bridge.Decide(t.Context(), again); err == nil || !strings.Contains(err.Error(), "no notification of it was refused") {
+		t.Errorf("sent again what was delivered: %v", err)
+	}
+	h.verified()
 }
 
 // TestMailFrom: what the configuration takes for an address that mail can come

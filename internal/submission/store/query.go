@@ -222,6 +222,13 @@ func (r Queries) OutgoingNotification(ctx context.Context, id int64) (*submissio
 	return one(found, err, "notification")
 }
 
+// Undelivered returns the notification of a submission that its recipient has refused, or that
+// was given up; fs.ErrNotExist when there is none.
+func (r Queries) Undelivered(ctx context.Context, s *submission.Submission) (*submission.OutgoingNotification, error) {
+	found, err := r.outgoing(ctx, "t.source = ? AND t.state IN (?, ?) AND t.submission = ?", int64(s.Source), int64(submission.DeliveryRefused), int64(submission.DeliveryExpired), s.ID)
+	return one(found, err, "notification")
+}
+
 // Outgoing returns the newest notifications of a set in a state; 0 is any. If after is
 // not 0 it returns only those with a lower ID.
 func (r Queries) Outgoing(ctx context.Context, set string, state submission.DeliveryState, after int64, limit int) ([]submission.OutgoingNotification, error) {

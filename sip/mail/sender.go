@@ -285,17 +285,23 @@ type replied struct{ error }
 
 // refusal returns the error of a step whose replies are about the mail, a permanent one for
 // 5xx; but 421 is about the connection (RFC 5321, 3.8), and so is 530: it is not encrypted
-// (RFC 3207, 4), or not authenticated (RFC 4954, 6). Before a recipient is named, a 5xx other
-// than 552, which is about the length of the mail, is about its sender, and so about us.
+// (RFC 3207, 4), or not authenticated (RFC 4954, 6). A refusal of the sender is about us.
 func refusal(step string, err error) error {
 	var reply *textproto.Error
 	switch {
-	case !errors.As(err, &reply) || reply.Code == 421 || reply.Code == 530 || step == "MAIL" && reply.Code/100 == 5 && reply.Code != 552:
+	case !errors.As(err, &reply) || reply.Code == 421 || reply.Code == 530 || refusesSender(step, reply):
 		return said(step, err)
 	case reply.Code/100 == 5:
 		return &permanent{said(step, err)}
 	}
 	return &answered{said(step, err)}
+}
+
+// refusesSender reports whether a 5xx is about the sender: the reply to MAIL is, but for 552,
+// which is about the length of the mail. Some servers wait with it until a recipient is named,
+// and say it with a code (RFC 3463, 3.2).
+func refusesSender(step string, reply *textproto.Error) bool {
+	return reply.Code/100 == 5 && (step == "MAIL" && reply.Code != 552 || strings.HasPrefix(reply.Msg, "5.1.7 ") || strings.HasPrefix(reply.Msg, "5.1.8 "))
 }
 
 // terse is a connection that limits how much is read from a server: replies have no limit of

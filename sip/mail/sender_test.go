@@ -330,6 +330,7 @@ func TestServersThatFail(t *testing.T) {
 		"no service":           {map[string]string{"": "554-no\r\n554 service"}, "", "greeting: answered 554 no service", false},
 		"not you":              {map[string]string{"EHLO": "550 no", "HELO": "550 no, no"}, " EHLO HELO", "EHLO: answered 550 no, no", false},
 		"sender refused":       {map[string]string{"MAIL": "553 5.1.8 no\x1b[1m"}, " EHLO MAIL QUIT", "MAIL: answered 553 5.1.8 no?[1m", false},
+		"sender refused late":  {map[string]string{"RCPT": "550 5.1.8 <notify@bridge.example>: no such domain"}, " EHLO MAIL RCPT QUIT", "RCPT: answered 550 5.1.8 ", false},
 		"too long":             {map[string]string{"MAIL": "552 5.3.4 too long"}, " EHLO MAIL QUIT", "MAIL: answered 552 5.3.4 too long", true},
 		"box unknown":          {map[string]string{"RCPT": "550 5.1.1 who?"}, " EHLO MAIL RCPT QUIT", "RCPT: answered 550 5.1.1 who?", true},
 		"greylisted":           {map[string]string{"RCPT": "451 4.7.1 later"}, " EHLO MAIL RCPT QUIT", "RCPT: answered 451 4.7.1 later", false},

@@ -376,6 +376,8 @@ func TestPlans(t *testing.T) {
 		{"due", func() { _, _ = r.SubmissionsDue(ctx, 1, StateProvisional, 9, nil, 1000) },
 			"t USING INDEX submission_due (source=? AND state=? AND due>? AND due<?)", false},
 		{"under way", func() { _, _ = r.Submissions(ctx, Query{Source: 1, States: open[1:2]}) }, "t USING INDEX submission_state (source=? AND state=? AND rowid>?)", false},
+		{"under review", func() { _, _ = r.Submissions(ctx, Query{Set: "main", UnderReview: true, Limit: 51}) }, "t USING INDEX submission_state (source=? AND state=? AND rowid>?)", true},
+		{"undelivered", func() { _, _ = r.Undelivered(ctx, &Submission{ID: 1, Source: 1}) }, "t USING INDEX outgoing_state (source=? AND state=?)", false},
 		{"the newest of a target", func() { _, _ = r.Submissions(ctx, Query{Source: 1, Newest: true, Limit: 1}) }, "t USING INDEX submission_state (source=? AND state=?)", true},
 		{"the newest with some states", func() { _, _ = r.Submissions(ctx, Query{Set: "main", States: open, Newest: true, Limit: 20}) },
 			"t USING INDEX submission_state (source=? AND state=?)", true},

@@ -40,6 +40,18 @@ func (l *Log) Hold(ctx context.Context, until <-chan struct{}) error {
 	})
 }
 
+// Changes counts the rows that were ever changed on the connection that writes.
+func (l *Log) Changes(t testing.TB) (n int64) {
+	t.Helper()
+	if err := l.use(context.Background(), func(ctx context.Context, tx *database.Tx) (err error) {
+		n, err = tx.Changes(ctx)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // Checkpoint does what is done when nothing has been written for a while.
 func (l *Log) Checkpoint() { l.writer.Checkpoint() }
 

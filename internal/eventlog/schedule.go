@@ -34,6 +34,20 @@ func (s *schedules) get(source event.SourceID) (event.Schedule, bool) {
 	return v.Schedule, ok
 }
 
+// unwritten returns what is not written yet of a Source, with 0 of all.
+func (s *schedules) unwritten(only event.SourceID) map[event.SourceID]freshSchedule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if only == 0 {
+		return maps.Clone(s.fresh)
+	}
+	out := map[event.SourceID]freshSchedule{}
+	if v, ok := s.fresh[only]; ok {
+		out[only] = v
+	}
+	return out
+}
+
 // unwrittenRows is how many rows of a Source are kept while the disk is full.
 const unwrittenRows = 20
 
@@ -63,31 +77,32 @@ func (l *Log) SaveSchedule(ctx context.Context, source event.SourceID, s event.S
 	if lazily {
 		return nil
 	}
-	return l.FlushSchedules(ctx)
+	return l.writeSchedules(ctx, source)
 }
 
 // SaveHarvest adds a row to the history of a Source, and keeps the schedule that
 // counts it: Schedule.Harvests is the row's number.
 func (l *Log) SaveHarvest(ctx context.Context, source event.SourceID, s event.Schedule, row *event.Harvest) error {
 	l.schedules.put(source, s, row)
-	return l.FlushSchedules(ctx)
+	return l.writeSchedules(ctx, source)
 }
 
 // FlushSchedules writes what was saved lazily, in one transaction.
 func (l *Log) FlushSchedules(ctx context.Context) error {
-	l.schedules.mu.Lock()
-	none := len(l.schedules.fresh) == 0
-	l.schedules.mu.Unlock()
-	if none {
+	if len(l.schedules.unwritten(0)) == 0 {
 		return nil
 	}
+	return l.writeSchedules(ctx, 0)
+}
+
+// writeSchedules writes what is not written yet of a Source, with 0 of all. Harvests that end
+// together share a transaction: if each wrote all, they would write the square of their number.
+func (l *Log) writeSchedules(ctx context.Context, only event.SourceID) error {
 	var writing map[event.SourceID]freshSchedule
 	err := l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		// Take what is fresh now, and not when this began to wait: meanwhile it may have
 		// been written or replaced, or the Source was forgotten.
-		l.schedules.mu.Lock()
-		writing = maps.Clone(l.schedules.fresh)
-		l.schedules.mu.Unlock()
+		writing = l.schedules.unwritten(only)
 		for _, source := range slices.Sorted(maps.Keys(writing)) {
 			s := writing[source]
 			if err := tx.Exec(ctx, insertSchedule, scheduleArgs(source, &s.Schedule)...); err != nil {

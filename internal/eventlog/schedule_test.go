@@ -60,6 +60,51 @@ func TestForgottenSchedule(t *testing.T) {
 	})
 }
 
+// TestHarvestsEndTogether: harvests that end while something else is written write their own
+// schedule and row each, and not those of all others too.
+func TestHarvestsEndTogether(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, now := t.Context(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return now, 0 }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closed(t, l)
+		set := eventlog.SetConfig{Name: "main"}
+		for i := range 30 {
+			set.Sources = append(set.Sources, eventlog.SourceConfig{Kind: "feed", URL: fmt.Sprintf("https://repository.example/%d", i)})
+		}
+		sets := []eventlog.SetConfig{set}
+		if _, err := l.Configure(ctx, sets); err != nil {
+			t.Fatal(err)
+		}
+		before := l.Changes(t)
+		var group sync.WaitGroup
+		free := make(chan struct{})
+		group.Go(func() {
+			if err := l.Hold(ctx, free); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		for _, src := range sets[0].Sources {
+			group.Go(func() {
+				if err := l.SaveHarvest(ctx, src.ID, event.Schedule{Failures: 1, Harvests: 1}, &event.Harvest{Number: 1}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(free)
+		group.Wait()
+		if n := l.Changes(t) - before; n > 4*30 {
+			t.Errorf("%d rows were written", n)
+		}
+	})
+}
+
 // TestResetDamagedPause: a pause that is not what was stored keeps the status of all
 // Sources from being read; verify says to reset the Source, and that helps.
 func TestResetDamagedPause(t *testing.T) {

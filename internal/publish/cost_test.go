@@ -25,20 +25,25 @@ func withManySets() *sliceLog {
 // While nothing happens, a set of which nothing is kept costs neither a read of the log nor a
 // look at the disk, for which something is allocated each time.
 func TestIdleSets(t *testing.T) {
-	l := withManySets()
-	p := newPublisher(t, l)
-	plans, again, dumps := map[string]*schedule{}, map[string]time.Time{}, map[string]*dumpPlan{}
-	check := func() {
-		if err := errors.Join(p.checkSets(t.Context(), plans, again), p.checkDumps(t.Context(), dumps)); err != nil {
-			t.Fatal(err)
+	for _, partial := range []bool{false, true} {
+		l := withManySets()
+		for _, set := range l.sets {
+			set.set.Partial = partial // as while its Source fails
 		}
-	}
-	check()
-	check()
-	l.asked = 0
-	allocated := testing.AllocsPerRun(1, check)
-	if l.asked > 0 || allocated > 3*manySets {
-		t.Errorf("%d sets are read, %.0f allocations made", l.asked, allocated)
+		p := newPublisher(t, l)
+		plans, again, dumps := map[string]*schedule{}, map[string]time.Time{}, map[string]*dumpPlan{}
+		check := func() {
+			if err := errors.Join(p.checkSets(t.Context(), plans, again), p.checkDumps(t.Context(), dumps)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check()
+		check()
+		l.asked = 0
+		allocated := testing.AllocsPerRun(1, check)
+		if l.asked > 0 || allocated > 3*manySets {
+			t.Errorf("partial %t: %d sets are read, %.0f allocations made", partial, l.asked, allocated)
+		}
 	}
 }
 

@@ -208,7 +208,7 @@ func (p *Publisher) checkLists(ctx context.Context, again map[string]time.Time, 
 	}()
 	defer defect.Recover(&err)
 	st, err := p.state(ctx, set.Name)
-	if err != nil || !keepsLists(&set) && st.past.isEmpty() && (p.files == nil || st.past.isSettled()) {
+	if err != nil || set.Partial || !keepsLists(&set) && st.past.isEmpty() && (p.files == nil || st.past.isSettled()) {
 		return false, err
 	}
 	if p.full() != nil {

@@ -230,7 +230,8 @@ func Write(ctx context.Context, folder string, to io.Writer, version string) (m 
 	}
 	w := &writer{tar: tar.NewWriter(z), made: m.Made}
 	if err := w.all(ctx, &m, log, contents); err != nil {
-		return m, errors.Join(err, z.Close())
+		_ = z.Close() // it only says again what could not be written
+		return m, err
 	}
 	return m, errors.Join(w.tar.Close(), z.Close())
 }
@@ -297,7 +298,11 @@ func (w *writer) entry(name string, size int64, write func(to io.Writer) error) 
 	}
 	sum := sha256.New()
 	to := bufio.NewWriterSize(io.MultiWriter(w.tar, sum), 1<<20)
-	if err := errors.Join(write(to), to.Flush()); err != nil {
+	err := write(to)
+	if err == nil {
+		err = to.Flush()
+	}
+	if err != nil {
 		return err
 	}
 	if name != sumsName {

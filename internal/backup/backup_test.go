@@ -17,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/backup"
 	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
@@ -89,6 +90,34 @@ func TestDamage(t *testing.T) {
 	}
 	if _, err := backup.Restore(t.Context(), bytes.NewReader(whole), folder, backup.Options{}); !errors.Is(err, backup.ErrInUse) {
 		t.Errorf("restored over a data folder: %v", err)
+	}
+}
+
+// TestFullDisk: a backup, or a copy, on a full disk says so once. The copy leaves no part of the
+// contents there.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	const full = "/dev/full"
+	f, err := os.OpenFile(full, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	folder, to := newFolder(t), t.TempDir()
+	_, err = backup.Write(t.Context(), folder, f, "test")
+	if !errors.Is(err, unix.ENOSPC) || strings.Count(err.Error(), unix.ENOSPC.Error()) != 1 {
+		t.Errorf("backup: %v", err)
+	}
+	part := filepath.Join(to, "content.db.partial")
+	if err := errors.Join(eventlog.WriteMark(to, eventlog.CopyingName, folder), os.Symlink(full, part)); err != nil { // as an interrupted copy leaves them
+		t.Fatal(err)
+	}
+	_, err = backup.Copy(t.Context(), backup.Place{Folder: folder}, backup.Place{Folder: to}, nil)
+	if !errors.Is(err, database.ErrFull) {
+		t.Errorf("copy: %v", err)
+	}
+	if _, err := os.Lstat(part); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the part is there: %v", err)
 	}
 }
 

@@ -259,6 +259,7 @@ func copyFile(ctx context.Context, from, to string) (size int64, err error) {
 		err = errors.Join(w.Flush(), f.Sync())
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(to + partial) // the other error is reported
 		return 0, database.Explain(to, err)
 	}
 	if err := content.RemoveFile(to); err != nil {

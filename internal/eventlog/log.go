@@ -116,6 +116,7 @@ type Log struct {
 	beside beside // of the caller of Follow
 
 	schedules schedules
+	lastSets  atomic.Pointer[setsAt] // as Sets has read them last
 	unsaved   unsavedCursors
 	observing observing
 

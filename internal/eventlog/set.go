@@ -234,13 +234,38 @@ func (l *Log) MarkSetComplete(ctx context.Context, set string) error {
 	})
 }
 
-// Sets returns all sets in the order of their creation.
+// Sets returns all sets in the order of their creation. There may be thousands, and the
+// publisher asks every other second: while this process has committed nothing, they are those
+// that were read last.
 func (l *Log) Sets(ctx context.Context) (out []event.Set, err error) {
+	commits := l.commits()
+	if last := l.lastSets.Load(); last != nil && last.commits == commits {
+		return slices.Clone(last.sets), nil
+	}
 	err = l.read(ctx, func(q database.Querier) error {
 		out, err = allSets(ctx, q)
 		return err
 	})
+	if err == nil && commits > 0 {
+		l.lastSets.Store(&setsAt{commits, slices.Clone(out)})
+	}
 	return out, err
+}
+
+// setsAt are all sets after so many commits, or later.
+type setsAt struct {
+	commits int64
+	sets    []event.Set
+}
+
+// commits counts the commits of the log; 0 is that another process may write it.
+func (l *Log) commits() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head == nil {
+		return 0
+	}
+	return l.head.now.Commits
 }
 
 func allSets(ctx context.Context, q database.Querier) (out []event.Set, err error) {

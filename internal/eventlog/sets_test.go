@@ -229,3 +229,39 @@ func TestDeriveSet(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
+
+// TestSetsReadOnce: the sets are read again when something was committed, and only then; what a
+// caller does with them changes nothing.
+func TestSetsReadOnce(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	sets := func(want int, last event.Seq) {
+		t.Helper()
+		all, err := l.Sets(ctx)
+		if err != nil || len(all) != want || all[0].Name != "main" || all[0].Last != last {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		all[0].Name = "changed"
+	}
+	sets(1, 0)
+	if err := add(l, src, 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	sets(1, 2)
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "other", Content: event.Reference}); err != nil {
+		t.Fatal(err)
+	}
+	sets(2, 2)
+	if err := l.Exec(ctx, "UPDATE sets SET title = 'damaged' WHERE name = 'other'"); err != nil {
+		t.Fatal(err)
+	}
+	sets(2, 2)
+	if err := add(l, src, 2, 1); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := l.Sets(ctx); err == nil {
+		t.Errorf("a damaged set is read: %+v", all)
+	}
+}

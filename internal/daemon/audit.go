@@ -75,7 +75,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 	if err != nil {
 		return nil, err
 	}
-	configured, err := b.sourcesToRead(ctx, &stored, all)
+	configured, err := b.sourcesToRead(&stored, all)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (b *Bridge) originClient(src *Source) *http.Client {
 
 // sourcesToRead returns the configured Sources of a set. The log is open for reading, and
 // all are its Sources of the set. A Source that the log does not have gets no ID.
-func (b *Bridge) sourcesToRead(ctx context.Context, set *event.Set, all []eventlog.Source) ([]*Source, error) {
+func (b *Bridge) sourcesToRead(set *event.Set, all []eventlog.Source) ([]*Source, error) {
 	n := slices.IndexFunc(b.Config().Sets, func(s config.Set) bool { return s.Name == set.Name })
 	if n < 0 {
 		return nil, nil
@@ -201,7 +201,7 @@ func (b *Bridge) sourcesToRead(ctx context.Context, set *event.Set, all []eventl
 		}
 	}
 	b.base = b.Config().BaseURL
-	return b.openSources(ctx, b.generation.Load(), s, &in)
+	return b.openSources(b.generation.Load(), s, &in, set.Feed)
 }
 
 // Repair is a request to repair some records of one Source in which an audit found

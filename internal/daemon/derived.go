@@ -128,8 +128,12 @@ func (b *Bridge) openNewSet(ctx context.Context, set *config.Set) ([]*Source, er
 	if _, err := b.Log.Configure(ctx, sets); err != nil {
 		return nil, err
 	}
+	made, err := b.Log.Set(ctx, set.Name)
+	if err != nil {
+		return nil, err
+	}
 	g := *b.generation.Load()
-	sources, err := b.openSources(ctx, &g, set, &sets[0])
+	sources, err := b.openSources(&g, set, &sets[0], made.Feed)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"reflect"
 	"slices"
 
@@ -122,6 +120,10 @@ func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlo
 	expandMembers(sets, made)
 	expanded := *g.file
 	expanded.Sets, g.config = sets, &expanded
+	stored, err := b.storedSets(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range sets {
 		c, err := b.setConfig(&sets[i])
 		if err != nil {
@@ -132,17 +134,23 @@ func (b *Bridge) expand(ctx context.Context, g, last *generation) (out []eventlo
 				return nil, err
 			}
 		}
-		has, err := b.Log.Set(ctx, c.Name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return nil, err
-		case has.Content != c.Content && !c.AnyContent:
+		if has, ok := stored[c.Name]; ok && has.Content != c.Content && !c.AnyContent {
 			return nil, &eventlog.ContentError{Set: c.Name, Has: has.Content, Want: c.Content}
 		}
 		out = append(out, c)
 	}
 	return out, nil
+}
+
+// storedSets returns the sets of the log by their names, which are read at once: there may be
+// thousands, and each reading may wait for those of harvests.
+func (b *Bridge) storedSets(ctx context.Context) (map[string]event.Set, error) {
+	all, err := b.Log.Sets(ctx)
+	sets := make(map[string]event.Set, len(all))
+	for _, s := range all {
+		sets[s.Name] = s
+	}
+	return sets, err
 }
 
 // configure creates the sets and Sources of a generation in the log, in one transaction,
@@ -153,10 +161,14 @@ func (b *Bridge) configure(ctx context.Context, g *generation, sets []eventlog.S
 	if err != nil {
 		return nil, err
 	}
+	stored, err := b.storedSets(ctx)
+	if err != nil {
+		return nil, err
+	}
 	g.names = map[string]bool{}
 	for i := range sets {
 		g.names[sets[i].Name] = true
-		made, err := b.openSources(ctx, g, &g.config.Sets[i], &sets[i])
+		made, err := b.openSources(g, &g.config.Sets[i], &sets[i], stored[sets[i].Name].Feed)
 		if err != nil {
 			return nil, err
 		}

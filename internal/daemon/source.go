@@ -58,18 +58,15 @@ func (b *Bridge) setConfig(s *config.Set) (eventlog.SetConfig, error) {
 	return c, nil
 }
 
-// openSources returns the Sources of a set that the log has, ready to be harvested.
-func (b *Bridge) openSources(ctx context.Context, g *generation, s *config.Set, in *eventlog.SetConfig) (all []*Source, err error) {
-	made, err := b.Log.Set(ctx, s.Name)
-	if err != nil {
-		return nil, err
-	}
+// openSources returns the Sources of a set that the log has with an id of its feed, ready to be
+// harvested.
+func (b *Bridge) openSources(g *generation, s *config.Set, in *eventlog.SetConfig, feed string) (all []*Source, err error) {
 	for j, stored := range in.Sources {
 		src, err := b.source(g, s, j, in)
 		if err != nil {
 			return nil, err
 		}
-		src.Epoch = made.Feed
+		src.Epoch = feed
 		b.own(src)
 		// If the configuration has no kind, it is the one that was detected.
 		if src.Kind = stored.Kind; src.Kind == "" {

@@ -171,7 +171,9 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	until := c.opt.Now().Add(sessionTime)
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: c.session(until.Unix()), Expires: until, HttpOnly: true, Secure: c.opt.Secure, SameSite: http.SameSiteStrictMode})
+	// A web server in front may speak https: the browser says so.
+	secure := c.opt.Secure || strings.HasPrefix(r.Header.Get("Origin"), "https:")
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: c.session(until.Unix()), Expires: until, HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode})
 	c.log.Info("somebody has signed in to the console", "client", r.RemoteAddr)
 	redirect(w, below(r.PostFormValue("to")))
 }

@@ -447,7 +447,20 @@ func TestAccess(t *testing.T) {
 			strings.Contains(cookie, token) || strings.Contains(cookie, "Path=") {
 			t.Errorf("the right token: %s %v", a.Status, a.Header)
 		}
+		if strings.Contains(cookie, "Secure") {
+			t.Errorf("a browser that came over http does not send it back: %s", cookie)
+		}
 		s.page("/sets")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.console+"/sign-in", strings.NewReader("token="+token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": {"https://" + req.Host}}
+		if a := s.do(req); !strings.Contains(a.Header.Get("Set-Cookie"), "; Secure") {
+			t.Errorf("behind a web server that speaks https: %s %v", a.Status, a.Header)
+		}
+		s.client.Jar, _ = cookiejar.New(nil) // the one of https is not replaced by one of http
+		s.post("/sign-in", "token", token)
 		for _, to := range []string{"https://evil.example/", "//evil.example", "/sets", "../../", `\\evil.example`, "javascript:alert(1)"} {
 			if at := s.post("/sign-in", "token", token, "to", to).Header.Get("Location"); at != "./" {
 				t.Errorf("signed in, and sent from %q to %q", to, at)

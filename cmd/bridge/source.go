@@ -347,11 +347,11 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 	}
 	if !s.Next.IsZero() && s.Underway == nil && s.Paused == nil {
 		after := ""
-		switch r := s.Last; {
-		case r != nil && r.Error != "" && s.Next.Equal(r.RetryAfter.Truncate(time.Microsecond)):
-			after = fmt.Sprintf(" (the Source asks for that with Retry-After; %d failed in a row)", s.Failures)
-		case s.Failures > 1:
-			after = fmt.Sprintf(" (%d have failed in a row)", s.Failures)
+		if r := s.Last; r != nil && r.Error != "" && s.Next.Equal(r.RetryAfter.Truncate(time.Microsecond)) {
+			after = " (the Source asks for that with Retry-After)"
+		}
+		if s.Failures > 1 {
+			after += fmt.Sprintf(" (%d have failed in a row)", s.Failures)
 		}
 		fmt.Fprintf(w, "    next harvest %s%s\n", stamp(s.Next.Time), after)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/console"
+	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -53,6 +54,17 @@ func TestActOnSource(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	held, failing := "/sources/"+s.sourceOf("instruments"), "/sources/"+s.sourceOf("failing")
+	broken := s.bridge.Sources()[slices.IndexFunc(s.bridge.Sources(), func(src *daemon.Source) bool { return src.Set == "failing" })]
+	plan, err := s.bridge.Log.Schedule(t.Context(), broken.ID)
+	if plan.Failures = 0; err == nil { // as after a reset
+		err = s.bridge.Log.SaveSchedule(t.Context(), broken.ID, plan, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page := text(s.page(failing).root); !strings.Contains(page, "It has failed since") || strings.Contains(page, "in a row.") {
+		t.Errorf("not tried since a reset: %s", page)
+	}
 	if said, failed := s.act(failing+"/pause", "reason", "moves house "+evil, "for", "24h", "to", failing[1:]); failed || !strings.Contains(said, "is paused until 20") {
 		t.Errorf("pause: %s", said)
 	}

@@ -153,7 +153,7 @@ func (e *IncompleteError) Error() string {
 	if !e.Until.IsZero() {
 		until = e.Until.Format(time.RFC3339)
 	}
-	return fmt.Sprintf("%v: %d parts are missing, the first from %s to %s: %s; tell the repository's operator", ErrIncomplete, e.Parts, from, until, e.Reason)
+	return fmt.Sprintf("%v: parts of it are missing (%d), the first from %s to %s: %s; tell the repository's operator", ErrIncomplete, e.Parts, from, until, e.Reason)
 }
 
 // Unwrap returns ErrIncomplete.

@@ -397,7 +397,10 @@ func has(err error, code Code) bool {
 // then given up; the rest of the walk goes on, and ends with an *IncompleteError.
 func (k *walker) lost(reason error) error {
 	c := &k.cur
-	k.reportOnce(Problem{Rule: ruleLost, URL: k.base, Found: clip(reason.Error()), Expected: "the rest of the list; it is asked for again"})
+	// A request has the token, which may be longer than a message.
+	q := k.request()
+	why := clip(strings.ReplaceAll(reason.Error(), strings.TrimPrefix(q.URL(k.base), k.base), ""))
+	k.reportOnce(Problem{Rule: ruleLost, URL: k.base, Found: why, Expected: "the rest of the list; it is asked for again"})
 	c.Failures++
 	if c.Listed == 0 {
 		var fault *DocumentError
@@ -405,7 +408,7 @@ func (k *walker) lost(reason error) error {
 			c.Barren += 4 // it has cost as much as an answer may
 		}
 		if c.Barren > maxBarren {
-			return &IncompleteError{Parts: c.Lost + 1 + len(c.Rest), From: c.Span.From, Until: c.Span.Until, Reason: reason.Error()}
+			return &IncompleteError{Parts: c.Lost + 1 + len(c.Rest), From: c.Span.From, Until: c.Span.Until, Reason: why}
 		}
 	}
 	whole := c.Span
@@ -437,7 +440,7 @@ func (k *walker) lost(reason error) error {
 		c.Rest = append(c.Rest, span{end, whole.Until}, span{whole.From, first})
 	default:
 		if c.Lost++; c.Lost == 1 {
-			c.First, c.Reason = whole, clip(reason.Error())
+			c.First, c.Reason = whole, why
 		}
 		if c.Lost == maxLost {
 			return k.end()

@@ -312,12 +312,26 @@ func (b *Bridge) repairContents(ctx context.Context, src *Source, x *harvest.Rep
 // returned of, the indexes of the findings; left has the outcome of each.
 func SettleRepair(p *audit.Page, of []int, left []string) {
 	for i := range p.Differences {
-		why := "it has to be done by hand"
-		if n := slices.Index(of, i); n >= 0 && n < len(left) {
-			why = cmp.Or(left[n], audit.Done)
-		}
 		for j := range p.Differences[i].Findings {
-			p.Differences[i].Findings[j].Repair = why
+			f := &p.Differences[i].Findings[j]
+			if n := slices.Index(of, i); n >= 0 && n < len(left) {
+				f.Repair = cmp.Or(left[n], audit.Done)
+			} else {
+				f.Repair = byHand(f)
+			}
 		}
 	}
+}
+
+// byHand says what a person can do about a finding that a repair leaves.
+func byHand(f *audit.Finding) string {
+	switch f.Kind {
+	case audit.Extra:
+		return "its absence alone does not delete it: bridge harvest --full does, or holds the deletion, if the Source lists all its records"
+	case audit.Held:
+		return "a person decides: bridge source release " + f.Set
+	case audit.Quarantined:
+		return "the entry is bad: tell the Source's operator"
+	}
+	return "it has to be done by hand"
 }

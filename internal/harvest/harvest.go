@@ -26,6 +26,7 @@ package harvest
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -196,6 +197,8 @@ type run struct {
 	memberPartial   bool // the Source is a set of which not all Sources were walked whole
 	absencesDoubted bool // some deletion by absence waits for the answer of its URL
 	doubtful        bool // see walkResult.Doubtful
+	// bad has the digests of bad inputs that were counted. It is of the walk's goroutine.
+	bad map[[sha256.Size]byte]bool
 	// flush waits until all that the walk has sent so far is durable.
 	flush func() error
 	// pack is the package that was downloaded for the document under way; nil for none.

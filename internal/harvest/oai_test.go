@@ -259,6 +259,8 @@ func TestO9O10Quarantine(t *testing.T) {
 			a.put("a", "a1")
 			a.repo.Put(testserver.Item{Identifier: "oai:x:b", Lies: []testserver.Lie{lie}, Metadata: map[string]string{"oai_dc": testserver.DublinCore("b1")}})
 			a.put("c", "c1")
+			a.repo.PageSize = 2 // and the first page is read twice
+			a.repo.Fail(testserver.Failure{Verb: "ListRecords", Page: 2, Times: 1, How: testserver.TokenRefused})
 			r := a.run()
 			a.want("events", a.news(), "created a=a1, created c=c1")
 			all, err := a.log.Quarantined(context.Background(), "main")

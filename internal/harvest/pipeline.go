@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/gob"
 	"encoding/json"
 	"errors"
@@ -441,9 +442,21 @@ func (b *backlog[T]) add(value T, text int) {
 	b.values = append(b.values, value)
 }
 
-// addBad adds bad input.
+// countedBad is how many bad inputs a harvest recognizes when it reads them again.
+const countedBad = 10_000
+
+// addBad adds bad input. What is read again, as in a list that is asked for again, counts
+// once, as it is once in quarantine.
 func (b *backlog[T]) addBad(q event.Quarantined) {
-	b.r.updateReport(func(p *Report) { p.Quarantined++ })
+	if digest := sha256.Sum256(q.Input); !b.r.bad[digest] {
+		b.r.updateReport(func(p *Report) { p.Quarantined++ })
+		if b.r.bad == nil {
+			b.r.bad = map[[sha256.Size]byte]bool{}
+		}
+		if len(b.r.bad) < countedBad {
+			b.r.bad[digest] = true
+		}
+	}
 	b.text += badSize(&q)
 	b.quarantine = append(b.quarantine, q)
 }

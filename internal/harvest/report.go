@@ -30,7 +30,7 @@ type Report struct {
 	Fetched     int64 `json:"fetched"`
 	Pending     int64 `json:"pending"`     // observations put off in this harvest
 	Held        int64 `json:"held"`        // deletions kept back in this harvest
-	Quarantined int64 `json:"quarantined"` // entries in this harvest
+	Quarantined int64 `json:"quarantined"` // entries in this harvest, each once
 	// Dropped counts input that was removed from quarantine to make room for newer.
 	Dropped int64 `json:"dropped,omitempty"`
 	// Skipped counts entries that were ignored: not selected by prefix or since, or

@@ -216,9 +216,21 @@ func command(name string) *cobra.Command {
 		Short:                 short,
 		Long:                  strings.TrimSpace(long),
 		Example:               strings.TrimRight(examples, "\n"),
-		Args:                  cobra.NoArgs,
+		Args:                  noArgs,
 		DisableFlagsInUseLine: true,
 	}
+}
+
+// noArgs refuses arguments. Most often one is the name of a set, which is a flag here.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0])
+	if cmd.Flags().Lookup("set") != nil {
+		err = fmt.Errorf("%w; for a set of that name write --set %s", err, args[0])
+	}
+	return err
 }
 
 // group returns a command that only has subcommands, such as "bridge config".

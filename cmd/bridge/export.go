@@ -27,8 +27,7 @@ func exportCommand() *cobra.Command {
 		}
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			r, err := b.Export(ctx, o)
-			var input *export.InputError
-			if errors.As(err, &input) {
+			if _, ok := errors.AsType[*export.InputError](err); ok {
 				return usage(err)
 			}
 			if err != nil {

@@ -123,8 +123,7 @@ func parse(file string, data []byte) (*document, table, error) {
 	root := map[string]any{}
 	if err := toml.Unmarshal(data, &root); err != nil {
 		p := Problem{File: file, Text: err.Error()}
-		var wrong *toml.DecodeError
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
 			p.Line, _ = wrong.Position()
 		}
 		return nil, table{}, &Error{Problems: []Problem{p}}

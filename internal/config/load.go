@@ -277,8 +277,7 @@ func (t table) included() (all []table) {
 				continue
 			}
 			doc, in, err := parse(file, data)
-			var wrong *Error
-			if errors.As(err, &wrong) {
+			if wrong, ok := errors.AsType[*Error](err); ok {
 				t.doc.problems = append(t.doc.problems, wrong.Problems...)
 				continue
 			}

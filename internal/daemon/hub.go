@@ -55,8 +55,7 @@ type hubState struct {
 func (s *hubState) failed(err error) {
 	s.failures++
 	pause := submission.BackOff(hubFirst, hubMost, s.failures)
-	var refused *websub.StatusError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*websub.StatusError](err); ok {
 		pause = max(pause, min(refused.RetryAfter, hubMost))
 	}
 	s.until = time.Now().Add(pause)

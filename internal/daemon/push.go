@@ -262,8 +262,7 @@ func failureText(row *eventlog.Subscription, failed error) string {
 // due. As for saveRow, the caller holds b.push.change.
 func (b *Bridge) failRow(ctx context.Context, row eventlog.Subscription, failed error) {
 	wait := submission.BackOff(pushFirst, pushMost, row.Failures)
-	var refused *websub.StatusError
-	if errors.As(failed, &refused) {
+	if refused, ok := errors.AsType[*websub.StatusError](failed); ok {
 		wait = max(wait, min(refused.RetryAfter, pushMost))
 	}
 	text := failureText(&row, failed)

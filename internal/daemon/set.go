@@ -212,8 +212,7 @@ func (b *Bridge) saveName(e *config.Edit, file *config.Config, name string) erro
 		return nil
 	}
 	_, err := e.Save()
-	var byHand *config.ByHandError
-	if errors.As(err, &byHand) {
+	if byHand, ok := errors.AsType[*config.ByHandError](err); ok {
 		return fmt.Errorf("%s still has the name %s; bridge treats it as the new name: %w; %s", file.File, name, err, byHand.Do)
 	}
 	return err
@@ -429,8 +428,7 @@ func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromC
 		return fmt.Errorf("set %q is the only one of %s, and without any all that the data folder has is published: write another set first", name, file.File)
 	}
 	if _, err := e.Save(); err != nil {
-		var byHand *config.ByHandError
-		if errors.As(err, &byHand) {
+		if byHand, ok := errors.AsType[*config.ByHandError](err); ok {
 			err = fmt.Errorf("set %q is not removed: %w; take it out by hand, have bridge reload it, and then remove the set: %s", name, err, byHand.Do)
 		}
 		return err

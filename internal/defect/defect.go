@@ -36,8 +36,7 @@ func Recover(err *error) {
 
 // Log logs the stack of the panic, if err is an Error: its message does not have it.
 func Log(log *slog.Logger, err error) {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		log.Error("panic in bridge: please report it", "panic", fmt.Sprint(e.Value), "stack", string(e.Stack))
 	}
 }

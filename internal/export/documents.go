@@ -74,8 +74,7 @@ const listAge = 24 * time.Hour
 func (x *exporter) plan(ctx context.Context, set *event.Set) ([]publish.Item, error) {
 	// Only a request for the list shows that it is too large for one document.
 	_, err := x.publisher.Document(ctx, "/sets/"+set.Name+"/resourcelist.xml", false)
-	var notReady *publish.NotReadyError
-	if errors.As(err, &notReady) {
+	if _, ok := errors.AsType[*publish.NotReadyError](err); ok {
 		err = x.publisher.Snapshot(ctx, set.Name)
 	}
 	if err == nil {

@@ -495,8 +495,7 @@ func (e *StatusError) Error() string {
 
 // Status returns the status of a *StatusError within err, else 0.
 func Status(err error) int {
-	var status *StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*StatusError](err); ok {
 		return status.Status
 	}
 	return 0

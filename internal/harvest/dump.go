@@ -171,8 +171,7 @@ func (r *run) unpack(ctx context.Context, j contentJob, b *event.Batch, p *resou
 	if err == nil {
 		return got
 	}
-	var refused *resourcesync.DumpError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*resourcesync.DumpError](err); ok {
 		err = refused
 	}
 	if context.Cause(ctx) == nil {

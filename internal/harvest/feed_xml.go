@@ -229,8 +229,7 @@ func relation(rel string) string {
 // which do not matter.
 func (x *feedXML) afterRoot() error {
 	err := x.scan.Next()
-	var fault *strictxml.DocumentError
-	if errors.As(err, &fault) && fault.Cap == "" {
+	if fault, ok := errors.AsType[*strictxml.DocumentError](err); ok && fault.Cap == "" {
 		x.problem(ruleFeedXML, fault.Line, fault.Column, "what follows the root element is left out: %s", fault.Reason)
 		return nil
 	}

@@ -73,8 +73,7 @@ func (r *run) fullLists(ctx context.Context) (bool, error) {
 func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[*event.Item], error] {
 	return func(yield func(document[*event.Item], error) bool) {
 		for d, err := range w.walk.Documents(ctx) {
-			var many *resourcesync.TooManyError
-			if errors.As(err, &many) {
+			if many, ok := errors.AsType[*resourcesync.TooManyError](err); ok {
 				err = &tooManyError{error: err, url: many.URL}
 			}
 			if err != nil {

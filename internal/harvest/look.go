@@ -443,8 +443,7 @@ func (l *looker) repository(ctx context.Context) error {
 		doc.Records++
 		doc.Formats[asked.Prefix]++
 	})
-	var refused *oaipmh.Error
-	if errors.As(err, &refused) && refused.Code == oaipmh.NoRecordsMatch {
+	if refused, ok := errors.AsType[*oaipmh.Error](err); ok && refused.Code == oaipmh.NoRecordsMatch {
 		l.note("no record matches: the repository is empty, or the selection is")
 		l.total(0, "noRecordsMatch")
 		return nil

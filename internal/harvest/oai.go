@@ -286,8 +286,7 @@ func (w *oaiWalk) explain(ctx context.Context, err error) error {
 	case errors.Is(err, oaipmh.ErrRepository):
 		return fmt.Errorf("%w: nothing was harvested; if the repository has moved, or was replaced on purpose, run bridge source reset %s %s", err, w.r.src.Set, w.r.src.URL)
 	case w.first:
-		var refused *oaipmh.Error
-		if errors.As(err, &refused) {
+		if _, ok := errors.AsType[*oaipmh.Error](err); ok {
 			err = cmp.Or(w.explainSelection(ctx), err)
 		}
 	}

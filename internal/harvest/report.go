@@ -264,8 +264,7 @@ func (w *watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	ctx := fetch.WithWaiting(req.Context(), func(x fetch.Waiting) { r.setActivity("waiting for "+x.For+": "+url, x.Until) })
 	r.setActivity("asking for "+url, time.Time{})
 	resp, err := next.RoundTrip(req.WithContext(ctx))
-	var wait *fetch.WaitError
-	if errors.As(err, &wait) {
+	if wait, ok := errors.AsType[*fetch.WaitError](err); ok {
 		r.postpone(wait.Until)
 	}
 	if err != nil {

@@ -129,8 +129,7 @@ func fieldsOf(row []byte, separator rune) ([]string, error) {
 	rd := csv.NewReader(bytes.NewReader(row))
 	rd.Comma, rd.FieldsPerRecord = separator, -1
 	fields, err := rd.Read()
-	var parse *csv.ParseError
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*csv.ParseError](err); ok {
 		err = parse.Err
 	}
 	return fields, err

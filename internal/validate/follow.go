@@ -64,8 +64,7 @@ func (r *run) source(ctx context.Context) error {
 	case found.URL != "":
 		start = found.URL
 	default:
-		var none *resourcesync.NoSourceError
-		if errors.As(err, &none) && !r.isList(ctx) {
+		if _, ok := errors.AsType[*resourcesync.NoSourceError](err); ok && !r.isList(ctx) {
 			if r.isRepository(ctx) {
 				return r.repository(ctx)
 			}

@@ -91,8 +91,7 @@ func errorCodes(err error) []oaipmh.Code {
 		}
 		return codes
 	}
-	var e *oaipmh.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*oaipmh.Error](err); ok {
 		return []oaipmh.Code{e.Code}
 	}
 	return nil

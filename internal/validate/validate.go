@@ -382,8 +382,7 @@ func (r *run) one(ctx context.Context, in input) error {
 func recognise(head []byte, in input) (Protocol, string) {
 	s := strictxml.New(bytes.NewReader(head), strictxml.Options{ContentType: in.contentType, Lenient: true})
 	if err := s.Next(); err != nil {
-		var fault *strictxml.DocumentError
-		if errors.As(err, &fault) {
+		if fault, ok := errors.AsType[*strictxml.DocumentError](err); ok {
 			return "", fault.Reason
 		}
 		return "", err.Error()

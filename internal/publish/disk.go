@@ -83,7 +83,13 @@ func (f *file) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-func (f *file) sync() error { return f.disk.do("sync", f.f.Name(), f.f.Sync) }
+// finish makes the file durable and closes it.
+func (f *file) finish() error {
+	if err := f.disk.do("sync", f.f.Name(), f.f.Sync); err != nil {
+		return err
+	}
+	return f.Close()
+}
 
 // Close closes the file; a second call is no error.
 func (f *file) Close() error {
@@ -117,9 +123,7 @@ func (d disk) writeFile(path string, data []byte, durable bool) error {
 		return err
 	}
 	if durable {
-		if err := f.sync(); err != nil {
-			return err
-		}
+		return f.finish()
 	}
 	return f.Close()
 }

@@ -405,12 +405,10 @@ func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip
 	if err := requireComplete(&set, setPath(name, "resourcelist.xml")); err != nil {
 		return nil, err
 	}
-	for _, s := range st.snapshots() {
-		if s.Seq == event.Seq(seq) && n <= int64(len(s.Files)) {
-			return p.storedPart(ctx, st, &st.series, s, int(n), gzip)
-		}
-	}
-	if event.Seq(seq) <= set.Last && st.find(seq) == nil && p.awaited(&set, &st.series, seq) {
+	switch s := st.find(seq); {
+	case s != nil && n <= int64(len(s.Files)):
+		return p.storedPart(ctx, st, &st.series, s, int(n), gzip)
+	case s == nil && event.Seq(seq) <= set.Last && p.awaited(&set, &st.series, seq):
 		return nil, &NotReadyError{setPath(name, "resourcelist/"+numbers), snapshotWait, ""}
 	}
 	return nil, ErrNotFound

@@ -567,10 +567,7 @@ func (w *packages) end() error {
 		return err
 	}
 	for _, f := range []*file{w.zip, w.contents} {
-		if err := f.sync(); err != nil {
-			return err
-		}
-		if err := f.Close(); err != nil {
+		if err := f.finish(); err != nil {
 			return err
 		}
 	}

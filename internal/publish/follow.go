@@ -507,8 +507,5 @@ func (p *Publisher) fetchFile(ctx context.Context, key, path string, want sum) e
 	if out.sum() != want {
 		return fmt.Errorf("%w: %s of %s", errObject, key, p.files.bucket)
 	}
-	if err := file.sync(); err != nil {
-		return err
-	}
-	return file.Close()
+	return file.finish()
 }

@@ -143,10 +143,8 @@ func (p *Publisher) keptDocument(ctx context.Context, name, numbers string, gzip
 // there are none. Another process may have made them since the others were found.
 func (p *Publisher) storedList(st *state, segment *event.Segment) *storedSnapshot {
 	want := keptList(segment)
-	for _, s := range st.past.snapshots() {
-		if s.Seq == want.Seq {
-			return s
-		}
+	if s := st.past.find(int64(want.Seq)); s != nil {
+		return s
 	}
 	s := p.loadSnapshot(&st.past, st.fixed, int64(want.Seq))
 	if s == nil || s.At != want.At {

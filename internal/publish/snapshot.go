@@ -245,10 +245,7 @@ func (f *partFile) Close() error {
 	if err := f.Compressor.Close(); err != nil {
 		return err
 	}
-	if err := f.file.sync(); err != nil {
-		return err
-	}
-	if err := f.file.Close(); err != nil {
+	if err := f.file.finish(); err != nil {
 		return err
 	}
 	f.closed(f.sum.sum())

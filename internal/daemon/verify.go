@@ -264,6 +264,20 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 	if err != nil {
 		return 0, err
 	}
+	failed := func(set, what string, err error) {
+		if err != nil {
+			report(Finding{"set " + set + ", " + what, err.Error(), "see the findings about the events"})
+		}
+	}
+	compared := func(what, do string, checks ...publish.Check) {
+		documents += int64(len(checks))
+		for _, c := range checks {
+			for _, file := range c.Damaged {
+				report(Finding{file, what + "; it is never served", do})
+			}
+		}
+	}
+	const ofLog, ofSnapshots = "it is not what the log gives", "delete the folder snapshots; serve makes it anew"
 	for _, s := range sets {
 		segments, err := b.Log.Segments(ctx, s.Name)
 		if err != nil {
@@ -274,49 +288,24 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 				continue
 			}
 			check, err := p.VerifySegment(ctx, s.Name, g.N)
-			documents++
-			if err != nil {
-				report(Finding{fmt.Sprintf("set %s, Change List %d", s.Name, g.N), err.Error(), "see the findings about the events"})
-				continue
+			if failed(s.Name, fmt.Sprintf("Change List %d", g.N), err); err != nil {
+				check.Damaged = nil // not all of it was compared
 			}
-			for _, file := range check.Damaged {
-				report(Finding{file, "it is not what the log gives; it is never served", "delete it"})
-			}
+			compared(ofLog, "delete it", check)
 		}
 		archives, err := p.VerifyArchives(ctx, s.Name)
-		if err != nil {
-			report(Finding{"set " + s.Name + ", archives", err.Error(), "see the findings about the events"})
-		}
-		for _, c := range archives {
-			documents++
-			for _, file := range c.Damaged {
-				report(Finding{file, "it is not what the log gives; it is never served", "delete it"})
-			}
-		}
-		checks, err := p.VerifySnapshot(ctx, s.Name)
-		if err != nil {
-			report(Finding{"set " + s.Name + ", Resource List", err.Error(), "see the findings about the events"})
-		}
+		failed(s.Name, "archives", err)
+		compared(ofLog, "delete it", archives...)
+		lists, err := p.VerifySnapshot(ctx, s.Name)
+		failed(s.Name, "Resource List", err)
 		kept, err := p.VerifyLists(ctx, s.Name)
-		if checks = append(checks, kept...); err != nil {
-			report(Finding{"set " + s.Name + ", Resource List Archive", err.Error(), "see the findings about the events"})
-		}
-		for _, c := range checks {
-			documents++
-			for _, file := range c.Damaged {
-				report(Finding{file, "it is not what the log gives; it is never served", "delete the folder snapshots; serve makes it anew"})
-			}
-		}
+		failed(s.Name, "Resource List Archive", err)
+		compared(ofLog, ofSnapshots, append(lists, kept...)...)
 		dumps, err := p.VerifyDumps(ctx, s.Name)
 		if err != nil {
 			return documents, err
 		}
-		for _, c := range dumps {
-			documents++
-			for _, file := range c.Damaged {
-				report(Finding{file, "it is not what was written; it is never served", "delete its folder; serve makes it anew"})
-			}
-		}
+		compared("it is not what was written", "delete its folder; serve makes it anew", dumps...)
 	}
 	return documents, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // After a failed harvest, the next attempt is retryFirst later after the first failure, and
@@ -194,15 +195,7 @@ func nextHarvest(r *harvest.Report, failed error, failures int, every time.Durat
 // long each time, up to retryTimes the time between its harvests and to a day. So the next
 // attempt comes after about as long as the Source has been failing.
 func retryDelay(failures int, every time.Duration) time.Duration {
-	most := retryMost
-	if every < retryMost/retryTimes {
-		most = every * retryTimes
-	}
-	delay := retryFirst
-	for ; failures > 1 && delay < most; failures-- {
-		delay *= 2
-	}
-	return min(delay, most)
+	return submission.BackOff(retryFirst, retryTimes*min(every, retryMost/retryTimes), failures)
 }
 
 // schedule harvests every Source when it is due, each on its own, until ctx

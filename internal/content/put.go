@@ -179,15 +179,11 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 				return err
 			}
 		}
-		var small, large []*Draft
-		for _, sum := range missing {
-			if d := bySum[sum]; d.size <= chunkSize {
-				small = append(small, d)
-			} else {
-				large = append(large, d)
-			}
+		fresh := make([]*Draft, len(missing))
+		for i, sum := range missing {
+			fresh[i] = bySum[sum]
 		}
-		return insert(ctx, inside, tx, small, large)
+		return insert(ctx, inside, tx, fresh)
 	}); err != nil {
 		return fmt.Errorf("%s: store %d contents: %w", s.name, len(drafts), s.coded(err))
 	}
@@ -219,7 +215,7 @@ func (s *Store) replace(ctx context.Context, pack int64, drafts []*Draft) error 
 		return errReadOnly
 	}
 	if err := s.writer.Do(ctx, func(inside context.Context, tx *database.Tx) error {
-		var small, large []*Draft
+		var put []*Draft
 		for _, d := range drafts {
 			if pack != 0 {
 				in := false
@@ -236,13 +232,9 @@ func (s *Store) replace(ctx context.Context, pack int64, drafts []*Draft) error 
 			if err := remove(inside, tx, d.sum); err != nil {
 				return err
 			}
-			if d.size <= chunkSize {
-				small = append(small, d)
-			} else {
-				large = append(large, d)
-			}
+			put = append(put, d)
 		}
-		return insert(ctx, inside, tx, small, large)
+		return insert(ctx, inside, tx, put)
 	}); err != nil {
 		return fmt.Errorf("%s: replace %d contents: %w", s.name, len(drafts), s.coded(err))
 	}
@@ -294,7 +286,8 @@ func lastID(ctx context.Context, tx *database.Tx) (last int64, err error) {
 // insert stores contents. Large ones must not be in the store, small ones may be. ctx is
 // the caller's, which may end at any time; inside is that of the transaction, which must
 // not.
-func insert(ctx, inside context.Context, tx *database.Tx, small, large []*Draft) error {
+func insert(ctx, inside context.Context, tx *database.Tx, drafts []*Draft) error {
+	var large []*Draft
 	last, err := lastID(inside, tx)
 	if err != nil {
 		return err
@@ -307,8 +300,13 @@ func insert(ctx, inside context.Context, tx *database.Tx, small, large []*Draft)
 	var length int64
 	// IGNORE: the constraints on sum and length hold of every draft but for a known one.
 	rows := tx.Bulk(inside, "INSERT OR IGNORE INTO content (id, sum, length, bytes) VALUES ", 4)
-	for _, d := range small {
-		id++
+	count := int64(0)
+	for _, d := range drafts {
+		if d.size > chunkSize {
+			large = append(large, d)
+			continue
+		}
+		id, count = id+1, count+1
 		if err := rows.Add(id, d.sum[:], d.size, d.bytes); err != nil {
 			return err
 		}
@@ -321,7 +319,6 @@ func insert(ctx, inside context.Context, tx *database.Tx, small, large []*Draft)
 	if err != nil {
 		return err
 	}
-	count := int64(len(small))
 	if after-before != count { // some were known
 		if err := tx.Each(inside, "SELECT count(*), coalesce(sum(length), 0) FROM content WHERE id > $1", []any{last}, func(rows *sql.Rows) error {
 			return rows.Scan(&count, &length)

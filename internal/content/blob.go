@@ -122,8 +122,7 @@ func (s *Store) Small(ctx context.Context, sums []Sum) (map[Sum][]byte, error) {
 		for i := range args {
 			args[i] = part[min(i, len(part)-1)][:] // padded, so that one statement serves all
 		}
-		rows, err := s.query.QueryContext(ctx, selectSmall, args...)
-		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := s.each(ctx, selectSmall, args, func(rows *sql.Rows) error {
 			row, body, err := scanContent(rows)
 			switch {
 			case err != nil:

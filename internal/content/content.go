@@ -253,14 +253,16 @@ func (s *Store) Has(ctx context.Context, sum Sum) (bool, error) {
 // Missing returns those of sums that the store does not hold, in the given
 // order, each once.
 func (s *Store) Missing(ctx context.Context, sums []Sum) ([]Sum, error) {
-	missing, err := missingFrom(ctx, func(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-		rows, err := s.query.QueryContext(ctx, text, args...)
-		return database.ScanAll(rows, err, scan)
-	}, sums)
+	missing, err := missingFrom(ctx, s.each, sums)
 	if err != nil {
 		return nil, fmt.Errorf("%s: look up contents: %w", s.name, s.coded(err))
 	}
 	return missing, nil
+}
+
+// each runs a query, and scans every row.
+func (s *Store) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	return database.Each(ctx, s.query, text, args, scan)
 }
 
 // query runs a query and scans every row.

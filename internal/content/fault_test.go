@@ -197,8 +197,7 @@ func crashRound(t *testing.T, path string, first, lines int, delay time.Duration
 // script runs statements on the connection that writes, outside of any transaction.
 func script(s *Store, text string) error {
 	return s.writer.Use(context.Background(), func(ctx context.Context, tx *database.Tx) error {
-		rows, err := tx.QueryContext(ctx, text)
-		return database.ScanAll(rows, err, func(*sql.Rows) error { return nil })
+		return database.Each(ctx, tx, text, nil, func(*sql.Rows) error { return nil })
 	})
 }
 

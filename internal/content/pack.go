@@ -195,9 +195,8 @@ func (p *packs) next(ctx context.Context) (*packing, error) {
 	}
 	for found := int64(nextRows); found == nextRows && !g.more; after = g.last {
 		found = 0
-		rows, err := p.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS BIGINT), c.bytes FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1
-WHERE c.id > $1 AND c.length > 0 AND l.content IS NULL ORDER BY c.id LIMIT $2`, after, nextRows)
-		if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := p.store.each(ctx, `SELECT c.id, c.sum, CAST(c.length AS BIGINT), c.bytes FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1
+WHERE c.id > $1 AND c.length > 0 AND l.content IS NULL ORDER BY c.id LIMIT $2`, []any{after, nextRows}, func(rows *sql.Rows) error {
 			found++
 			if g.more = g.more || int64(g.body.Len()) >= p.full || len(g.large) >= p.largeAtOnce; g.more {
 				return nil

@@ -86,14 +86,10 @@ func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
 		id, length, live, unneeded int64
 		key                        string
 	}
-	var all []row
-	rows, err := p.store.query.QueryContext(ctx, "SELECT id, length, live, coalesce(unneeded, 0), key FROM pack WHERE live * 2 < held ORDER BY id")
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var r row
-		err := rows.Scan(&r.id, &r.length, &r.live, &r.unneeded, &r.key)
-		all = append(all, r)
-		return err
-	}); err != nil {
+	all, err := database.All(ctx, p.store.each, "SELECT id, length, live, coalesce(unneeded, 0), key FROM pack WHERE live * 2 < held ORDER BY id", nil, func(r *row, rows *sql.Rows) error {
+		return rows.Scan(&r.id, &r.length, &r.live, &r.unneeded, &r.key)
+	})
+	if err != nil {
 		return p.store.coded(err)
 	}
 	for _, r := range all {
@@ -129,13 +125,12 @@ func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
 
 // unpack takes the contents of a pack back into the database. Those that are damaged stay.
 func (p *packs) unpack(ctx context.Context, id int64) error {
-	var sums []Sum
-	rows, err := p.store.query.QueryContext(ctx, "SELECT id, sum, CAST(length AS BIGINT), NULL FROM content WHERE id IN ("+inPack+") ORDER BY id", id)
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	sums, err := database.All(ctx, p.store.each, "SELECT id, sum, CAST(length AS BIGINT), NULL FROM content WHERE id IN ("+inPack+") ORDER BY id", []any{id}, func(sum *Sum, rows *sql.Rows) error {
 		row, _, err := scanContent(rows)
-		sums = append(sums, row.sum)
+		*sum = row.sum
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return p.store.coded(err)
 	}
 	var all []*Draft

@@ -86,8 +86,7 @@ func (v *verification) lookForPacks(ctx context.Context) error {
 		return nil
 	}
 	want := map[string]int64{} // before the list: what is put meanwhile is in neither
-	rows, err := v.store.query.QueryContext(ctx, "SELECT key, length FROM pack WHERE live > 0")
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := v.store.each(ctx, "SELECT key, length FROM pack WHERE live > 0", nil, func(rows *sql.Rows) error {
 		var key string
 		var length int64
 		err := rows.Scan(&key, &length)
@@ -114,11 +113,9 @@ func (v *verification) lookForPacks(ctx context.Context) error {
 }
 
 // page returns the contents behind an id, and checks the bytes that are in their rows.
-func (v *verification) page(ctx context.Context, after int64) (page []checked, err error) {
-	rows, err := v.store.query.QueryContext(ctx, `SELECT c.id, c.sum, CAST(c.length AS BIGINT), c.bytes, coalesce(l.at, 0), coalesce(p.key, ''), coalesce(p.length, 0), coalesce(p.kept, 1)
-FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1 LEFT JOIN pack p ON p.id = l.pack WHERE c.id > $1 ORDER BY c.id LIMIT $2`, after, verifyPage)
-	return page, errors.Join(err, database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var c checked
+func (v *verification) page(ctx context.Context, after int64) ([]checked, error) {
+	return database.All(ctx, v.store.each, `SELECT c.id, c.sum, CAST(c.length AS BIGINT), c.bytes, coalesce(l.at, 0), coalesce(p.key, ''), coalesce(p.length, 0), coalesce(p.kept, 1)
+FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1 LEFT JOIN pack p ON p.id = l.pack WHERE c.id > $1 ORDER BY c.id LIMIT $2`, []any{after, verifyPage}, func(c *checked, rows *sql.Rows) error {
 		var sum, body sql.RawBytes
 		var kept bool
 		if err := rows.Scan(&c.id, &sum, &c.size, &body, &c.in.at, &c.in.key, &c.in.length, &kept); err != nil {
@@ -131,9 +128,8 @@ FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1 LEFT JOI
 		case kept || body != nil:
 			c.here = checkSmall(c.sum, c.size, body)
 		}
-		page = append(page, c)
 		return nil
-	}))
+	})
 }
 
 // check checks what is left to check of a content, and reports it. Its own error is that it

@@ -287,8 +287,7 @@ func columnsOf(ctx context.Context, q Querier, table string) ([]string, error) {
 
 // texts returns the only column of a query's rows.
 func texts(ctx context.Context, q Querier, text string, args ...any) (out []string, err error) {
-	rows, err := q.QueryContext(ctx, text, args...)
-	return out, ScanAll(rows, err, func(rows *sql.Rows) error {
+	return out, Each(ctx, q, text, args, func(rows *sql.Rows) error {
 		var s string
 		err := rows.Scan(&s)
 		out = append(out, s)
@@ -602,8 +601,7 @@ func (s *copiedOnServer) fill(ctx context.Context, t *copiedTable, in *rowSource
 }
 
 func (s *copiedOnServer) each(ctx context.Context, query string, scan func(*sql.Rows) error) error {
-	rows, err := s.conn.QueryContext(ctx, query)
-	return ScanAll(rows, err, scan)
+	return Each(ctx, s.conn, query, nil, scan)
 }
 
 func (s *copiedOnServer) finish(ctx context.Context, before func(identity string) error) error {

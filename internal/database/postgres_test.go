@@ -41,8 +41,7 @@ func (m *made) do(t *testing.T, statements ...string) {
 // rowsOf returns the rows of a query, as fmt prints them.
 func rowsOf(ctx context.Context, q Querier, text string, args ...any) (string, error) {
 	var b strings.Builder
-	rows, err := q.QueryContext(ctx, text, args...)
-	err = ScanAll(rows, err, func(rows *sql.Rows) error {
+	err := Each(ctx, q, text, args, func(rows *sql.Rows) error {
 		columns, err := rows.Columns()
 		if err != nil {
 			return err
@@ -203,8 +202,7 @@ func TestServerRows(t *testing.T) {
 				return tx.QueryRowContext(ctx, "INSERT INTO item (caller, n) VALUES (3, 1), (3, 2), (3, 3) RETURNING n").Scan(&n)
 			})
 			count("one that is not taken", 3, func() error {
-				rows, err := tx.QueryContext(ctx, "DELETE FROM item WHERE caller = 3 RETURNING n")
-				if err := ScanAll(rows, err, func(*sql.Rows) error { return errWork }); !errors.Is(err, errWork) {
+				if err := Each(ctx, tx, "DELETE FROM item WHERE caller = 3 RETURNING n", nil, func(*sql.Rows) error { return errWork }); !errors.Is(err, errWork) {
 					return err
 				}
 				return nil
@@ -630,8 +628,7 @@ func TestServerReaders(t *testing.T) {
 		t.Errorf("a reader writes: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	rows, err := m.readers.QueryContext(ctx, "SELECT pg_sleep(0), n FROM generate_series(1, 100000) AS n")
-	err = Explain(path, ScanAll(rows, err, func(*sql.Rows) error { cancel(); return nil }))
+	err = Explain(path, Each(ctx, m.readers, "SELECT pg_sleep(0), n FROM generate_series(1, 100000) AS n", nil, func(*sql.Rows) error { cancel(); return nil }))
 	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrCannotOpen) {
 		t.Errorf("a reader that gives up: %v", err)
 	}

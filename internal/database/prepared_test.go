@@ -32,8 +32,7 @@ func TestPreparedStatements(t *testing.T) {
 	write("CREATE TABLE number (n INTEGER)", "INSERT INTO number VALUES (1), (2), (3)")
 	numbers := func(q Querier, text string, args ...any) (all []int) {
 		t.Helper()
-		rows, err := q.QueryContext(t.Context(), text, args...)
-		if err := ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := Each(t.Context(), q, text, args, func(rows *sql.Rows) error {
 			var n int
 			err := rows.Scan(&n)
 			all = append(all, n)
@@ -60,8 +59,7 @@ func TestPreparedStatements(t *testing.T) {
 			}
 		}
 		var nested [][]int
-		rows, err := q.QueryContext(t.Context(), query, 1)
-		if err := ScanAll(rows, err, func(rows *sql.Rows) error {
+		if err := Each(t.Context(), q, query, []any{1}, func(rows *sql.Rows) error {
 			var n int
 			if err := rows.Scan(&n); err != nil {
 				return err
@@ -72,8 +70,7 @@ func TestPreparedStatements(t *testing.T) {
 			t.Errorf("%v, %v", nested, err)
 		}
 		ended := errors.New("ended")
-		rows, err = q.QueryContext(t.Context(), query, 1)
-		if err := ScanAll(rows, err, func(*sql.Rows) error { return ended }); !errors.Is(err, ended) {
+		if err := Each(t.Context(), q, query, []any{1}, func(*sql.Rows) error { return ended }); !errors.Is(err, ended) {
 			t.Error(err)
 		}
 		if got := numbers(q, query, 3); !slices.Equal(got, []int{3}) {
@@ -81,7 +78,7 @@ func TestPreparedStatements(t *testing.T) {
 		}
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		if rows, err := q.QueryContext(canceled, query, 1); !errors.Is(ScanAll(rows, err, func(*sql.Rows) error { return nil }), context.Canceled) {
+		if err := Each(canceled, q, query, []any{1}, func(*sql.Rows) error { return nil }); !errors.Is(err, context.Canceled) {
 			t.Error("a query with a context that has ended ran")
 		}
 		if _, err := q.QueryContext(t.Context(), "SELECT nothing FROM number"); err == nil { //nolint:sqlclosecheck // there are none

@@ -115,13 +115,26 @@ func (r *Readers) Read(ctx context.Context, do func(q Querier) error) (err error
 
 // Each runs a query, and scans every row.
 func (r *Readers) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := r.QueryContext(ctx, text, args...)
-	return Explain(r.path, ScanAll(rows, err, scan))
+	return Explain(r.path, Each(ctx, r, text, args, scan))
 }
 
-// ScanAll calls scan for each row of a query's result, and closes the result. err is the
-// error of the query.
-func ScanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
+// All runs a query with each, such as Readers.Each, and returns its rows as scan reads them.
+func All[T any](ctx context.Context, each func(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error, text string, args []any, scan func(*T, *sql.Rows) error) (all []T, err error) {
+	err = each(ctx, text, args, func(rows *sql.Rows) error {
+		var one T
+		err := scan(&one, rows)
+		all = append(all, one)
+		return err
+	})
+	return all, err
+}
+
+// Column reads a row of one column, for All.
+func Column[T any](to *T, rows *sql.Rows) error { return rows.Scan(to) }
+
+// Each runs a query, and calls scan for each row of its result.
+func Each(ctx context.Context, q Querier, text string, args []any, scan func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
 		return err
 	}

@@ -55,10 +55,9 @@ func (s *Snapshot) Size() int64 { return s.pages * s.pageSize }
 
 // WriteTo writes the database as a file that stands alone.
 func (s *Snapshot) WriteTo(ctx context.Context, w io.Writer) error {
-	rows, err := s.conn.QueryContext(ctx, "SELECT data FROM sqlite_dbpage ORDER BY pgno")
 	var page sql.RawBytes
 	var n int64
-	err = ScanAll(rows, err, func(rows *sql.Rows) error {
+	err := Each(ctx, s.conn, "SELECT data FROM sqlite_dbpage ORDER BY pgno", nil, func(rows *sql.Rows) error {
 		if n++; n%4096 == 0 {
 			if err := s.checkLog(); err != nil {
 				return err

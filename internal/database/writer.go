@@ -513,8 +513,7 @@ func (tx *Tx) Each(ctx context.Context, text string, args []any, scan func(*sql.
 	if tx.ended != nil {
 		return tx.ended
 	}
-	rows, err := tx.w.conn.QueryContext(ctx, text, args...)
-	return tx.check(ScanAll(rows, err, scan))
+	return tx.check(Each(ctx, tx.w.conn, text, args, scan))
 }
 
 // Changes counts the rows that were ever changed on the connection.

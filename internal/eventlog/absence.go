@@ -206,8 +206,7 @@ func (l *Log) absence(ctx context.Context, q database.Querier, source event.Sour
 	if a.has, err = readHas(ctx, q, source); err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, "SELECT record FROM pending WHERE source = $1", int64(source))
-	return a, database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return a, database.Each(ctx, q, "SELECT record FROM pending WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
 		var record int64
 		err := rows.Scan(&record)
 		n, o := ordinal(record)/pageBits, ordinal(record)
@@ -222,8 +221,7 @@ func (l *Log) absence(ctx context.Context, q database.Querier, source event.Sour
 // readHas reads which records a Source has, by its last reports.
 func readHas(ctx context.Context, q database.Querier, source event.SourceID) (map[int64]*page, error) {
 	has := map[int64]*page{}
-	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM source_records WHERE source = $1", int64(source))
-	return has, database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return has, database.Each(ctx, q, "SELECT page, bits FROM source_records WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
 		var n int64
 		var sealed sql.RawBytes
 		if err := rows.Scan(&n, &sealed); err != nil {
@@ -240,9 +238,7 @@ func nextOf(ctx context.Context, q database.Querier, source event.SourceID, set,
 	at := hasPage{source, ordinal(after) / pageBits}
 	for more := true; more && err == nil && len(next) < limit; at.n++ {
 		more = false
-		var rows *sql.Rows
-		rows, err = q.QueryContext(ctx, "SELECT page, bits FROM source_records WHERE source = $1 AND page >= $2 ORDER BY page LIMIT 1", int64(source), at.n)
-		err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		err = database.Each(ctx, q, "SELECT page, bits FROM source_records WHERE source = $1 AND page >= $2 ORDER BY page LIMIT 1", []any{int64(source), at.n}, func(rows *sql.Rows) error {
 			more = true
 			var sealed sql.RawBytes
 			if err := rows.Scan(&at.n, &sealed); err != nil {
@@ -402,8 +398,7 @@ func changedLaterThan(ctx context.Context, q database.Querier, source event.Sour
 	if o != byPlace {
 		return out, nil
 	}
-	rows, err := q.QueryContext(ctx, "SELECT record, stamp FROM seen_order WHERE source = $1", int64(source))
-	return out, database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return out, database.Each(ctx, q, "SELECT record, stamp FROM seen_order WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
 		var record int64
 		var stamp sql.NullInt64
 		err := rows.Scan(&record, &stamp)

@@ -86,8 +86,7 @@ func readDocument(ctx context.Context, q database.Querier, id int64) (d document
 	if id == 0 {
 		return d, src, nil
 	}
-	rows, err := q.QueryContext(ctx, selectDocuments+" WHERE id = $1", id)
-	if err = database.ScanAll(rows, err, d.scan); err == nil && d.id == 0 {
+	if err = database.Each(ctx, q, selectDocuments+" WHERE id = $1", []any{id}, d.scan); err == nil && d.id == 0 {
 		err = sql.ErrNoRows
 	}
 	if err == nil {

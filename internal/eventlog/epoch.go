@@ -62,9 +62,8 @@ func (all epochs) began(at event.Micros) bool {
 }
 
 // readEpochs reads them all.
-func readEpochs(ctx context.Context, q database.Querier) (all epochs, err error) {
-	rows, err := q.QueryContext(ctx, selectEpochs)
-	return all, database.ScanAll(rows, err, func(rows *sql.Rows) error {
+func readEpochs(ctx context.Context, q preparer) (all epochs, err error) {
+	return all, q.Each(ctx, selectEpochs, nil, func(rows *sql.Rows) error {
 		e, err := scanEpoch(rows)
 		all = append(all, e)
 		return err
@@ -72,13 +71,7 @@ func readEpochs(ctx context.Context, q database.Querier) (all epochs, err error)
 }
 
 // Epochs returns the epochs that began after a loss, in order.
-func (l *Log) Epochs(ctx context.Context) (out []Epoch, err error) {
-	err = l.read(ctx, func(q database.Querier) (err error) {
-		out, err = readEpochs(ctx, q)
-		return err
-	})
-	return out, err
-}
+func (l *Log) Epochs(ctx context.Context) ([]Epoch, error) { return readEpochs(ctx, l) }
 
 // Forgotten reports whether a Seq does not belong to this log: a lost event may have had
 // it, or it is later than the last event.

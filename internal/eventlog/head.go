@@ -159,11 +159,10 @@ func topOf(ctx context.Context, q database.Querier, upto event.Seq) (h head, err
 	if err != nil {
 		return h, err
 	}
-	rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", last)
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) }); err != nil || last == 0 || h.Seq != 0 {
+	if err := database.Each(ctx, q, "SELECT "+eventColumns+" FROM event WHERE id = $1", []any{last}, func(rows *sql.Rows) error { return h.scan(rows) }); err != nil || last == 0 || h.Seq != 0 {
 		return h, err
 	}
-	removed, err := readRemoved(ctx, q) // it was the last one of a set that was removed
+	removed, err := readRemoved(ctx, reading{q}) // it was the last one of a set that was removed
 	for i := range removed {
 		if r := &removed[i]; eventID(r.id, event.Seq(r.last)) == last {
 			h.Seq, h.Hash, h.Observed = event.Seq(r.last), r.hash, r.observed
@@ -246,7 +245,7 @@ func lossSince(ctx context.Context, q database.Querier, h head, headErr error) (
 	if err != nil || then.Seq == h.Seq && then.Hash == h.Hash {
 		return nil, err
 	}
-	removed, err := readRemoved(ctx, q)
+	removed, err := readRemoved(ctx, reading{q})
 	if err != nil || then.Seq < h.Seq && beforeGaps(nil, removed, h.Seq+1) < h.Seq {
 		return nil, err // it has gone with its set, which had later ones
 	}
@@ -255,7 +254,7 @@ func lossSince(ctx context.Context, q database.Querier, h head, headErr error) (
 
 // unaccounted returns a loss, nil if another node has begun an epoch that accounts for it.
 func unaccounted(ctx context.Context, q database.Querier, loss *Loss, h head) (*Loss, error) {
-	all, err := readEpochs(ctx, q)
+	all, err := readEpochs(ctx, reading{q})
 	if err != nil {
 		return nil, err
 	}

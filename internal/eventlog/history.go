@@ -71,8 +71,7 @@ func (l *Log) openChain(ctx context.Context, q database.Querier, set, key string
 	}
 	c := &chain{ctx: ctx, q: q, key: key}
 	var has setRow
-	rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", set)
-	if err := database.ScanAll(rows, err, has.scan); err != nil {
+	if err := database.Each(ctx, q, selectSets+" WHERE name = $1", []any{set}, has.scan); err != nil {
 		return nil, err
 	}
 	if !has.History && !anySet {
@@ -83,14 +82,9 @@ func (l *Log) openChain(ctx context.Context, q database.Querier, set, key string
 		id  int64
 		seq event.Seq
 	}
-	var found []candidate // records whose keys begin alike
-	rows, err = q.QueryContext(ctx, selectChain, bits, c.set)
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var of candidate
-		err := rows.Scan(&of.id, &of.seq)
-		found = append(found, of)
-		return err
-	}); err != nil {
+	// Records whose keys begin alike.
+	found, err := database.All(ctx, reading{q}.Each, selectChain, []any{bits, c.set}, func(of *candidate, rows *sql.Rows) error { return rows.Scan(&of.id, &of.seq) })
+	if err != nil {
 		return nil, err
 	}
 	for _, of := range found {
@@ -108,8 +102,7 @@ func (l *Log) openChain(ctx context.Context, q database.Querier, set, key string
 // read reads one version, which has that number; 0 is any. c.v is its body then.
 func (c *chain) read(seq event.Seq, number int) (at chainLink, err error) {
 	found := false
-	rows, err := c.q.QueryContext(c.ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", eventID(c.set, seq))
-	err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	err = database.Each(c.ctx, c.q, "SELECT "+eventColumns+" FROM event WHERE id = $1", []any{eventID(c.set, seq)}, func(rows *sql.Rows) error {
 		var row columns
 		sealed, err := row.scan(rows)
 		if err != nil {
@@ -202,8 +195,7 @@ func (l *Log) Version(ctx context.Context, set, key string, seq event.Seq, obser
 		if err != nil {
 			return err
 		}
-		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", eventID(c.set, at.Seq))
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.Each(ctx, q, "SELECT "+eventColumns+" FROM event WHERE id = $1", []any{eventID(c.set, at.Seq)}, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil {
 				clone := *ev
@@ -270,8 +262,7 @@ func (l *Log) EventsOf(ctx context.Context, set, key string, before event.Seq, d
 		s, err := newScanner(ctx, q, set)
 		for err == nil {
 			on := true
-			rows, failed := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", eventID(c.set, at.Seq))
-			if err = database.ScanAll(rows, failed, func(rows *sql.Rows) error {
+			if err = database.Each(ctx, q, "SELECT "+eventColumns+" FROM event WHERE id = $1", []any{eventID(c.set, at.Seq)}, func(rows *sql.Rows) error {
 				ev, err := s.scan(rows)
 				on = err == nil && do(ev)
 				return err

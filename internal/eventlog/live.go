@@ -106,8 +106,7 @@ func (l *Log) loadState(ctx context.Context, q database.Querier, set string, at 
 		q = tx
 	}
 	var now setRow
-	rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", set)
-	if err := database.ScanAll(rows, err, now.scan); err != nil {
+	if err := database.Each(ctx, q, selectSets+" WHERE name = $1", []any{set}, now.scan); err != nil {
 		return nil, 0, err
 	}
 	if now.id == 0 {
@@ -115,8 +114,7 @@ func (l *Log) loadState(ctx context.Context, q database.Querier, set string, at 
 	}
 	st := &state{set: now.id, events: now.Events}
 	live := int64(0)
-	rows, err = q.QueryContext(ctx, "SELECT seq FROM record WHERE id > $1 AND id < $2 AND digest IS NOT NULL", st.set<<32, (st.set+1)<<32)
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := database.Each(ctx, q, "SELECT seq FROM record WHERE id > $1 AND id < $2 AND digest IS NOT NULL", []any{st.set << 32, (st.set + 1) << 32}, func(rows *sql.Rows) error {
 		var seq int64
 		err := rows.Scan(&seq)
 		if err == nil && (seq <= 0 || seq > int64(now.Last)) {
@@ -205,11 +203,10 @@ func (st *state) visit(ctx context.Context, q database.Querier, at event.Seq, do
 		if len(few) == 0 {
 			return nil
 		}
-		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id IN ("+database.Params(len(few))+") ORDER BY id", few...)
-		few = few[:0]
-		if err := p.read(rows, err, nil); err != nil {
+		if err := p.read(ctx, q, "SELECT "+eventColumns+" FROM event WHERE id IN ("+database.Params(len(few))+") ORDER BY id", few, nil); err != nil {
 			return err
 		}
+		few = few[:0]
 		return p.each(do)
 	}
 	for seq := range st.last.all() {

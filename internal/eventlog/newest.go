@@ -43,8 +43,7 @@ func (l *Log) Newest(ctx context.Context, set string, r event.Range, most int, d
 			}
 		}()
 		for limit := min(firstPage, most); most > 0; limit = min(2*limit, eventPage, most) {
-			rows, err := q.QueryContext(ctx, selectNewest, eventID(id, r.After), eventID(id, r.Upto), limit)
-			if err := p.read(rows, err, nil); err != nil {
+			if err := p.read(ctx, q, selectNewest, []any{eventID(id, r.After), eventID(id, r.Upto), limit}, nil); err != nil {
 				return err
 			}
 			for _, row := range p.kept {
@@ -92,8 +91,7 @@ func (l *Log) Back(ctx context.Context, set string, before event.Seq, do func(*e
 		}
 		var p rowPage
 		for limit := firstPage; ; limit = min(2*limit, eventPage) {
-			rows, err := q.QueryContext(ctx, selectBack, eventID(id, 0), eventID(id, last), limit)
-			if err := p.read(rows, err, nil); err != nil {
+			if err := p.read(ctx, q, selectBack, []any{eventID(id, 0), eventID(id, last), limit}, nil); err != nil {
 				return err
 			}
 			for _, row := range slices.Backward(p.kept) {

@@ -38,17 +38,14 @@ func (p *Pause) scan(rows *sql.Rows) (source event.SourceID, err error) {
 // Pauses returns the Sources that are paused, and those whose pause has ended by itself.
 func (l *Log) Pauses(ctx context.Context) (map[event.SourceID]Pause, error) {
 	all := map[event.SourceID]Pause{}
-	err := l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, selectPauses)
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var p Pause
-			source, err := p.scan(rows)
-			if errors.Is(err, errDamaged) {
-				err = fmt.Errorf("the pause of Source %d: %w: run bridge verify", source, err)
-			}
-			all[source] = p
-			return err
-		})
+	err := l.Each(ctx, selectPauses, nil, func(rows *sql.Rows) error {
+		var p Pause
+		source, err := p.scan(rows)
+		if errors.Is(err, errDamaged) {
+			err = fmt.Errorf("the pause of Source %d: %w: run bridge verify", source, err)
+		}
+		all[source] = p
+		return err
 	})
 	return all, err
 }

@@ -35,19 +35,16 @@ func (h *HubTopic) scan(rows *sql.Rows) error {
 // HubTopics returns what hubs were told. It leaves out damaged rows: their hubs are told
 // once more.
 func (l *Log) HubTopics(ctx context.Context) (all []HubTopic, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, selectHubTopics)
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var h HubTopic
-			err := h.scan(rows)
-			switch {
-			case errors.Is(err, errDamaged):
-				return nil
-			case err == nil:
-				all = append(all, h)
-			}
-			return err
-		})
+	err = l.Each(ctx, selectHubTopics, nil, func(rows *sql.Rows) error {
+		var h HubTopic
+		err := h.scan(rows)
+		switch {
+		case errors.Is(err, errDamaged):
+			return nil
+		case err == nil:
+			all = append(all, h)
+		}
+		return err
 	})
 	return all, err
 }
@@ -58,8 +55,7 @@ func (l *Log) DropDamagedPush(ctx context.Context) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		var topics []HubTopic
 		var tokens []string
-		rows, err := tx.QueryContext(ctx, selectHubTopics)
-		err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		err := tx.Each(ctx, selectHubTopics, nil, func(rows *sql.Rows) error {
 			var h HubTopic
 			err := h.scan(rows)
 			if errors.Is(err, errDamaged) {
@@ -70,8 +66,7 @@ func (l *Log) DropDamagedPush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rows, err = tx.QueryContext(ctx, selectSubscriptions)
-		err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		err = tx.Each(ctx, selectSubscriptions, nil, func(rows *sql.Rows) error {
 			var s Subscription
 			err := s.scan(rows)
 			if errors.Is(err, errDamaged) {
@@ -154,19 +149,16 @@ func (s *Subscription) scan(rows *sql.Rows) error {
 // Subscriptions returns all of them. It leaves out damaged rows: each is replaced by a
 // new subscription, and the hub ends the old one with its lease.
 func (l *Log) Subscriptions(ctx context.Context) (all []Subscription, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, selectSubscriptions+" ORDER BY source, hub, topic, token")
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var s Subscription
-			err := s.scan(rows)
-			switch {
-			case errors.Is(err, errDamaged):
-				return nil
-			case err == nil:
-				all = append(all, s)
-			}
-			return err
-		})
+	err = l.Each(ctx, selectSubscriptions+" ORDER BY source, hub, topic, token", nil, func(rows *sql.Rows) error {
+		var s Subscription
+		err := s.scan(rows)
+		switch {
+		case errors.Is(err, errDamaged):
+			return nil
+		case err == nil:
+			all = append(all, s)
+		}
+		return err
 	})
 	return all, err
 }

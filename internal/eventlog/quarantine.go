@@ -173,12 +173,7 @@ func (l *Log) QuarantineKinds(ctx context.Context) (sets, rules []string, err er
 		"SELECT s.name FROM sets s WHERE EXISTS (SELECT 1 FROM source src JOIN quarantine q ON q.source = src.id WHERE src.set_id = s.id) ORDER BY s.name": &sets,
 		"SELECT DISTINCT rule FROM quarantine ORDER BY rule": &rules,
 	} {
-		if err := l.Each(ctx, query, nil, func(rows *sql.Rows) error {
-			var text string
-			err := rows.Scan(&text)
-			*out = append(*out, text)
-			return err
-		}); err != nil {
+		if *out, err = database.All(ctx, l.Each, query, nil, database.Column[string]); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -187,22 +182,17 @@ func (l *Log) QuarantineKinds(ctx context.Context) (sets, rules []string, err er
 
 // QuarantinedInput returns one piece of bad input whole; fs.ErrNotExist when
 // there is none of that number.
-func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantined, err error) {
-	err = l.read(ctx, func(c database.Querier) (err error) {
-		q, err = quarantinedInput(ctx, c, id)
-		return err
-	})
-	return q, err
+func (l *Log) QuarantinedInput(ctx context.Context, id int64) (event.Quarantined, error) {
+	return quarantinedInput(ctx, l, id)
 }
 
 // quarantinedInput reads it with one query: a harvest that finds the input again changes
 // the row.
-func quarantinedInput(ctx context.Context, c database.Querier, id int64) (q event.Quarantined, err error) {
+func quarantinedInput(ctx context.Context, from preparer, id int64) (q event.Quarantined, err error) {
 	var set string
 	var input []byte
 	var sum int64
-	rows, err := c.QueryContext(ctx, "SELECT "+quarantineColumns+", s.name, q.input, q.sum"+fromQuarantine+"q.id = $1", id)
-	err = database.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
+	err = from.Each(ctx, "SELECT "+quarantineColumns+", s.name, q.input, q.sum"+fromQuarantine+"q.id = $1", []any{id}, func(rows *sql.Rows) (err error) {
 		q, err = scanQuarantined(rows, &set, &input, &sum)
 		return err
 	})
@@ -218,18 +208,13 @@ func quarantinedInput(ctx context.Context, c database.Querier, id int64) (q even
 	return q, nil
 }
 
-func (l *Log) quarantined(ctx context.Context, where string, args ...any) (out []event.Quarantined, err error) {
-	err = l.read(ctx, func(c database.Querier) error {
-		rows, err := c.QueryContext(ctx, selectQuarantined+where, args...)
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var set string
-			q, err := scanQuarantined(rows, &set)
-			q.Set = set
-			out = append(out, q)
-			return err
-		})
+func (l *Log) quarantined(ctx context.Context, where string, args ...any) ([]event.Quarantined, error) {
+	return database.All(ctx, l.Each, selectQuarantined+where, args, func(q *event.Quarantined, rows *sql.Rows) (err error) {
+		var set string
+		*q, err = scanQuarantined(rows, &set)
+		q.Set = set
+		return err
 	})
-	return out, err
 }
 
 const (

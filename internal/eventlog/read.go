@@ -49,18 +49,17 @@ func newScanner(ctx context.Context, q database.Querier, set string) (*scanner, 
 		return s, s.readSets(" WHERE name = $1", set)
 	}
 	var err error
-	if s.lost, err = readEpochs(ctx, q); err != nil {
+	if s.lost, err = readEpochs(ctx, reading{q}); err != nil {
 		return nil, err
 	}
-	if s.removed, err = readRemoved(ctx, q); err != nil {
+	if s.removed, err = readRemoved(ctx, reading{q}); err != nil {
 		return nil, err
 	}
 	return s, s.readSets("")
 }
 
 func (s *scanner) readSets(where string, args ...any) error {
-	rows, err := s.q.QueryContext(s.ctx, selectSets+where, args...)
-	return database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return database.Each(s.ctx, s.q, selectSets+where, args, func(rows *sql.Rows) error {
 		var set setRow
 		err := set.scan(rows)
 		s.sets[set.id] = set.Set
@@ -76,7 +75,6 @@ func (s *scanner) event(c columns, sealed []byte) (*event.Event, error) {
 	return &s.ev, nil
 }
 
-// scan reads one row.
 func (s *scanner) scan(rows *sql.Rows) (*event.Event, error) {
 	var c columns
 	sealed, err := c.scan(rows)
@@ -97,8 +95,7 @@ func eachRow(ctx context.Context, q database.Querier, set int64, r event.Range, 
 	r.After, r.Upto = max(r.After, 0), min(r.Upto, maxSeq) // no more bits than an id has for it
 	var p rowPage
 	for set != 0 {
-		rows, err := q.QueryContext(ctx, selectOfSet, eventID(set, r.After), eventID(set, r.Upto))
-		if err := p.read(rows, err, wanted); err != nil {
+		if err := p.read(ctx, q, selectOfSet, []any{eventID(set, r.After), eventID(set, r.Upto)}, wanted); err != nil {
 			return err
 		}
 		if err := p.each(do); err != nil || p.rows < eventPage {
@@ -109,8 +106,7 @@ func eachRow(ctx context.Context, q database.Querier, set int64, r event.Range, 
 	for r.After < r.Upto {
 		after := r.After
 		// Nearly every Seq of the log is there, in some set.
-		rows, err := q.QueryContext(ctx, selectOfAll, int64(r.After), int64(min(r.After+eventPage, r.Upto)))
-		if err := p.read(rows, err, wanted); err != nil {
+		if err := p.read(ctx, q, selectOfAll, []any{int64(r.After), int64(min(r.After+eventPage, r.Upto))}, wanted); err != nil {
 			return err
 		}
 		if err := p.each(do); err != nil {
@@ -137,8 +133,7 @@ var (
 // firstAfter returns the id of the first event after a place in the log, of a set or of
 // all when set is 0; 0 when there is none.
 func firstAfter(ctx context.Context, q database.Querier, set int64, after event.Seq) (first int64, err error) {
-	rows, err := q.QueryContext(ctx, selectFirst, int64(min(max(after, 0), maxSeq)), set)
-	return first, database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return first, database.Each(ctx, q, selectFirst, []any{int64(min(max(after, 0), maxSeq)), set}, func(rows *sql.Rows) error {
 		var id sql.NullInt64
 		err := rows.Scan(&id)
 		if id.Valid && (first == 0 || seqOf(id.Int64) < seqOf(first)) {
@@ -151,8 +146,7 @@ func firstAfter(ctx context.Context, q database.Querier, set int64, after event.
 // lastUpto returns the id of the last event of all sets up to a place in the log; 0 when
 // there is none.
 func lastUpto(ctx context.Context, q database.Querier, upto event.Seq) (last int64, err error) {
-	rows, err := q.QueryContext(ctx, selectUpto, int64(min(upto, maxSeq)))
-	return last, database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return last, database.Each(ctx, q, selectUpto, []any{int64(min(upto, maxSeq))}, func(rows *sql.Rows) error {
 		var id sql.NullInt64
 		err := rows.Scan(&id)
 		if id.Valid && seqOf(id.Int64) > seqOf(last) {
@@ -176,12 +170,12 @@ type keptRow struct {
 	from, to int
 }
 
-// read reads rows and keeps those that are wanted. Rows of several sets are sorted here:
-// SQLite would write a page with long bodies to a file, and a log is read on a full
-// disk too.
-func (p *rowPage) read(rows *sql.Rows, err error, wanted func(seq int64) bool) error {
+// read reads the rows of a query and keeps those that are wanted. Rows of several sets are
+// sorted here: SQLite would write a page with long bodies to a file, and a log is read on
+// a full disk too.
+func (p *rowPage) read(ctx context.Context, q database.Querier, query string, args []any, wanted func(seq int64) bool) error {
 	*p = rowPage{kept: p.kept[:0], bytes: p.bytes[:0]}
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := database.Each(ctx, q, query, args, func(rows *sql.Rows) error {
 		var c columns
 		sealed, err := c.scan(rows)
 		if err != nil {
@@ -335,9 +329,8 @@ func (s *scanner) ended(set string, id int64, last, upto event.Seq) error {
 	if err != nil {
 		return err
 	}
-	rows, err := s.q.QueryContext(s.ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", first)
 	next := false
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := database.Each(s.ctx, s.q, "SELECT "+eventColumns+" FROM event WHERE id = $1", []any{first}, func(rows *sql.Rows) error {
 		ev, err := s.scan(rows)
 		next = true
 		if err == nil && s.before(set) > last {
@@ -387,8 +380,7 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 			return err
 		}
 		id := s.idOf(set)
-		rows, err := q.QueryContext(ctx, selectCurrent, bits, id)
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
+		return database.Each(ctx, q, selectCurrent, []any{bits, id}, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil && event.IsKeyOf(key, ev.Record) {
 				clone := *ev

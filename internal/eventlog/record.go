@@ -229,8 +229,8 @@ func each(ctx context.Context, q preparer, text string, values []int64, scan fun
 	return nil
 }
 
-// preparer runs a query that is prepared once: the writer's connection or a
-// reader's.
+// preparer runs a query that is prepared once: the writer's connection, a reader's, or
+// one of the log's readers.
 type preparer interface {
 	Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error
 }
@@ -239,8 +239,7 @@ type preparer interface {
 type reading struct{ q database.Querier }
 
 func (r reading) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := r.q.QueryContext(ctx, text, args...)
-	return database.ScanAll(rows, err, scan)
+	return database.Each(ctx, r.q, text, args, scan)
 }
 
 var (

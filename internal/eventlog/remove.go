@@ -48,24 +48,12 @@ func (r *RemovedSet) scan(rows *sql.Rows) error {
 	return err
 }
 
-func readRemoved(ctx context.Context, q database.Querier) (out []RemovedSet, err error) {
-	rows, err := q.QueryContext(ctx, selectRemoved)
-	return out, database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var r RemovedSet
-		err := r.scan(rows)
-		out = append(out, r)
-		return err
-	})
+func readRemoved(ctx context.Context, q preparer) ([]RemovedSet, error) {
+	return database.All(ctx, q.Each, selectRemoved, nil, (*RemovedSet).scan)
 }
 
 // RemovedSets returns the sets that were removed, in the order of their creation.
-func (l *Log) RemovedSets(ctx context.Context) (out []RemovedSet, err error) {
-	err = l.read(ctx, func(q database.Querier) (err error) {
-		out, err = readRemoved(ctx, q)
-		return err
-	})
-	return out, err
-}
+func (l *Log) RemovedSets(ctx context.Context) ([]RemovedSet, error) { return readRemoved(ctx, l) }
 
 // RemoveSet takes a set out of the log for good. FinishRemovals removes its rows.
 func (l *Log) RemoveSet(ctx context.Context, name string) error {
@@ -131,13 +119,8 @@ func (l *Log) FinishRemovals(ctx context.Context) error {
 }
 
 func (l *Log) finishRemoval(ctx context.Context, r *RemovedSet) error {
-	var sources []int64
-	if err := l.Each(ctx, "SELECT id FROM source WHERE set_id = $1", []any{r.id}, func(rows *sql.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		sources = append(sources, id)
-		return err
-	}); err != nil {
+	sources, err := database.All(ctx, l.Each, "SELECT id FROM source WHERE set_id = $1", []any{r.id}, database.Column[int64])
+	if err != nil {
 		return err
 	}
 	for _, id := range sources {
@@ -292,14 +275,13 @@ func contentsOfRow(table string, rows *sql.Rows) (sums [][]byte, err error) {
 // removeRecords removes some records of a set, with their keys.
 func (l *Log) removeRecords(ctx context.Context, from, to int64) (removed int, err error) {
 	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
-		var keys []recordKey
-		if err := tx.Each(ctx, fmt.Sprintf("DELETE FROM record WHERE id IN (SELECT id FROM record WHERE id >= $1 AND id < $2 LIMIT %d) RETURNING id, identifier", removedAtOnce), []any{from, to}, func(rows *sql.Rows) error {
-			var id int64
+		keys, err := database.All(ctx, tx.Each, fmt.Sprintf("DELETE FROM record WHERE id IN (SELECT id FROM record WHERE id >= $1 AND id < $2 LIMIT %d) RETURNING id, identifier", removedAtOnce), []any{from, to}, func(k *recordKey, rows *sql.Rows) error {
 			var identifier string
-			err := rows.Scan(&id, &identifier)
-			keys = append(keys, recordKey{event.KeyBits(identifier), id})
+			err := rows.Scan(&k.record, &identifier)
+			k.key = event.KeyBits(identifier)
 			return err
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 		for _, k := range keys {
@@ -378,8 +360,7 @@ func (l *Log) UnusedContents(ctx context.Context) (unused [][32]byte, done func(
 			{"event", "SELECT " + eventColumns + " FROM event"}, {"presence", "SELECT suppressed FROM presence WHERE suppressed IS NOT NULL"}, {"pending", "SELECT observation FROM pending"},
 			{"regressed", "SELECT observation FROM regressed"}, {"submission", "SELECT content FROM submission WHERE content IS NOT NULL"},
 		} {
-			rows, err := q.QueryContext(ctx, t.query)
-			if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+			if err := database.Each(ctx, q, t.query, nil, func(rows *sql.Rows) error {
 				sums, err := contentsOfRow(t.table, rows)
 				for _, sum := range sums {
 					delete(named, [32]byte(sum))

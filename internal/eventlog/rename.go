@@ -86,13 +86,8 @@ func (l *Log) RenameSet(ctx context.Context, name, newName string, take bool) er
 // was a set that was removed: it gets the URL of a set that there is not.
 func (l *Log) renameAddresses(ctx context.Context, tx *database.Tx, urls map[string]string) error {
 	for _, url := range slices.Sorted(maps.Keys(urls)) {
-		var found []sourceConfig
-		if err := tx.Each(ctx, selectConfigs+" WHERE url = $1", []any{url}, func(rows *sql.Rows) error {
-			var h sourceConfig
-			err := h.scan(rows)
-			found = append(found, h)
-			return err
-		}); err != nil {
+		found, err := database.All(ctx, tx.Each, selectConfigs+" WHERE url = $1", []any{url}, func(h *sourceConfig, rows *sql.Rows) error { return h.scan(rows) })
+		if err != nil {
 			return err
 		}
 		for _, was := range found {
@@ -195,15 +190,11 @@ func (f *formerRow) scan(rows *sql.Rows) error {
 }
 
 // FormerNames returns the names that sets had before, in their order.
-func (l *Log) FormerNames(ctx context.Context) (out []FormerName, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, selectFormerNames+" ORDER BY f.name")
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var f formerRow
-			err := f.scan(rows)
-			out = append(out, f.FormerName)
-			return err
-		})
+func (l *Log) FormerNames(ctx context.Context) ([]FormerName, error) {
+	return database.All(ctx, l.Each, selectFormerNames+" ORDER BY f.name", nil, func(name *FormerName, rows *sql.Rows) error {
+		var f formerRow
+		err := f.scan(rows)
+		*name = f.FormerName
+		return err
 	})
-	return out, err
 }

@@ -156,16 +156,13 @@ func (l *Log) Schedule(ctx context.Context, source event.SourceID) (out event.Sc
 	if s, ok := l.schedules.get(source); ok {
 		return s, nil
 	}
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, "SELECT "+scheduleColumns+" FROM schedule sch WHERE source = $1", int64(source))
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var s scheduleRow
-			err := rows.Scan(s.columns()...)
-			if err == nil {
-				out, err = s.schedule(source)
-			}
-			return err
-		})
+	err = l.Each(ctx, "SELECT "+scheduleColumns+" FROM schedule sch WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
+		var s scheduleRow
+		err := rows.Scan(s.columns()...)
+		if err == nil {
+			out, err = s.schedule(source)
+		}
+		return err
 	})
 	return out, err
 }

@@ -237,19 +237,16 @@ func (l *Log) MarkSetComplete(ctx context.Context, set string) error {
 // Sets returns all sets in the order of their creation. There may be thousands, and the
 // publisher asks every other second: while this process has committed nothing, they are those
 // that were read last.
-func (l *Log) Sets(ctx context.Context) (out []event.Set, err error) {
+func (l *Log) Sets(ctx context.Context) ([]event.Set, error) {
 	commits := l.commits()
 	if last := l.lastSets.Load(); last != nil && last.commits == commits {
 		return slices.Clone(last.sets), nil
 	}
-	err = l.read(ctx, func(q database.Querier) error {
-		out, err = allSets(ctx, q)
-		return err
-	})
+	sets, err := allSets(ctx, l)
 	if err == nil && commits > 0 {
-		l.lastSets.Store(&setsAt{commits, slices.Clone(out)})
+		l.lastSets.Store(&setsAt{commits, slices.Clone(sets)})
 	}
-	return out, err
+	return sets, err
 }
 
 // setsAt are all sets after so many commits, or later.
@@ -268,24 +265,19 @@ func (l *Log) commits() int64 {
 	return l.head.now.Commits
 }
 
-func allSets(ctx context.Context, q database.Querier) (out []event.Set, err error) {
-	rows, err := q.QueryContext(ctx, selectSets+" ORDER BY id")
-	err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var s setRow
-		err := s.scan(rows)
-		out = append(out, s.Set)
+func allSets(ctx context.Context, q preparer) ([]event.Set, error) {
+	return database.All(ctx, q.Each, selectSets+" ORDER BY id", nil, func(s *event.Set, rows *sql.Rows) error {
+		var row setRow
+		err := row.scan(rows)
+		*s = row.Set
 		return err
 	})
-	return out, err
 }
 
 // Set returns one set; fs.ErrNotExist when there is none of that name.
 func (l *Log) Set(ctx context.Context, name string) (set event.Set, err error) {
 	var s setRow
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", name)
-		return database.ScanAll(rows, err, s.scan)
-	})
+	err = l.Each(ctx, selectSets+" WHERE name = $1", []any{name}, s.scan)
 	if err == nil && s.id == 0 {
 		err = noSet(name)
 	}
@@ -299,45 +291,32 @@ func (l *Log) Segments(ctx context.Context, set string) ([]event.Segment, error)
 
 // SegmentsFrom returns the segments of a set from the one with a number on.
 func (l *Log) SegmentsFrom(ctx context.Context, set string, n int) (out []event.Segment, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		out, err = segmentsOf(ctx, q, set, n)
-		return err
-	})
+	out, err = segmentsOf(ctx, l, set, n)
 	if err == nil && len(out) == 0 {
 		return nil, noSet(set)
 	}
 	return out, err
 }
 
-func segmentsOf(ctx context.Context, q database.Querier, set string, n int) (out []event.Segment, err error) {
-	rows, err := q.QueryContext(ctx, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight, feed_weight
-FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 AND n >= $2 ORDER BY n`, set, n)
-	err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		s, err := scanSegment(rows)
-		out = append(out, s.Segment)
+func segmentsOf(ctx context.Context, q preparer, set string, n int) ([]event.Segment, error) {
+	return database.All(ctx, q.Each, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight, feed_weight
+FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 AND n >= $2 ORDER BY n`, []any{set, n}, func(s *event.Segment, rows *sql.Rows) error {
+		row, err := scanSegment(rows)
+		*s = row.Segment
 		return err
 	})
-	return out, err
 }
 
 // AtOnce returns all sets in the order of their creation, and their segments by the
 // name of the set, as they were together at one moment.
 func (l *Log) AtOnce(ctx context.Context) (sets []event.Set, segments map[string][]event.Segment, err error) {
 	segments = map[string][]event.Segment{}
-	err = l.read(ctx, func(q database.Querier) error {
-		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
-			tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-			if err != nil {
-				return err
-			}
-			defer tx.Rollback()
-			q = tx
-		}
-		if sets, err = allSets(ctx, q); err != nil {
+	err = l.Snapshot(ctx, func(q database.Querier) error {
+		if sets, err = allSets(ctx, reading{q}); err != nil {
 			return err
 		}
 		for i := range sets {
-			if segments[sets[i].Name], err = segmentsOf(ctx, q, sets[i].Name, 1); err != nil {
+			if segments[sets[i].Name], err = segmentsOf(ctx, reading{q}, sets[i].Name, 1); err != nil {
 				return err
 			}
 		}
@@ -350,16 +329,13 @@ func (l *Log) AtOnce(ctx context.Context) (sets []event.Set, segments map[string
 // public addresses then.
 func (l *Log) Hosts(ctx context.Context) (map[string]bool, error) {
 	known := map[string]bool{}
-	err := l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, selectHosts)
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			name, public, err := scanHost(rows)
-			if errors.Is(err, errDamaged) {
-				err = fmt.Errorf("host %q: %w: run bridge verify", name, err)
-			}
-			known[name] = public
-			return err
-		})
+	err := l.Each(ctx, selectHosts, nil, func(rows *sql.Rows) error {
+		name, public, err := scanHost(rows)
+		if errors.Is(err, errDamaged) {
+			err = fmt.Errorf("host %q: %w: run bridge verify", name, err)
+		}
+		known[name] = public
+		return err
 	})
 	return known, err
 }
@@ -402,20 +378,14 @@ func (s *DerivedSet) scan(rows *sql.Rows) error {
 }
 
 // DerivedSets returns the sets that were derived from a configured one, by their names.
-func (l *Log) DerivedSets(ctx context.Context, template string) (out []DerivedSet, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, selectDerived+" WHERE template = $1 ORDER BY name", template)
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var s DerivedSet
-			err := s.scan(rows)
-			if errors.Is(err, errDamaged) {
-				err = fmt.Errorf("derived set %q: %w: run bridge verify", s.Name, err)
-			}
-			out = append(out, s)
-			return err
-		})
+func (l *Log) DerivedSets(ctx context.Context, template string) ([]DerivedSet, error) {
+	return database.All(ctx, l.Each, selectDerived+" WHERE template = $1 ORDER BY name", []any{template}, func(s *DerivedSet, rows *sql.Rows) error {
+		err := s.scan(rows)
+		if errors.Is(err, errDamaged) {
+			err = fmt.Errorf("derived set %q: %w: run bridge verify", s.Name, err)
+		}
+		return err
 	})
-	return out, err
 }
 
 // DeriveSet gives a set of resources its set, unless it has one: the first of names that

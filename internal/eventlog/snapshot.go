@@ -43,7 +43,7 @@ func TakeSnapshot(ctx context.Context, folder string) (*Snapshot, error) {
 		s.Loss, err = lossSince(ctx, s.Query(), h, headErr)
 	}
 	if err == nil {
-		s.Sets, err = allSets(ctx, s.Query())
+		s.Sets, err = allSets(ctx, reading{s.Query()})
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

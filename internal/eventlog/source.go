@@ -276,8 +276,7 @@ func (h *sourceConfig) scan(rows *sql.Rows, more ...any) error {
 
 // readSource returns what a Source is; fs.ErrNotExist when there is none of that number.
 func readSource(ctx context.Context, q database.Querier, id event.SourceID) (h sourceConfig, err error) {
-	rows, err := q.QueryContext(ctx, selectConfigs+" WHERE id = $1", int64(id))
-	if err = database.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) }); err == nil && h.id == 0 {
+	if err = database.Each(ctx, q, selectConfigs+" WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) error { return h.scan(rows) }); err == nil && h.id == 0 {
 		err = noSource(id)
 	}
 	return h, err
@@ -327,15 +326,13 @@ func (l *Log) SourceNames(ctx context.Context, set string) ([]Source, error) {
 	return l.sourceNames(ctx, "s.name = $1 AND src.kind <> '"+Target+"'", set)
 }
 
-func (l *Log) sourceNames(ctx context.Context, which string, args ...any) (out []Source, err error) {
-	err = l.Each(ctx, "SELECT src.id, src.set_id, src.name, src.kind, src.url, src.rank, src.status, src.sum, s.name FROM source src JOIN sets s ON s.id = src.set_id WHERE src.status <> 2 AND "+which+" ORDER BY src.rank, src.id", args, func(rows *sql.Rows) error {
+func (l *Log) sourceNames(ctx context.Context, which string, args ...any) ([]Source, error) {
+	return database.All(ctx, l.Each, "SELECT src.id, src.set_id, src.name, src.kind, src.url, src.rank, src.status, src.sum, s.name FROM source src JOIN sets s ON s.id = src.set_id WHERE src.status <> 2 AND "+which+" ORDER BY src.rank, src.id", args, func(s *Source, rows *sql.Rows) error {
 		var h sourceConfig
-		var set string
-		err := h.scan(rows, &set)
-		out = append(out, Source{ID: h.id, Set: set, Name: h.name, Kind: h.kind, URL: h.url, Rank: h.rank, Former: h.status == former})
+		err := h.scan(rows, &s.Set)
+		s.ID, s.Name, s.Kind, s.URL, s.Rank, s.Former = h.id, h.name, h.kind, h.url, h.rank, h.status == former
 		return err
 	})
-	return out, err
 }
 
 // Targets returns those that the set's records are, or were, submitted to.
@@ -439,17 +436,9 @@ func noSource(id event.SourceID) error {
 }
 
 // DuePending returns which Sources have pending observations that are due: see Due.
-func (l *Log) DuePending(ctx context.Context, due event.Micros) (out []event.SourceID, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT id FROM source src
-WHERE EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next <= $1) OR EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next > $2)`, int64(due), notDue(due))
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var id event.SourceID
-			err := rows.Scan(&id)
-			out = append(out, id)
-			return err
-		})
-	})
-	slices.SortFunc(out, func(a, b event.SourceID) int { return cmp.Compare(a, b) })
+func (l *Log) DuePending(ctx context.Context, due event.Micros) ([]event.SourceID, error) {
+	out, err := database.All(ctx, l.Each, `SELECT id FROM source src
+WHERE EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next <= $1) OR EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next > $2)`, []any{int64(due), notDue(due)}, database.Column[event.SourceID])
+	slices.Sort(out)
 	return out, err
 }

@@ -43,8 +43,7 @@ const selectSourceRecords = "SELECT id, identifier, seq, digest, source_state FR
 // the observations out, which need the events.
 func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) ([]SourceRecord, error) {
 	return l.sourceRecords(ctx, source, statesOnly, func(q database.Querier, set int64, scan func(*sql.Rows) error) error {
-		rows, err := q.QueryContext(ctx, selectSourceRecords, max(after, set<<32), (set+1)<<32, limit)
-		return database.ScanAll(rows, err, scan)
+		return database.Each(ctx, q, selectSourceRecords, []any{max(after, set<<32), (set + 1) << 32, limit}, scan)
 	})
 }
 

@@ -62,7 +62,7 @@ type checking struct {
 }
 
 func (v *verifier) run() error {
-	removed, err := readRemoved(v.ctx, v.q)
+	removed, err := readRemoved(v.ctx, reading{v.q})
 	if err != nil {
 		v.report(Finding{"table removed_set", err.Error(), doRestore})
 		return nil
@@ -141,7 +141,7 @@ func (v *verifier) inTransaction(checks ...checking) error {
 // sameSets returns errStop, and reports why, if a set was removed since the check began: what
 // is missing of it is no damage.
 func (v *verifier) sameSets() error {
-	now, err := readRemoved(v.ctx, v.q)
+	now, err := readRemoved(v.ctx, reading{v.q})
 	if err != nil || len(now) == len(v.removed) {
 		return err
 	}
@@ -214,8 +214,7 @@ func (v *verifier) found(place, format string, args ...any) {
 }
 
 func (v *verifier) each(query string, scan func(*sql.Rows) error, args ...any) error {
-	rows, err := v.q.QueryContext(v.ctx, query, args...)
-	return database.ScanAll(rows, err, scan)
+	return database.Each(v.ctx, v.q, query, args, scan)
 }
 
 // structure is SQLite's own check: pages, indexes, types.
@@ -267,15 +266,8 @@ var ownSchema = sync.OnceValues(func() ([]string, error) {
 	return schemaOf(context.Background(), fresh)
 })
 
-func schemaOf(ctx context.Context, q database.Querier) (out []string, err error) {
-	rows, err := q.QueryContext(ctx, "SELECT type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY type, name")
-	err = database.ScanAll(rows, err, func(rows *sql.Rows) error {
-		var text string
-		err := rows.Scan(&text)
-		out = append(out, text)
-		return err
-	})
-	return out, err
+func schemaOf(ctx context.Context, q database.Querier) ([]string, error) {
+	return database.All(ctx, reading{q}.Each, "SELECT type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY type, name", nil, database.Column[string])
 }
 
 func (v *verifier) readEpochs() error {
@@ -665,14 +657,19 @@ func (v *verifier) waiting(table, columns string, row waitingRow) checking {
 	}}
 }
 
+// sound reports a row that is not what was stored. err is that of its scan.
+func (v *verifier) sound(err error, place, format string, args ...any) error {
+	if errors.Is(err, errDamaged) {
+		v.found(place, format, args...)
+		return nil
+	}
+	return err
+}
+
 func (v *verifier) readHosts() error {
 	return v.each(selectHosts, func(rows *sql.Rows) error {
 		name, _, err := scanHost(rows)
-		if errors.Is(err, errDamaged) {
-			v.found(fmt.Sprintf("host %q", name), "it is not what was stored")
-			return nil
-		}
-		return err
+		return v.sound(err, fmt.Sprintf("host %q", name), "it is not what was stored")
 	})
 }
 
@@ -680,11 +677,7 @@ func (v *verifier) readDerivedSets() error {
 	return v.each(selectDerived, func(rows *sql.Rows) error {
 		var s DerivedSet
 		err := s.scan(rows)
-		if errors.Is(err, errDamaged) {
-			v.found(fmt.Sprintf("derived set %q", s.Name), "it is not what was stored")
-			return nil
-		}
-		return err
+		return v.sound(err, fmt.Sprintf("derived set %q", s.Name), "it is not what was stored")
 	})
 }
 
@@ -692,11 +685,7 @@ func (v *verifier) readFormerNames() error {
 	return v.each(selectFormerNames, func(rows *sql.Rows) error {
 		var f formerRow
 		err := f.scan(rows)
-		if errors.Is(err, errDamaged) {
-			v.found(fmt.Sprintf("former name %q", f.Name), "it is not what was stored, or its set is missing")
-			return nil
-		}
-		return err
+		return v.sound(err, fmt.Sprintf("former name %q", f.Name), "it is not what was stored, or its set is missing")
 	})
 }
 
@@ -732,11 +721,7 @@ func (v *verifier) readHubTopics() error {
 	return v.each(selectHubTopics, func(rows *sql.Rows) error {
 		var h HubTopic
 		err := h.scan(rows)
-		if errors.Is(err, errDamaged) {
-			v.found("hub "+h.Hub, "its row for %s is damaged", h.Topic)
-			return nil
-		}
-		return err
+		return v.sound(err, "hub "+h.Hub, "its row for %s is damaged", h.Topic)
 	})
 }
 
@@ -744,11 +729,7 @@ func (v *verifier) readSubscriptions() error {
 	return v.each(selectSubscriptions, func(rows *sql.Rows) error {
 		var s Subscription
 		err := s.scan(rows)
-		if errors.Is(err, errDamaged) {
-			v.found(fmt.Sprintf("Source %d", s.Source), "its subscription at %s is not what was stored", s.Hub)
-			return nil
-		}
-		return err
+		return v.sound(err, fmt.Sprintf("Source %d", s.Source), "its subscription at %s is not what was stored", s.Hub)
 	})
 }
 

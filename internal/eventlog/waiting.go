@@ -318,13 +318,8 @@ func hrefOf(obs *event.Observation) string {
 // time, in the order of the Source's stamps, with whether the stored stamp lay in the future
 // when it was stored. What each applies is gone.
 func (l *Log) Regressed(ctx context.Context, source event.SourceID, most int, each func([]event.WaitingItem) error) error {
-	var records []int64
-	if err := l.Each(ctx, "SELECT record FROM regressed WHERE source = $1 ORDER BY stamp, record", []any{int64(source)}, func(rows *sql.Rows) error {
-		var record int64
-		err := rows.Scan(&record)
-		records = append(records, record)
-		return err
-	}); err != nil {
+	records, err := database.All(ctx, l.Each, "SELECT record FROM regressed WHERE source = $1 ORDER BY stamp, record", []any{int64(source)}, database.Column[int64])
+	if err != nil {
 		return err
 	}
 	for part := range slices.Chunk(records, most) {
@@ -343,8 +338,7 @@ func (l *Log) regressedOf(ctx context.Context, source event.SourceID, records []
 	err = l.read(ctx, func(q database.Querier) error {
 		var found waitingRows
 		for _, record := range records {
-			rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM regressed WHERE source = $1 AND record = $2", int64(source), record)
-			if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+			if err := database.Each(ctx, q, "SELECT "+regressedColumns+" FROM regressed WHERE source = $1 AND record = $2", []any{int64(source), record}, func(rows *sql.Rows) error {
 				var g regressedRow
 				err := g.scan(rows)
 				return found.add(event.WaitingItem{Number: g.record, Flag: g.future}, &g.v, err)
@@ -365,8 +359,7 @@ const selectPendingOf = "SELECT " + pendingColumns + " FROM pending WHERE source
 func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q database.Querier) error {
 		var found waitingRows
-		rows, err := q.QueryContext(ctx, selectPendingOf+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", int64(source), int64(due), after, limit)
-		if err := database.ScanAll(rows, err, found.addPending); err != nil {
+		if err := database.Each(ctx, q, selectPendingOf+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", []any{int64(source), int64(due), after, limit}, found.addPending); err != nil {
 			return err
 		}
 		out, err = found.withDocuments(ctx, q)
@@ -384,17 +377,8 @@ const (
 // Due returns which of the Source's pending observations may be asked for, the
 // next first: those that never were, then in the order in which they are due. Those that
 // were asked for while the clock was ahead are due too.
-func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) (out []event.Due, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, selectDue, int64(source), int64(due), notDue(due))
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var d event.Due
-			err := rows.Scan(&d.Number, &d.Asked)
-			out = append(out, d)
-			return err
-		})
-	})
-	return out, err
+func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) ([]event.Due, error) {
+	return database.All(ctx, l.Each, selectDue, []any{int64(source), int64(due), notDue(due)}, func(d *event.Due, rows *sql.Rows) error { return rows.Scan(&d.Number, &d.Asked) })
 }
 
 // notDue returns up to when observations are not due yet, at a time.
@@ -406,8 +390,7 @@ func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []ev
 	err = l.read(ctx, func(q database.Querier) error {
 		var found waitingRows
 		for _, d := range records {
-			rows, err := q.QueryContext(ctx, selectPendingOf+" AND record = $2", int64(source), d.Number)
-			if err := database.ScanAll(rows, err, found.addPending); err != nil {
+			if err := database.Each(ctx, q, selectPendingOf+" AND record = $2", []any{int64(source), d.Number}, found.addPending); err != nil {
 				return err
 			}
 		}
@@ -460,18 +443,9 @@ func (w *waitingRows) withDocuments(ctx context.Context, q database.Querier) ([]
 
 // Held returns the identifiers of the Source's deletions that are held since a time or
 // longer. With person it includes those that only a person may release.
-func (l *Log) Held(ctx context.Context, source event.SourceID, person bool, since event.Micros) (out []string, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
-WHERE h.source = $1 AND h.since <= $3 AND ($2 <> 0 OR h.person = 0) ORDER BY h.record`, int64(source), boolArg(person), int64(since))
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var id string
-			err := rows.Scan(&id)
-			out = append(out, id)
-			return err
-		})
-	})
-	return out, err
+func (l *Log) Held(ctx context.Context, source event.SourceID, person bool, since event.Micros) ([]string, error) {
+	return database.All(ctx, l.Each, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
+WHERE h.source = $1 AND h.since <= $3 AND ($2 <> 0 OR h.person = 0) ORDER BY h.record`, []any{int64(source), boolArg(person), int64(since)}, database.Column[string])
 }
 
 // HeldDeletion is a deletion by absence that the guard keeps back (A6).
@@ -484,18 +458,11 @@ type HeldDeletion struct {
 
 // HeldDeletions returns at most limit held deletions of a Source, of records with numbers
 // above after.
-func (l *Log) HeldDeletions(ctx context.Context, source event.SourceID, after int64, limit int) (out []HeldDeletion, err error) {
-	err = l.read(ctx, func(q database.Querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT h.record, r.identifier, h.since, h.person FROM held_deletion h JOIN record r ON r.id = h.record
-WHERE h.source = $1 AND h.record > $2 ORDER BY h.record LIMIT $3`, int64(source), after, limit)
-		return database.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var d HeldDeletion
-			err := rows.Scan(&d.Number, &d.Record, &d.Since, &d.Person)
-			out = append(out, d)
-			return err
-		})
+func (l *Log) HeldDeletions(ctx context.Context, source event.SourceID, after int64, limit int) ([]HeldDeletion, error) {
+	return database.All(ctx, l.Each, `SELECT h.record, r.identifier, h.since, h.person FROM held_deletion h JOIN record r ON r.id = h.record
+WHERE h.source = $1 AND h.record > $2 ORDER BY h.record LIMIT $3`, []any{int64(source), after, limit}, func(d *HeldDeletion, rows *sql.Rows) error {
+		return rows.Scan(&d.Number, &d.Record, &d.Since, &d.Person)
 	})
-	return out, err
 }
 
 // HeldUntil returns since when the newest held deletion of a Source is held, 0 when it has
@@ -511,13 +478,8 @@ func (l *Log) HeldUntil(ctx context.Context, source event.SourceID) (newest even
 // them any more. It returns how many there are.
 func (l *Log) KeepHeld(ctx context.Context, source event.SourceID) (n int, err error) {
 	err = l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
-		var held []heldRow
-		if err := tx.Each(ctx, "SELECT "+heldColumns+" FROM held_deletion WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
-			var h heldRow
-			err := h.scan(rows)
-			held = append(held, h)
-			return err
-		}); err != nil {
+		held, err := database.All(ctx, tx.Each, "SELECT "+heldColumns+" FROM held_deletion WHERE source = $1", []any{int64(source)}, (*heldRow).scan)
+		if err != nil {
 			return err
 		}
 		n = len(held)

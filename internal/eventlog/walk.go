@@ -167,8 +167,7 @@ func (l *Log) walkOf(ctx context.Context, tx *database.Tx, source event.SourceID
 		return w, nil
 	}
 	w := newWalk()
-	rows, err := tx.QueryContext(ctx, "SELECT page, bits FROM seen WHERE source = $1", int64(source))
-	if err := database.ScanAll(rows, err, func(rows *sql.Rows) error {
+	if err := tx.Each(ctx, "SELECT page, bits FROM seen WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
 		var n int64
 		var sealed sql.RawBytes
 		if err := rows.Scan(&n, &sealed); err != nil {

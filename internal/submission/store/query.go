@@ -24,15 +24,13 @@ type Queries struct{ q querier }
 
 // read returns the rows of a table for which a condition holds. set returns the field of
 // a row for the name of its set.
-func read[T any](ctx context.Context, q querier, t *table[T], set func(*T) *string, where string, args ...any) (out []T, err error) {
-	err = q.Each(ctx, t.selection()+where, args, func(rows *sql.Rows) error {
+func read[T any](ctx context.Context, q querier, t *table[T], set func(*T) *string, where string, args ...any) ([]T, error) {
+	return database.All(ctx, q.Each, t.selection()+where, args, func(v *T, rows *sql.Rows) (err error) {
 		var name string
-		v, err := t.scan(rows, &name)
-		*set(&v) = name
-		out = append(out, v)
+		*v, err = t.scan(rows, &name)
+		*set(v) = name
 		return err
 	})
-	return out, err
 }
 
 // one returns the only row; fs.ErrNotExist when there is none.

@@ -154,13 +154,11 @@ func (t *table[T]) scan(rows *sql.Rows, more ...any) (v T, err error) {
 }
 
 // find returns rows in a transaction, without the names of their sets.
-func (t *table[T]) find(ctx context.Context, q querier, where string, args ...any) (out []T, err error) {
-	err = q.Each(ctx, "SELECT "+t.list()+" FROM "+t.name+" t WHERE "+where, args, func(rows *sql.Rows) error {
-		v, err := t.scan(rows)
-		out = append(out, v)
+func (t *table[T]) find(ctx context.Context, q querier, where string, args ...any) ([]T, error) {
+	return database.All(ctx, q.Each, "SELECT "+t.list()+" FROM "+t.name+" t WHERE "+where, args, func(v *T, rows *sql.Rows) (err error) {
+		*v, err = t.scan(rows)
 		return err
 	})
-	return out, err
 }
 
 // digest scans a SHA-256, which may be NULL.

@@ -91,8 +91,7 @@ func (v *verifier) tell(place, what string) {
 }
 
 func (v *verifier) each(query string, scan func(*sql.Rows) error) error {
-	rows, err := v.q.QueryContext(v.ctx, query)
-	return database.ScanAll(rows, err, scan)
+	return database.Each(v.ctx, v.q, query, nil, scan)
 }
 
 // sound reports a row that is damaged, or whose Source is missing. It returns whether the

@@ -205,7 +205,6 @@ func badRequest(format string, args ...any) error {
 	return &refusedError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
-// fail writes the response to an error.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var refused *refusedError
 	p := server.Problem{Status: http.StatusInternalServerError, Detail: daemon.Redact(err.Error())}

@@ -40,7 +40,6 @@ type results struct {
 	server result
 }
 
-// measure does a measurement.
 func (b *bench) measure(m *measurement) (results, error) {
 	best := results{jobs: make([]result, len(m.jobs))}
 	runs := b.runs

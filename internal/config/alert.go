@@ -72,7 +72,6 @@ func parseCondition(text string) (Condition, error) {
 	return c, nil
 }
 
-// alert reads an [[alert]].
 func (t table) alert(c *Config) Alert {
 	var a Alert
 	t.decode(&a)

@@ -51,7 +51,6 @@ func (c *Console) templates() map[string]*template.Template {
 	return all
 }
 
-// write writes a page as the response.
 func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, name string, p *page) {
 	path := strings.TrimPrefix(r.URL.Path, Path)
 	p.Root, p.Here = "./", strings.TrimPrefix(path, "/")

@@ -86,7 +86,6 @@ func (t *tree) load(base string) (*state, error) {
 	return st, nil
 }
 
-// save writes a state.
 func (t *tree) save(name string, st *state) error {
 	data, err := json.MarshalIndent(st, "", " ")
 	if err != nil {

@@ -214,7 +214,6 @@ func (s *stageFile) end(err error) (draft, error) {
 	return draft{sumOf(s.HashWriter), s.name}, nil
 }
 
-// stage writes a draft.
 func (t *tree) stage(write func(w io.Writer) error) (draft, error) {
 	s, err := t.create()
 	if err != nil {

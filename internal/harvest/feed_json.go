@@ -67,7 +67,6 @@ type feedJSON struct {
 	at, line, lineStart int // up to where lines were counted
 }
 
-// json reads a JSON Feed.
 func (g *feedReader) json(body []byte) error {
 	body = bytes.TrimPrefix(body, []byte(byteOrderMark))
 	if !utf8.Valid(body) {

@@ -56,7 +56,6 @@ func (t feedTexts) titleOf() (title, language string) {
 	return "", ""
 }
 
-// xml reads a feed in XML.
 func (g *feedReader) xml(doc []byte) error {
 	x := &feedXML{feedReader: g}
 	x.scan = strictxml.New(bytes.NewReader(doc), strictxml.Options{

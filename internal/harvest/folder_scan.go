@@ -231,7 +231,6 @@ func leadsNowhere(err error) bool {
 	return !errors.As(err, &number) || slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, number)
 }
 
-// add adds a file.
 func (s *folderScanner) add(name string, info fs.FileInfo, err error) error {
 	if err != nil {
 		s.unread(name, err)

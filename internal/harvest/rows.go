@@ -231,7 +231,6 @@ func (d *rowDocument) latest(_ context.Context, b *backlog[*event.Item], items [
 // state returns nil: a walk over a list in plain text always starts anew.
 func (d *rowDocument) state() ([]byte, error) { return nil, nil }
 
-// reread reads a quarantined row.
 func (w *rowWalk) reread(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	w.prepare()
 	rd, err := newRowReader(bytes.NewReader(q.Input), w.r.src.Kind)

@@ -97,7 +97,6 @@ func listArchivePartPath(set string, c resourcesync.Capability, k int) string {
 	return setPath(set, fmt.Sprintf("%s/%d.xml", c, k))
 }
 
-// find returns the item with a path.
 func find(items []Item, path string) (Item, error) {
 	for i := range items {
 		if items[i].Path == path {

@@ -364,7 +364,6 @@ func (p *PostgresServer) EndWriter(t testing.TB, url string) {
 	}
 }
 
-// execute executes SQL.
 func (p *PostgresServer) execute(sql string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), servicePatience)
 	defer cancel()

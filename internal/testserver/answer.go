@@ -555,7 +555,6 @@ func (a *answer) writeMetadata(it *Item, xml string) {
 	}
 }
 
-// element writes an element with a text.
 func element(b *bytes.Buffer, indent, name, text string) {
 	b.WriteString(indent + "<" + name + ">" + escaped(text) + "</" + name + ">")
 }

@@ -362,7 +362,6 @@ func (r *Repository) place(token string) *place {
 // oddToken is inside every token when OddTokens is on.
 const oddToken = ` a&b=c+d%20"e'  f;`
 
-// token returns the token of a place.
 func (r *Repository) token(p *place) string {
 	var t string
 	if r.Stateless {

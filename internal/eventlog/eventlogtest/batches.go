@@ -93,7 +93,6 @@ func (h *batchHistory) restart() {
 	}
 }
 
-// draw draws a report of a Source.
 func (h *batchHistory) draw(t *rapid.T, source int, complete bool) event.Item {
 	name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "record")
 	word := name

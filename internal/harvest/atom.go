@@ -40,7 +40,7 @@ func (w *atomWalk) begin(_ context.Context, state []byte) error {
 	w.walk = &atompmh.Walk{
 		Client: r.documentClient(), URL: r.src.URL, Overlap: r.src.Overlap, State: r.memory.Atom, FeedID: r.memory.FeedID,
 		Full: r.full(), Accepted: r.memory.Accepted, MaxDocuments: r.src.MaxDocuments, AllowHost: r.src.AllowHost, Content: r.src.Selection.Inline,
-		Limits: atompmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}, Now: r.h.now,
+		Limits: atompmh.Limits(l.document()), Now: r.h.now,
 		Report: func(p atompmh.Problem) { r.problem(p.Rule, p.String()) },
 	}
 	return unmarshal(state, &w.walk.State)

@@ -153,7 +153,7 @@ func (src *Source) lists() *resourcesync.Walk {
 	l := &src.Limits
 	return &resourcesync.Walk{Client: src.Client, URL: src.URL, Overlap: src.Overlap, MaxDocuments: src.MaxDocuments, AllowHost: src.AllowHost,
 		MaxPackage: l.Package,
-		Limits:     resourcesync.Limits{Document: l.List, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
+		Limits:     resourcesync.Limits(l.list())}
 }
 
 // sniff returns the kind of a document; "", and what it is, when it may lead to a
@@ -185,7 +185,7 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 		return "", a.URL + ": a text file, and neither a list of URLs, one a line, nor a table (CSV) whose first line names a column url", nil
 	}
 	var root bytes.Buffer
-	limits := strictxml.Limits{Document: src.Limits.List, Text: src.Limits.Text, Depth: src.Limits.Depth, Attributes: src.Limits.Attributes}
+	limits := src.Limits.list()
 	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Lenient: true, Limits: limits})
 	if err := s.Next(); err != nil {
 		return "", err.Error(), nil

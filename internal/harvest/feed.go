@@ -194,9 +194,8 @@ func (w *feedWalk) get(ctx context.Context, url string, v follow.Validators) (*f
 
 // newFeedReader returns a reader for one document.
 func (r *run) newFeedReader(url, contentType string) *feedReader {
-	l := r.src.Limits
 	return &feedReader{url: url, contentType: contentType, report: r.problem, inline: r.src.Selection.Inline,
-		limits: strictxml.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
+		limits: r.src.Limits.document()}
 }
 
 // advise warns the operator of a feed that has ended, or that another kind suits better.

@@ -74,7 +74,7 @@ func ReadOriginal(resp *http.Response, body io.Reader, href string, l *Limits) (
 // readRecord reads the record in an answer to a GetRecord request.
 func readRecord(resp *http.Response, body io.Reader, href string, l *Limits) (*oaipmh.Record, error) {
 	rd := oaipmh.NewReader(body, oaipmh.ReadOptions{URL: href, ContentType: resp.Header.Get("Content-Type"), Lenient: true,
-		Limits: oaipmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}})
+		Limits: oaipmh.Limits(l.document())})
 	rec, err := rd.Next()
 	if err == nil {
 		switch _, end := rd.Next(); {
@@ -136,7 +136,7 @@ func (r *run) askRecord(ctx context.Context, j contentJob, href string) contentJ
 func (w *oaiWalk) client() *oaipmh.Client {
 	r, l := w.r, &w.r.src.Limits
 	return &oaipmh.Client{HTTP: r.documentClient(), URL: w.base, AllowHost: r.src.AllowHost,
-		Limits: oaipmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
+		Limits: oaipmh.Limits(l.document())}
 }
 
 // maxFormats is how many formats of a repository are remembered.

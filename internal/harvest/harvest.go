@@ -40,6 +40,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -56,6 +57,16 @@ type Limits struct {
 
 	Time  time.Duration // of one harvest; 0 is no limit
 	Bytes int64         // of the documents of one harvest; 0 is no limit
+}
+
+// document returns the limits of a document, list those of one that is a list.
+func (l Limits) document() strictxml.Limits {
+	return strictxml.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}
+}
+
+func (l Limits) list() strictxml.Limits {
+	l.Document = l.List
+	return l.document()
 }
 
 // Source is one upstream server and what a set wants of it.

@@ -197,9 +197,8 @@ func (l *looker) get(ctx context.Context, at, accept string, read func(*follow.A
 // atom looks at the first document of an Atom-PMH feed.
 func (l *looker) atom(ctx context.Context) error {
 	return l.get(ctx, l.src.URL, "application/atom+xml, application/xml;q=0.9, */*;q=0.1", func(a *follow.Answer) error {
-		limits := &l.src.Limits
 		r := atompmh.NewReader(a.Body, atompmh.ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Content: l.src.Selection.Inline,
-			Limits: atompmh.Limits{Document: limits.Document, Text: limits.Text, Depth: limits.Depth, Attributes: limits.Attributes},
+			Limits: atompmh.Limits(l.src.Limits.document()),
 			Report: func(p atompmh.Problem) { l.problem(p.Rule, p.String()) }})
 		doc := LookedAt{URL: a.URL, What: "feed document", Formats: map[string]int64{}}
 		for {
@@ -255,7 +254,7 @@ func (l *looker) feed(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", a.URL, err)
 		}
 		r := &feedReader{url: a.URL, contentType: a.Header.Get("Content-Type"), report: l.problem, inline: l.src.Selection.Inline,
-			limits: strictxml.Limits{Document: limits.Document, Text: limits.Text, Depth: limits.Depth, Attributes: limits.Attributes}}
+			limits: limits.document()}
 		feed, err := r.read(body)
 		if err != nil {
 			return err
@@ -360,9 +359,8 @@ func (l *looker) list(ctx context.Context, at string, whole bool) error {
 // listDocument reads a document; of an index it returns the first part, and how many there are.
 func (l *looker) listDocument(ctx context.Context, at string) (doc LookedAt, part string, parts int, err error) {
 	err = l.get(ctx, at, "application/xml, text/xml;q=0.9, */*;q=0.1", func(a *follow.Answer) error {
-		limits := &l.src.Limits
 		r := resourcesync.NewReader(a.Body, resourcesync.ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"),
-			Limits: resourcesync.Limits{Document: limits.List, Text: limits.Text, Depth: limits.Depth, Attributes: limits.Attributes},
+			Limits: resourcesync.Limits(l.src.Limits.list()),
 			Report: func(p resourcesync.Problem) { l.problem(p.Rule, p.String()) }})
 		head, err := r.Head()
 		if err != nil {
@@ -465,9 +463,8 @@ func (l *looker) repository(ctx context.Context) error {
 // answer asks a repository and calls record with each record of the answer.
 func (l *looker) answer(ctx context.Context, at string, record func(at string, r *oaipmh.Record)) (answer *oaipmh.Answer, err error) {
 	err = l.get(ctx, at, "text/xml, application/xml;q=0.9, */*;q=0.1", func(a *follow.Answer) error {
-		limits := &l.src.Limits
 		r := oaipmh.NewReader(a.Body, oaipmh.ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Lenient: true,
-			Limits: oaipmh.Limits{Document: limits.Document, Text: limits.Text, Depth: limits.Depth, Attributes: limits.Attributes},
+			Limits: oaipmh.Limits(l.src.Limits.document()),
 			Report: func(p oaipmh.Problem) { l.problem(p.Rule, p.String()) }})
 		for {
 			rec, err := r.Next()

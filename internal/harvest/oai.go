@@ -163,7 +163,7 @@ func (w *oaiWalk) newWalk(verb oaipmh.Verb, state oaipmh.State, full bool) *oaip
 		Client: r.documentClient(), URL: w.base, Prefix: w.asked.Prefix, Set: w.asked.Set, From: w.asked.From, Until: w.asked.Until,
 		Verb: verb, State: state, Overlap: r.src.Overlap, Full: full, Window: r.src.Repository.Window, InTurn: r.fetchesContents(),
 		MaxDocuments: most, AllowHost: r.src.AllowHost,
-		Limits: oaipmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}, Now: r.h.now,
+		Limits: oaipmh.Limits(l.document()), Now: r.h.now,
 		Report: func(p oaipmh.Problem) { r.problem(p.Rule, p.String()) },
 	}
 }

@@ -77,8 +77,7 @@ func (src *Source) advertised(ctx context.Context, url string) (links websub.Lin
 	if resp.StatusCode != http.StatusOK {
 		return links, fmt.Errorf("%s answers %s", url, resp.Status)
 	}
-	l := &src.Limits
-	in := resourcesync.NewReader(resp.Body, resourcesync.ReadOptions{URL: url, Limits: resourcesync.Limits{Document: l.List, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}})
+	in := resourcesync.NewReader(resp.Body, resourcesync.ReadOptions{URL: url, Limits: resourcesync.Limits(src.Limits.list())})
 	for {
 		e, err := in.Next()
 		var bad *resourcesync.EntryError

@@ -39,19 +39,11 @@ func LoadWith(path string, flags Flags) (*Config, error) {
 
 // loadFrom is LoadWith with a way to read files. It also returns the files, the main one first.
 func loadFrom(path string, flags Flags, readFile func(string) ([]byte, error)) (*Config, []table, error) {
-	absolute, err := filepath.Abs(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("configuration %s: %w", path, err)
-	}
-	data, err := readMain(absolute, path, readFile)
+	absolute, doc, root, err := readMain(path, readFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	doc, root, err := parse(path, data)
-	if err != nil {
-		return nil, nil, err
-	}
-	doc.folder, doc.readFile, doc.withoutSecrets, doc.withoutCredentials = filepath.Dir(absolute), readFile, flags.WithoutSecrets, flags.WithoutCredentials
+	doc.readFile, doc.withoutSecrets, doc.withoutCredentials = readFile, flags.WithoutSecrets, flags.WithoutCredentials
 	c, files, err := doc.read(root, flags)
 	if err != nil {
 		return nil, nil, err
@@ -63,19 +55,10 @@ func loadFrom(path string, flags Flags, readFile func(string) ([]byte, error)) (
 // DataFolder returns the data folder that a file names, as Load does, and reads nothing else
 // of it: secrets may be for the service alone.
 func DataFolder(path string) (string, error) {
-	absolute, err := filepath.Abs(path)
-	if err != nil {
-		return "", fmt.Errorf("configuration %s: %w", path, err)
-	}
-	data, err := readMain(absolute, path, os.ReadFile)
+	_, doc, root, err := readMain(path, os.ReadFile)
 	if err != nil {
 		return "", err
 	}
-	doc, root, err := parse(path, data)
-	if err != nil {
-		return "", err
-	}
-	doc.folder = filepath.Dir(absolute)
 	folder, ok := typed[string](root, "data", `a string: data = "folder"`)
 	switch {
 	case !ok:
@@ -89,16 +72,23 @@ func DataFolder(path string) (string, error) {
 // emptyData is the problem of data = "": it would be the folder of the file.
 const emptyData = `is empty; write the path of a folder, or leave it out`
 
-// readMain reads the main file.
-func readMain(absolute, path string, readFile func(string) ([]byte, error)) ([]byte, error) {
+// readMain reads the main file, and returns its absolute path.
+func readMain(path string, readFile func(string) ([]byte, error)) (absolute string, doc *document, root table, err error) {
+	if absolute, err = filepath.Abs(path); err != nil {
+		return "", nil, table{}, fmt.Errorf("configuration %s: %w", path, err)
+	}
 	data, err := readFile(absolute)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no configuration file %s: name one with --config, or make one with bridge init", path)
+		return "", nil, table{}, fmt.Errorf("there is no configuration file %s: name one with --config, or make one with bridge init", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+		return "", nil, table{}, fmt.Errorf("configuration: %w", err)
 	}
-	return data, nil
+	if doc, root, err = parse(path, data); err != nil {
+		return "", nil, table{}, err
+	}
+	doc.folder = filepath.Dir(absolute)
+	return absolute, doc, root, nil
 }
 
 // Reload reads the file again, with the same flags.

@@ -17,6 +17,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -68,13 +69,7 @@ type API struct {
 }
 
 // Routes returns the patterns of all requests that an API handles.
-func Routes() (all []string) {
-	for pattern := range (&API{}).handlers() {
-		all = append(all, pattern)
-	}
-	slices.Sort(all)
-	return all
-}
+func Routes() []string { return slices.Sorted(maps.Keys((&API{}).handlers())) }
 
 // handler handles one request. It returns a value that is encoded as JSON, or raw bytes.
 type handler func(r *http.Request) (any, error)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -89,9 +90,7 @@ func (k *Kind) openPostgres(path string, params map[string]string) (*sql.DB, err
 	// To compile a statement takes longer than ours run: the events of all sets were read
 	// eighty times as slowly.
 	c.RuntimeParams["jit"] = "off"
-	for name, value := range params {
-		c.RuntimeParams[name] = value
-	}
+	maps.Copy(c.RuntimeParams, params)
 	if _, reads := params[readOnly]; reads {
 		// Later than the parameters of the start, with which no server would be the one that
 		// target_session_attrs=read-write asks for.

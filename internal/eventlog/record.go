@@ -216,12 +216,10 @@ func each(ctx context.Context, q preparer, text string, values []int64, scan fun
 		text, size = strings.Replace(text, database.Params(lookup), database.Params(few), 1), few
 	}
 	args := make([]any, size)
-	for len(values) > 0 {
-		n := min(len(values), size)
+	for part := range slices.Chunk(values, size) {
 		for i := range args {
-			args[i] = values[min(i, n-1)] // padded, so that one statement serves all
+			args[i] = part[min(i, len(part)-1)] // padded, so that one statement serves all
 		}
-		values = values[n:]
 		if err := q.Each(ctx, text, args, scan); err != nil {
 			return err
 		}

@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
@@ -318,9 +320,7 @@ func (l *Log) removeScanned(ctx context.Context, table, key, second string, mine
 		}); err != nil || n == 0 {
 			return err
 		}
-		for len(found) > 0 {
-			some := found[:min(len(found), removedAtOnce)]
-			found = found[len(some):]
+		for some := range slices.Chunk(found, removedAtOnce) {
 			if err := l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 				for _, row := range some {
 					if err := tx.Exec(ctx, remove, row[0], row[1]); err != nil {
@@ -351,10 +351,7 @@ func (l *Log) UnusedContents(ctx context.Context) (unused [][32]byte, done func(
 	}); err != nil || len(named) == 0 {
 		return nil, nil, err
 	}
-	all := make([][32]byte, 0, len(named))
-	for sum := range named {
-		all = append(all, sum)
-	}
+	all := slices.AppendSeq(make([][32]byte, 0, len(named)), maps.Keys(named))
 	if err := l.read(ctx, func(q database.Querier) error {
 		for _, t := range []struct{ table, query string }{
 			{"event", "SELECT " + eventColumns + " FROM event"}, {"presence", "SELECT suppressed FROM presence WHERE suppressed IS NOT NULL"}, {"pending", "SELECT observation FROM pending"},
@@ -382,9 +379,7 @@ func (l *Log) UnusedContents(ctx context.Context) (unused [][32]byte, done func(
 		}
 	}
 	return unused, func() error {
-		for len(all) > 0 {
-			some := all[:min(len(all), removedAtOnce)]
-			all = all[len(some):]
+		for some := range slices.Chunk(all, removedAtOnce) {
 			if err := l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 				for _, sum := range some {
 					if err := tx.Exec(ctx, "DELETE FROM removed_content WHERE sha256 = $1", sum[:]); err != nil {

@@ -245,9 +245,7 @@ func (x *exporter) begin(ctx context.Context) (err error) {
 		return err
 	}
 	x.new = newState(x.base)
-	for name, s := range x.old.Sets {
-		x.new.Sets[name] = s
-	}
+	maps.Copy(x.new.Sets, x.old.Sets)
 	x.chooseSets()
 	x.moment.limit(x.new.Sets)
 	if x.publisher, err = x.Publisher(x.moment, filepath.Join(x.path, own)); err != nil {

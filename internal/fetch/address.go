@@ -164,9 +164,7 @@ type Names struct {
 // the names last as long as the process.
 func NewNames(known map[string]bool, save func(ctx context.Context, name string, public bool) error) *Names {
 	n := &Names{known: map[string]bool{}, save: save}
-	for name, public := range known {
-		n.known[name] = public
-	}
+	maps.Copy(n.known, known)
 	return n
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,12 +171,7 @@ func KnownFormats(p *event.Progress) []oaipmh.Format {
 }
 
 func hasFormat(formats []oaipmh.Format, prefix string) bool {
-	for i := range formats {
-		if formats[i].Prefix == prefix {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(formats, func(f oaipmh.Format) bool { return f.Prefix == prefix })
 }
 
 func listOfFormats(formats []oaipmh.Format) string {

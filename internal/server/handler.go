@@ -416,12 +416,8 @@ func publicName(rawURL string) bool {
 	if isLocalhost(host) || !strings.Contains(host, ".") {
 		return false
 	}
-	for _, own := range []string{".internal", ".intranet", ".local", ".localdomain", ".lan", ".home", ".corp", ".private", ".home.arpa"} {
-		if strings.HasSuffix(host, own) {
-			return false
-		}
-	}
-	return true
+	own := []string{".internal", ".intranet", ".local", ".localdomain", ".lan", ".home", ".corp", ".private", ".home.arpa"}
+	return !slices.ContainsFunc(own, func(domain string) bool { return strings.HasSuffix(host, domain) })
 }
 
 const (

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -14,9 +15,7 @@ func FromEvent(ev *event.Event, wants *Selection) event.Observation {
 	o := event.Observation{Deleted: ev.Kind == event.Deleted, Modified: ev.Modified, CopyModified: ev.CopyModified, Title: ev.Title,
 		Categories: slices.Clone(ev.Categories), Details: ev.Details, Via: ev.Via, Loc: ev.Loc, ContentBits: ev.ContentBits}
 	o.Record, o.SourceIdentifier = wants.Identifier(ev.Record)
-	if o.SourceIdentifier == "" {
-		o.SourceIdentifier = ev.Origin.SourceIdentifier
-	}
+	o.SourceIdentifier = cmp.Or(o.SourceIdentifier, ev.Origin.SourceIdentifier)
 	o.Links = slices.Clone(ev.Links)
 	for i := range o.Links {
 		if l := &o.Links[i]; l.Record != "" {

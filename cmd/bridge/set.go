@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,10 +40,7 @@ func setListCommand() *cobra.Command {
 			fmt.Fprintln(table, "SET\tSTATE\tCONTENT\tRECORDS\tEVENTS\tSOURCES\tLAST EVENT\tFORMER NAMES")
 			for i := range all {
 				s := &all[i]
-				former := strings.Join(s.FormerNames, ", ")
-				if former == "" {
-					former = "-"
-				}
+				former := cmp.Or(strings.Join(s.FormerNames, ", "), "-")
 				fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", s.Name, setState(s), s.Content, s.Records, s.Events, s.Sources, minute(s.Newest.Time), former)
 			}
 			return table.Flush()

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -286,10 +287,7 @@ func (s *originServers) note(host string, failed bool) {
 
 // askOriginals asks for the originals of records, some at a time.
 func (s *sourceAudit) askOriginals(ctx context.Context, all []*eventlog.SourceRecord) []original {
-	workers := s.Workers
-	if workers == 0 {
-		workers = 8
-	}
+	workers := cmp.Or(s.Workers, 8)
 	s.servers.next()
 	out, slots := make([]original, len(all)), make(chan struct{}, workers)
 	var group sync.WaitGroup
@@ -368,10 +366,7 @@ func (s *sourceAudit) askOriginal(ctx context.Context, here *eventlog.SourceReco
 	case resp.StatusCode != http.StatusOK:
 		return fail(errors.New("it answers " + resp.Status))
 	}
-	limit := s.src.Limits.Record
-	if limit == 0 {
-		limit = 64 << 20
-	}
+	limit := cmp.Or(s.src.Limits.Record, 64<<20)
 	body := io.Reader(fetch.Limit(resp.Body, limit, "an original"))
 	if translate.PrefixOf(o.Via.Href) != "" { // it is in an answer of OAI-PMH
 		metadata, err := harvest.ReadOriginal(resp, body, o.Via.Href, &s.src.Limits)

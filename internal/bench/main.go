@@ -9,6 +9,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -164,10 +165,7 @@ func (b *bench) in(name string, measure func(folder string) error) error {
 // machine describes what all figures depend on: processor, cores, memory, system and Go. It
 // leaves out what the system does not report.
 func machine() string {
-	cpu := field("/proc/cpuinfo", "model name")
-	if cpu == "" {
-		cpu = runtime.GOARCH
-	}
+	cpu := cmp.Or(field("/proc/cpuinfo", "model name"), runtime.GOARCH)
 	parts := []string{cpu, fmt.Sprintf("%d cores", runtime.NumCPU())}
 	if kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 10, 64); err == nil {
 		parts = append(parts, fmt.Sprintf("%.0f GB", float64(kb)/(1<<20)))

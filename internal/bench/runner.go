@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -64,12 +66,8 @@ func (b *bench) measureIn(folder string, m *measurement, times int, best *result
 	var url string
 	do := func(j job) (result, error) {
 		j.Folder = folder
-		if j.URL == "" {
-			j.URL = url
-		}
-		if j.Kind == "" {
-			j.Kind = m.server.Kind
-		}
+		j.URL = cmp.Or(j.URL, url)
+		j.Kind = cmp.Or(j.Kind, m.server.Kind)
 		return b.do(j)
 	}
 	build := func() error {
@@ -252,9 +250,7 @@ func send(ctx context.Context, client *http.Client, method, url string, header h
 	if err != nil {
 		return reply{}, err
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	resp, err := client.Do(req)
 	if err != nil {
 		return reply{}, err

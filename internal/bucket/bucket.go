@@ -10,6 +10,7 @@ package bucket
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -81,10 +82,7 @@ func open(a Address, patience time.Duration) (*Bucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the address of the bucket %w", err)
 	}
-	endpoint := a.Endpoint
-	if endpoint == "" {
-		endpoint = "https://s3.amazonaws.com"
-	}
+	endpoint := cmp.Or(a.Endpoint, "https://s3.amazonaws.com")
 	server, err := url.Parse(endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a, err)

@@ -186,9 +186,7 @@ func checkAccess(t table, a *Access) {
 func (d *document) crossCheck(c *Config) {
 	content := map[string]string{} // of each set
 	for _, set := range c.Sets {
-		if content[set.Name] == "" {
-			content[set.Name] = set.Content
-		}
+		content[set.Name] = cmp.Or(content[set.Name], set.Content)
 	}
 	plain := !strings.HasPrefix(c.BaseURL, "https:") // SIP notifications come over http
 	services := map[string]*SIP{}

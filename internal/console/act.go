@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -25,9 +26,7 @@ func (c *Console) back(w http.ResponseWriter, r *http.Request, text string, fail
 	if strings.Contains(to, "?") {
 		mark = "&"
 	}
-	if up == "" {
-		up = "./"
-	}
+	up = cmp.Or(up, "./")
 	redirect(w, up+to+mark+"note="+c.notes.add(daemon.Redact(text), failed, c.opt.Now()))
 }
 

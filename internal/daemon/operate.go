@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,9 +161,7 @@ func (b *Bridge) AcceptGap(ctx context.Context, set, source string) (string, err
 // that were held at that time or before. So only deletions that the operator has seen are
 // released.
 func (b *Bridge) Release(ctx context.Context, set, source string, since event.Micros) (string, error) {
-	if since == 0 {
-		since = math.MaxInt64
-	}
+	since = cmp.Or(since, math.MaxInt64)
 	return b.operate(ctx, set, source, func(src *Source) (string, error) {
 		report, err := b.harvest.Release(ctx, &src.Source, since)
 		return count(report.Deleted, "held deletion") + " applied", err

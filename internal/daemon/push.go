@@ -487,10 +487,7 @@ func (b *Bridge) confirm(w http.ResponseWriter, r *http.Request, token string) {
 		row.Until, row.Failures = 0, denials // the hub is asked again in a day
 		b.failRow(r.Context(), row, fmt.Errorf(denied+": %s", strings.ToValidUTF8(v.Reason, "")))
 	case v.Mode == websub.Subscribe && asked && !row.Unwanted:
-		lease := v.Lease
-		if lease == 0 {
-			lease = leaseWanted
-		}
+		lease := cmp.Or(v.Lease, leaseWanted)
 		row.Until = event.MicrosOf(now.Add(lease))
 		row.Due = event.MicrosOf(now.Add(max(lease*4/5+mrand.N(lease/10+1), leastRenewal)))
 		row.Failures, row.Error = 0, ""

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
@@ -500,9 +501,7 @@ func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind e
 		b.set.Last, b.set.LastObserved = b.seq, b.set.Newest
 		r.seq, r.last = b.seq, v
 	}
-	if b.out.First == 0 {
-		b.out.First = b.seq
-	}
+	b.out.First = cmp.Or(b.out.First, b.seq)
 	b.out.Last = b.seq
 	switch kind {
 	case event.Created:

@@ -4,6 +4,7 @@ package eventlog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -49,10 +50,7 @@ const headFormat = "bridge head 1: commits %d seq %d hash %s observed %d seen %d
 
 // line returns the head as it is written, with its checksum.
 func (h *head) line() []byte {
-	hash := h.Hash
-	if hash == "" {
-		hash = "-"
-	}
+	hash := cmp.Or(h.Hash, "-")
 	b := fmt.Appendf(nil, headFormat, h.Commits, h.Seq, hash, h.Observed, h.Seen)
 	b = fmt.Appendf(b, " crc %08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 	return append(append(b, bytes.Repeat([]byte(" "), headPlace-1-len(b))...), '\n')

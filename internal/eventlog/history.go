@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -225,9 +226,7 @@ func (l *Log) VersionPage(ctx context.Context, set, key string, page, size int) 
 		}
 		first, last = oldest.Version, c.last.Version
 		pages := (last.Number + size - 1) / size
-		if page == 0 {
-			page = pages
-		}
+		page = cmp.Or(page, pages)
 		if page < 1 || page > pages {
 			return nil
 		}

@@ -3,6 +3,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,15 +47,10 @@ func takeLock(folder, holder string) (*lockFile, error) {
 			return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
 		}
 		said, _ := os.ReadFile(f.Name())
-		who := strings.TrimSpace(string(said))
-		if who == "" {
-			who = "another process"
-		}
+		who := cmp.Or(strings.TrimSpace(string(said)), "another process")
 		return nil, &LockedError{Folder: folder, Holder: who}
 	}
-	if holder == "" {
-		holder = "process"
-	}
+	holder = cmp.Or(holder, "process")
 	err = errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("%s (process %d)\n", holder, os.Getpid())))
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		err = nil // a full disk is no reason not to read; only the name is missing

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -70,9 +71,7 @@ const maxEntries = 50_000
 // closeSegment ends the open segment at its last event and opens the next. When
 // it closes before an event its border is the Observed of the event before.
 func (b *batch) closeSegment() {
-	if b.open.Until == 0 {
-		b.open.Until = b.set.LastObserved
-	}
+	b.open.Until = cmp.Or(b.open.Until, b.set.LastObserved)
 	b.closed = append(b.closed, b.open)
 	b.open = segmentRow{Segment: event.Segment{N: b.open.N + 1, From: b.open.Until}}
 }

@@ -141,12 +141,8 @@ func (l *Log) ensureSet(ctx context.Context, tx *database.Tx, c *SetConfig, take
 	want := has
 	want.Name, want.Title, want.Description = c.Name, cmp.Or(c.Title, has.Title, c.Name), cmp.Or(c.Description, has.Description)
 	want.segmentEvents, want.segmentHours = min(max(c.SegmentEvents, 0), maxEntries), max(c.SegmentHours, 0)
-	if want.segmentEvents == 0 {
-		want.segmentEvents = 10_000
-	}
-	if want.segmentHours == 0 {
-		want.segmentHours = 24
-	}
+	want.segmentEvents = cmp.Or(want.segmentEvents, 10_000)
+	want.segmentHours = cmp.Or(want.segmentHours, 24)
 	if c.AnyContent && id != 0 {
 		c.Content, c.NoRobots, c.NoFeeds, c.History, c.Dumps = has.Content, has.NoRobots, has.NoFeeds, has.History, has.Dumps
 	}

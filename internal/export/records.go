@@ -554,10 +554,7 @@ func (x *exporter) placeNew(ctx context.Context, dir *recordFolder, name, digits
 // stageContent makes a draft of a content.
 func (x *exporter) stageContent(ctx context.Context, dir *recordFolder, digits string, same placed) (draft, error) {
 	if same.sha256 == digits && digits != "" {
-		from := same.draft
-		if from == "" {
-			from = dir.path + "/" + same.name
-		}
+		from := cmp.Or(same.draft, dir.path+"/"+same.name)
 		name := x.newName()
 		if x.folder(name) == nil && x.root.Link(from, name) == nil {
 			return draft{sum{digits, x.size(name)}, name}, nil

@@ -262,21 +262,15 @@ const (
 // already, as when RSS and Dublin Core name the same author, is completed.
 func addPerson(to *[]atompmh.Person, p atompmh.Person) {
 	for _, name := range []string{p.Email, p.URI} {
-		if p.Name == "" {
-			p.Name = name
-		}
+		p.Name = cmp.Or(p.Name, name)
 	}
 	if p.Name == "" || len(*to) == maxOfAKind {
 		return
 	}
 	for i := range min(len(*to), maxCompared) {
 		if known := &(*to)[i]; strings.EqualFold(known.Name, p.Name) {
-			if known.Email == "" {
-				known.Email = p.Email
-			}
-			if known.URI == "" {
-				known.URI = p.URI
-			}
+			known.Email = cmp.Or(known.Email, p.Email)
+			known.URI = cmp.Or(known.URI, p.URI)
 			return
 		}
 	}

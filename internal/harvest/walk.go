@@ -2,6 +2,7 @@ package harvest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -605,10 +606,7 @@ func (r *run) overdue(ctx context.Context) error {
 // overdueSince returns the time at or before which a deletion was held first that is
 // overdue now.
 func (r *run) overdueSince() event.Micros {
-	wait := r.src.HoldDeletions
-	if wait == 0 {
-		wait = 24 * time.Hour
-	}
+	wait := cmp.Or(r.src.HoldDeletions, 24*time.Hour)
 	return event.MicrosOf(r.h.now().Add(-wait))
 }
 

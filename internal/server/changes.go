@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,9 +81,7 @@ func (s *Server) placeOf(c echo.Context, after string) (p changesPlace, problem 
 	if p.set, err = s.opt.Log.Set(ctx, c.Param("set")); err != nil {
 		return p, nil, notFound(err)
 	}
-	if after == "" {
-		after = q.Get("after")
-	}
+	after = cmp.Or(after, q.Get("after"))
 	p.limit = publish.DefaultChanges
 	if after != "" {
 		n, err := strconv.ParseInt(after, 10, 64)

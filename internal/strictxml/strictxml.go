@@ -7,6 +7,7 @@
 package strictxml
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -40,18 +41,10 @@ type Limits struct {
 
 // WithDefaults returns the limits with their defaults filled in.
 func (l Limits) WithDefaults() Limits {
-	if l.Document == 0 {
-		l.Document = 64 << 20
-	}
-	if l.Depth == 0 {
-		l.Depth = 256
-	}
-	if l.Attributes == 0 {
-		l.Attributes = 256
-	}
-	if l.Text == 0 {
-		l.Text = 8 << 20
-	}
+	l.Document = cmp.Or(l.Document, 64<<20)
+	l.Depth = cmp.Or(l.Depth, 256)
+	l.Attributes = cmp.Or(l.Attributes, 256)
+	l.Text = cmp.Or(l.Text, 8<<20)
 	return l
 }
 
@@ -110,9 +103,7 @@ func (e *fault) Error() string { return e.reason }
 
 // Place names a place of a document in a message.
 func Place(url string, line, column int) string {
-	if url == "" {
-		url = "document"
-	}
+	url = cmp.Or(url, "document")
 	return fmt.Sprintf("%s:%d:%d", url, line, column)
 }
 

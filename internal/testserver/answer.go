@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -174,10 +175,7 @@ func (a *answer) identify() {
 	if r.Days {
 		granularity, first = "YYYY-MM-DD", first[:10]
 	}
-	deleted := r.Deleted
-	if deleted == "" {
-		deleted = "persistent"
-	}
+	deleted := cmp.Or(r.Deleted, "persistent")
 	for _, e := range [][2]string{{"repositoryName", "Example Repository"}, {"baseURL", a.baseURL()}, {"protocolVersion", "2.0"},
 		{"adminEmail", "admin@repository.example"}, {"earliestDatestamp", first}, {"deletedRecord", deleted}, {"granularity", granularity}} {
 		element(&a.b, "\n    ", e[0], e[1])
@@ -368,9 +366,7 @@ func (a *answer) writeToken(p *place, after string, told, size int, more bool) {
 			next.Expires, expires = until.Unix(), fmt.Sprintf(` expirationDate="%s"`, until.Format(seconds))
 		}
 		asked := a.args.Get("resumptionToken")
-		if next.First == "" {
-			next.First = asked
-		}
+		next.First = cmp.Or(next.First, asked)
 		switch {
 		case lies[TokenTwice] && asked != "":
 			value = asked

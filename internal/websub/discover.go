@@ -1,6 +1,7 @@
 package websub
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -56,9 +57,7 @@ func Discover(ctx context.Context, client *http.Client, topic string) (Links, er
 			found.Self = in.Self
 		}
 	}
-	if found.Self == "" {
-		found.Self = topic
-	}
+	found.Self = cmp.Or(found.Self, topic)
 	return found, nil
 }
 

@@ -193,9 +193,7 @@ func items(words string) []event.Item {
 			it.Modified = event.StampFromNanos(n)
 			it.Order = it.Modified
 		}
-		if loc == "" {
-			loc = w
-		}
+		loc = cmp.Or(loc, w)
 		if !it.Deleted && !it.Quarantine && !it.Unselected {
 			it.Title = "Title of " + w
 			r := event.Representation{Href: href(loc), Type: "text/plain", Length: event.NoLength}

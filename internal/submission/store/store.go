@@ -8,6 +8,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -324,9 +325,7 @@ func (w *writer) writeUpdate(ctx context.Context, i int, u *submission.Update) e
 	if u.Outgoing != nil {
 		n := *u.Outgoing
 		n.Source, n.Submission, n.State, n.Created = w.in.Source, s.ID, submission.DeliveryWaiting, w.tx.Now
-		if n.Due == 0 {
-			n.Due = w.tx.Now
-		}
+		n.Due = cmp.Or(n.Due, w.tx.Now)
 		w.count(countOutgoing, int64(n.State), 1)
 		if err := outgoing.add(ctx, w.tx, &n); err != nil {
 			return err

@@ -33,6 +33,7 @@ func hostileFeeds(n int) map[string][]byte {
 		"a long id":                             feed("", "<entry><id>urn:"+fill("x")+"</id></entry>"),
 		"a title of HTML":                       feed("", `<entry><title type="html">`+fill("&lt;script>")+"</title></entry>"),
 		"a title of references in HTML":         feed("", `<entry><title type="html">`+fill("&amp;lt;")+"</title></entry>"),
+		"entries later than a long stamp":       []byte(`<feed xmlns="` + Namespace + `"><updated>2020-01-01T00:00:00.` + fill("0") + "Z</updated>" + fill("<entry><id>urn:x:1</id><updated>2020-01-02T00:00:00Z</updated><content/></entry>") + "</feed>"),
 		"dates that are none":                   feed("", fill("<entry><id>urn:x:1</id><updated>2020-01-01T00:00:00.0000000000000000000000000000</updated></entry>")),
 	}
 	for name, element := range testenv.Hostile(n) {

@@ -471,7 +471,7 @@ func (r *Reader) note(d *draftEntry, report reporter) {
 		r.strictStamp(&d.Entry, report)
 	}
 	late := func() Problem {
-		return Problem{Rule: ruleS1, Line: d.Line, Column: d.Column, Record: d.ID, Found: "entry updated " + d.UpdatedRaw, Expected: r.notLater()}
+		return Problem{Rule: ruleS1, Line: d.Line, Column: d.Column, Record: d.ID, Found: "entry updated " + clip(d.UpdatedRaw), Expected: r.notLater()}
 	}
 	switch {
 	case r.seen.feedUpdates > 0:
@@ -521,7 +521,7 @@ func (r *Reader) date(raw string, report reporter) (time.Time, error) {
 	cut := strictxml.Trim(raw)
 	t, err := ParseTime(cut)
 	if err == nil && len(cut) != len(raw) {
-		report(ruleDate, "white space around "+cut, "none")
+		report(ruleDate, "white space around "+clip(cut), "none")
 	}
 	return t, err
 }

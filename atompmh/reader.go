@@ -357,7 +357,7 @@ func (r *Reader) finish() {
 }
 
 func (r *Reader) notLater() string {
-	return "not later than feed/updated " + r.feed.UpdatedRaw
+	return "not later than feed/updated " + clip(r.feed.UpdatedRaw)
 }
 
 func (r *Reader) problem(p Problem) {

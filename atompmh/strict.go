@@ -95,7 +95,7 @@ func (r *Reader) strictStamp(e *Entry, report reporter) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", e.Updated.UnixNano(), e.ID))
 	key := [16]byte(sum[:16])
 	if r.seen.stamps[key] {
-		report(ruleStamp, "a second entry of the record with updated "+e.UpdatedRaw, "a later stamp for each change, which says what the newest state is")
+		report(ruleStamp, "a second entry of the record with updated "+clip(e.UpdatedRaw), "a later stamp for each change, which says what the newest state is")
 	}
 	r.seen.stamps[key] = true
 }

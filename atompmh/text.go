@@ -134,7 +134,7 @@ func ParseTime(s string) (time.Time, error) {
 		return time.Time{}, errTimeForm
 	}
 	if month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 60 {
-		return time.Time{}, fmt.Errorf("%q is not a valid time", s)
+		return time.Time{}, fmt.Errorf("%q is not a valid time", clip(s))
 	}
 	t := time.Date(year, time.Month(month), day, hour, minute-offset, second, nanos, time.UTC)
 	if t.Year() > 2261 {

@@ -313,7 +313,7 @@ func (k *walker) checkArchive(doc *Document) (*Document, error) {
 		return nil, nil
 	}
 	if !k.cur.Last.IsZero() && feed.Updated.After(k.cur.Last) {
-		doc.problem(Problem{Rule: ruleS2, URL: doc.URL, Found: "feed/updated " + feed.UpdatedRaw,
+		doc.problem(Problem{Rule: ruleS2, URL: doc.URL, Found: "feed/updated " + clip(feed.UpdatedRaw),
 			Expected: "not later than the earliest entry of the document that names it, " + k.cur.Last.Format(time.RFC3339Nano)})
 	}
 	if want := cmp.Or(k.cur.FeedID, k.feedID()); feed.ID != "" && want != "" && feed.ID != want {

@@ -44,6 +44,10 @@ func hostileLists(n int) map[string][]byte {
 		"dates that are none":                 list("", fill("<url><loc>http://h.example/1</loc><lastmod>2020-01-01T00:00:00.0000000000000000000000</lastmod></url>")),
 		"namespaces that are nearly right":    list("", fill(`<a xmlns="HTTP://www.openarchives.org/rs/terms"/><a xmlns="urn:x"/>`)),
 	}
+	// knownNamespace looks at the whole of a name.
+	long := ` xmlns:a="URN:` + fill("a") + `" xmlns:b="URN:` + fill("b") + `"`
+	docs["elements of long namespaces by turns"] = list(long, fill("<a:x/><b:x/>"))
+	docs["attributes of a long namespace"] = list(long, fill(`<url><rs:md a:x=""/></url>`))
 	for name, element := range testenv.Hostile(n) {
 		docs["in an entry: "+name] = list("", "<url><loc>http://h.example/1</loc>"+element+"</url>")
 		docs["in a loc: "+name] = list("", "<url><loc>"+element+"</loc></url>")

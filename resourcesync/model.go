@@ -301,12 +301,19 @@ func (d Dialect) namespace() string {
 // sitemapBefore begins the namespaces of sitemaps before search engines agreed on one.
 const sitemapBefore = "http://www.google.com/schemas/sitemap/0."
 
+// longestNearly is how many bytes a namespace may have that is nearly right. A longer one is
+// not looked at: it may be that of each element and attribute of a list.
+const longestNearly = 200
+
 // knownNamespace returns the namespace that was meant by one that is nearly right: the
 // final slash too many or missing, other letter case, https, without www., or an
 // early one of sitemaps. For any other it returns space itself.
 func knownNamespace(space string) string {
 	switch space {
 	case SitemapNamespace, Namespace, BetaNamespace, CarriedNamespace:
+		return space
+	}
+	if len(space) > longestNearly {
 		return space
 	}
 	name := strings.ToLower(strings.Trim(space, " \t\r\n"))

@@ -86,6 +86,9 @@ func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *h
 				o.Progress, ended = out.bar.source(src.URL)
 				reports[i], failed[i] = h.Harvest(ctx, src, o)
 				ended()
+				if ctx.Err() != nil && failed[i] != nil {
+					reports[i].Error = "interrupted"
+				}
 				out.report(src, &reports[i])
 			})
 		}

@@ -45,7 +45,7 @@ func hostileLists(n int) map[string][]byte {
 		"namespaces that are nearly right":    list("", fill(`<a xmlns="HTTP://www.openarchives.org/rs/terms"/><a xmlns="urn:x"/>`)),
 	}
 	// knownNamespace looks at the whole of a name.
-	long := ` xmlns:a="URN:` + fill("a") + `" xmlns:b="URN:` + fill("b") + `"`
+	long := ` xmlns:a="URN:` + strings.Repeat("a", 8000) + `" xmlns:b="URN:` + strings.Repeat("b", 8000) + `"`
 	docs["elements of long namespaces by turns"] = list(long, fill("<a:x/><b:x/>"))
 	docs["attributes of a long namespace"] = list(long, fill(`<url><rs:md a:x=""/></url>`))
 	for name, element := range testenv.Hostile(n) {

@@ -55,6 +55,10 @@ func (s *Scanner) declare(w written, prefix, space string, outer int) error {
 	if prefix == "xmlns" || (prefix == "xml") != (space == Namespace) || space == xmlnsNamespace || space == "" && prefix != "" {
 		return s.Fail("namespace declaration %s=%q is not allowed", Clip(w.raw), Clip(space))
 	}
+	// It is compared, and hashed, for each attribute that it is the namespace of.
+	if len(space) > MaxReference {
+		return s.Fail("a namespace of %d bytes; want at most %d", len(space), MaxReference)
+	}
 	hidden, again := s.innermost[prefix]
 	switch {
 	case again && hidden >= outer:

@@ -90,6 +90,24 @@ func TestLongBase(t *testing.T) {
 	}
 }
 
+// The name of a namespace may be that of each attribute, which are compared with each other.
+func TestLongNamespace(t *testing.T) {
+	for n, want := range map[int]string{MaxReference: "EOF", MaxReference + 1: "document:1:1: a namespace of 8193 bytes; want at most 8192"} {
+		err := New(strings.NewReader("<a xmlns:p='"+strings.Repeat("n", n)+"'/>"), Options{}).skipAll()
+		if err.Error() != want {
+			t.Errorf("%d bytes: %v, want %s", n, err, want)
+		}
+	}
+}
+
+// skipAll reads to the end of the document, or to what is wrong with it.
+func (s *Scanner) skipAll() (err error) {
+	for err == nil {
+		err = s.Next()
+	}
+	return err
+}
+
 // D60: relative bases add up, and each of them is resolved once.
 func TestNestedBases(t *testing.T) {
 	const deep = 100

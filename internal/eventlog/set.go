@@ -255,7 +255,7 @@ type setsAt struct {
 func (l *Log) commits() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.head == nil {
+	if l.head == nil || l.writer == nil || database.OnServer(l.path) {
 		return 0
 	}
 	return l.head.now.Commits

@@ -34,15 +34,20 @@ func (h *HubTopic) scan(rows *sql.Rows) error {
 
 // HubTopics returns what hubs were told. It leaves out damaged rows: their hubs are told
 // once more.
-func (l *Log) HubTopics(ctx context.Context) (all []HubTopic, err error) {
-	err = l.Each(ctx, selectHubTopics, nil, func(rows *sql.Rows) error {
-		var h HubTopic
-		err := h.scan(rows)
+func (l *Log) HubTopics(ctx context.Context) ([]HubTopic, error) {
+	return undamaged(ctx, l, selectHubTopics, (*HubTopic).scan)
+}
+
+// undamaged returns the rows of a query but for the damaged ones.
+func undamaged[T any](ctx context.Context, l *Log, query string, scan func(*T, *sql.Rows) error) (all []T, err error) {
+	err = l.Each(ctx, query, nil, func(rows *sql.Rows) error {
+		var one T
+		err := scan(&one, rows)
 		switch {
 		case errors.Is(err, errDamaged):
 			return nil
 		case err == nil:
-			all = append(all, h)
+			all = append(all, one)
 		}
 		return err
 	})
@@ -148,19 +153,8 @@ func (s *Subscription) scan(rows *sql.Rows) error {
 
 // Subscriptions returns all of them. It leaves out damaged rows: each is replaced by a
 // new subscription, and the hub ends the old one with its lease.
-func (l *Log) Subscriptions(ctx context.Context) (all []Subscription, err error) {
-	err = l.Each(ctx, selectSubscriptions+" ORDER BY source, hub, topic, token", nil, func(rows *sql.Rows) error {
-		var s Subscription
-		err := s.scan(rows)
-		switch {
-		case errors.Is(err, errDamaged):
-			return nil
-		case err == nil:
-			all = append(all, s)
-		}
-		return err
-	})
-	return all, err
+func (l *Log) Subscriptions(ctx context.Context) ([]Subscription, error) {
+	return undamaged(ctx, l, selectSubscriptions+" ORDER BY source, hub, topic, token", (*Subscription).scan)
 }
 
 // SaveSubscription keeps a subscription.

@@ -30,13 +30,7 @@ func TestForgottenSchedule(t *testing.T) {
 		}
 		src := sets[0].Sources[0].ID
 		var group sync.WaitGroup
-		free := make(chan struct{})
-		group.Go(func() {
-			if err := l.Hold(ctx, free); err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
+		free := occupied(t, l, &group)
 		if err := l.SaveSchedule(ctx, src, event.Schedule{Next: 7, Failures: 3}, true); err != nil {
 			t.Fatal(err)
 		}
@@ -58,6 +52,19 @@ func TestForgottenSchedule(t *testing.T) {
 		}
 		closed(t, l)
 	})
+}
+
+// occupied lets all that writes wait until free is closed.
+func occupied(t *testing.T, l *eventlog.Log, group *sync.WaitGroup) (free chan struct{}) {
+	t.Helper()
+	free = make(chan struct{})
+	group.Go(func() {
+		if err := l.Hold(t.Context(), free); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return free
 }
 
 // TestHarvestsEndTogether: harvests that end while something else is written write their own
@@ -82,13 +89,7 @@ func TestHarvestsEndTogether(t *testing.T) {
 		}
 		before := l.Changes(t)
 		var group sync.WaitGroup
-		free := make(chan struct{})
-		group.Go(func() {
-			if err := l.Hold(ctx, free); err != nil {
-				t.Error(err)
-			}
-		})
-		synctest.Wait()
+		free := occupied(t, l, &group)
 		for _, src := range sets[0].Sources {
 			group.Go(func() {
 				if err := l.SaveHarvest(ctx, src.ID, event.Schedule{Failures: 1, Harvests: 1}, &event.Harvest{Number: 1}); err != nil {

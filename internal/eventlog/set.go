@@ -251,7 +251,7 @@ type setsAt struct {
 	sets    []event.Set
 }
 
-// commits counts the commits of the log; 0 is that another process may write it.
+// commits counts the commits of the log. It is 0 where another process may write it.
 func (l *Log) commits() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -66,6 +67,9 @@ func (s *State) UnmarshalText(text []byte) error {
 	m := new(memory)
 	if err := json.Unmarshal(text, m); err != nil {
 		return fmt.Errorf("state of a walk: %w", err)
+	}
+	if w := m.Walk; w != nil && slices.ContainsFunc(w.Steps, func(s step) bool { return s.Stream < 0 || s.Stream >= len(w.Memory.Streams) }) {
+		return errors.New("state of a walk: a list belongs to a set of resources that is not there")
 	}
 	s.m = m
 	return nil

@@ -43,8 +43,10 @@ func TestState(t *testing.T) {
 	if s = stored(t, s); !s.IsZero() || s.Unfinished() {
 		t.Errorf("%+v", s)
 	}
-	if err := s.UnmarshalText([]byte("no state")); err == nil {
-		t.Error("text that is no state was read")
+	for _, text := range []string{"no state", `{"walk":{"steps":[{"stream":0}]}}`, `{"walk":{"steps":[{"stream":-1}],"memory":{"streams":[{}]}}}`} {
+		if err := s.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%s was read", text)
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func backupCommand() *cobra.Command {
 	cmd := command("backup")
 	in, asJSON := newInputs(cmd), addJSON(cmd)
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := in.resolve(nil)
 		if err != nil {
@@ -75,7 +75,7 @@ func restoreCommand() *cobra.Command {
 	var o backup.Options
 	cmd.Flags().BoolVar(&o.Moved, "moved", false, "nothing was served since the backup was made, and nothing will be from the old folder")
 	cmd.Flags().BoolVar(&o.AcceptClock, "accept-clock", false, "the clock is right, although it is long after the backup")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := in.resolve(nil)
 		if err != nil {

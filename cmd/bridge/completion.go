@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func completionCommand() *cobra.Command {
 	cmd := command("completion")
 	cmd.ValidArgs = []string{"bash", "zsh", "fish"}
-	cmd.Args = cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)
+	cmd.Args = cobra.MatchAll(takes(1, 1), cobra.OnlyValidArgs)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		root, out := cmd.Root(), cmd.OutOrStdout()
 		switch args[0] {

@@ -35,7 +35,7 @@ func sourceAddCommand() *cobra.Command {
 	for _, k := range sourceKeys() {
 		keys[k.key] = flags.String(strings.ReplaceAll(k.key, "_", "-"), "", k.use)
 	}
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := in.resolveFile("add it to")
 		if err != nil {
@@ -185,7 +185,7 @@ func sourceRemoveCommand() *cobra.Command {
 	in := newInputs(cmd)
 	cmd.Flags().BoolVar(&keep, "keep", false, "forget the Source, and keep the records that only it has")
 	cmd.Flags().BoolVar(&remove, "delete", false, "forget the Source, and delete the records that only it has")
-	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.Args = takes(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if keep && remove {
 			return usage(errors.New("--keep and --delete exclude each other"))

@@ -23,7 +23,7 @@ func sourceTestCommand() *cobra.Command {
 	cmd := command("source test")
 	in, asJSON := newAsking(cmd), addJSON(cmd)
 	patience := addTimeout(cmd)
-	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.Args = takes(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := in.resolve(nil)
 		if err != nil {

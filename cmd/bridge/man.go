@@ -15,7 +15,7 @@ import (
 
 func manCommand() *cobra.Command {
 	cmd := command("man")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read a manual
 			return err

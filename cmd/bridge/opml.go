@@ -20,7 +20,7 @@ func sourceImportCommand() *cobra.Command {
 	in := newInputs(cmd)
 	set := cmd.Flags().String("set", "", "the set with this `name` gets all of them, whatever their folders")
 	dry := cmd.Flags().Bool("dry-run", false, "print what would be written, and write nothing")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := in.resolveFile("add them to")
 		if err != nil {

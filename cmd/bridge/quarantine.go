@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ import (
 )
 
 func quarantineCommand() *cobra.Command {
-	return group("quarantine", quarantineListCommand(), quarantineShowCommand(), quarantineAction("quarantine replay", newAsking, cobra.ArbitraryArgs), quarantineAction("quarantine discard", newInputs, cobra.MinimumNArgs(1)))
+	return group("quarantine", quarantineListCommand(), quarantineShowCommand(), quarantineAction("quarantine replay", newAsking, cobra.ArbitraryArgs), quarantineAction("quarantine discard", newInputs, takes(1, math.MaxInt)))
 }
 
 func quarantineListCommand() *cobra.Command {
@@ -71,7 +72,7 @@ func quarantinePlace(url string, q *event.Quarantined) string {
 func quarantineShowCommand() *cobra.Command {
 	cmd := command("quarantine show")
 	in := newInputs(cmd)
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ids, err := quarantineNumbers(args)
 		if err != nil {

@@ -21,7 +21,7 @@ func recordCommand() *cobra.Command { return group("record", recordShowCommand()
 func recordShowCommand() *cobra.Command {
 	cmd := command("record show")
 	in, asJSON := newInputs(cmd), addJSON(cmd)
-	cmd.Args = cobra.ExactArgs(2)
+	cmd.Args = takes(2, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			set, err := b.Log.Set(ctx, args[0])

@@ -233,6 +233,21 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return err
 }
 
+// takes refuses fewer arguments than least, and more than most.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch missing := least - len(args); {
+		case missing == 1:
+			return errors.New("an argument is missing")
+		case missing > 1:
+			return fmt.Errorf("%d arguments are missing", missing)
+		case len(args) > most:
+			return fmt.Errorf("%s takes no further argument %q", cmd.CommandPath(), args[most])
+		}
+		return nil
+	}
+}
+
 // group returns a command that only has subcommands, such as "bridge config".
 func group(name string, commands ...*cobra.Command) *cobra.Command {
 	cmd := command(name)

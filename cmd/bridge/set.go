@@ -60,7 +60,7 @@ func setState(s *daemon.SetInfo) string {
 func setShowCommand() *cobra.Command {
 	cmd := command("set show")
 	in, asJSON := newInputs(cmd), addJSON(cmd)
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			return eachSet(ctx, b, args[0], func(string) error {
@@ -109,7 +109,7 @@ func setAction(name string, arguments int) *cobra.Command {
 	in := newInputs(cmd)
 	a := daemon.SetAction{Do: cmd.Name()}
 	cmd.Flags().BoolVar(&a.Yes, "yes", false, "do it, whatever it ends")
-	cmd.Args = cobra.ExactArgs(arguments)
+	cmd.Args = takes(arguments, arguments)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.Set = args[0]; arguments > 1 {
 			a.To = args[1]
@@ -127,7 +127,7 @@ func setRemoveCommand() *cobra.Command {
 	a := daemon.SetAction{Do: cmd.Name()}
 	cmd.Flags().BoolVar(&a.Yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&a.FromConfig, "from-config", false, "take the set out of the configuration too")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		a.Set = args[0]
 		sure, configured := a.Yes, false

@@ -44,7 +44,7 @@ func sourceCommand() *cobra.Command {
 func sourceAction(name string, with func(*cobra.Command) *inputs) *cobra.Command {
 	cmd := command(name)
 	in := with(cmd)
-	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.Args = takes(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return in.actOnSource(cmd, args, daemon.SourceAction{}) }
 	return cmd
 }
@@ -80,7 +80,7 @@ func sourcePauseCommand() *cobra.Command {
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&a.Reason, "reason", "", "why, for bridge status")
 	cmd.Flags().StringVar(&until, "until", "", "when it is resumed: a `time`, a day, or how long from now, like 3d or 12h (default: with bridge source resume)")
-	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.Args = takes(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var err error
 		if a.Until, err = timeOf(until, time.Now(), 1); err != nil {
@@ -119,7 +119,7 @@ func sourceForgetCommand() *cobra.Command {
 	in := newInputs(cmd)
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the records that only this Source has")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete the records that only this Source has")
-	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.Args = takes(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if keep && remove {
 			return usage(errors.New("--keep and --delete exclude each other"))
@@ -132,7 +132,7 @@ func sourceForgetCommand() *cobra.Command {
 func sourceListCommand() *cobra.Command {
 	cmd := command("source ls")
 	in, asJSON := newInputs(cmd), addJSON(cmd)
-	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.Args = takes(0, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			all, err := b.Status(ctx)
@@ -173,7 +173,7 @@ func sourceListCommand() *cobra.Command {
 func sourceShowCommand() *cobra.Command {
 	cmd := command("source show")
 	in, asJSON := newInputs(cmd), addJSON(cmd)
-	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.Args = takes(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			set, source := sourceNamed(args)
@@ -210,7 +210,7 @@ func sourceHistoryCommand() *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many, the newest; 0 is all")
 	cmd.Flags().StringVar(&since, "since", "", "only those since a `time`, a day, or how long ago, like 3d or 12h")
 	cmd.Flags().BoolVar(&failed, "failed", false, "only those that have failed")
-	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.Args = takes(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		from, err := timeOf(since, time.Now(), -1)
 		if err != nil {

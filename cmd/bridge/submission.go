@@ -119,7 +119,7 @@ func submissionShowCommand() *cobra.Command {
 	in := newInputs(cmd)
 	cmd.Flags().BoolVar(&record, "record", false, "print the record itself and nothing else")
 	asJSON := cmd.Flags().Bool("json", false, "print one JSON object")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := submissionID(args[0])
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,7 @@ func reviewCommand(name string, accept bool) *cobra.Command {
 	} else {
 		cmd.Flags().StringVar(&d.Reason, "reason", "", "the reason, for the submitter")
 	}
-	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.Args = takes(1, math.MaxInt)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case d.Assigned != "" && len(args) > 1:
@@ -62,7 +63,7 @@ func settleCommand() *cobra.Command {
 	cmd.Flags().StringVar(&how.Reason, "rejected", "", "the ingest server has rejected it for this `reason`, which may be empty")
 	cmd.Flags().BoolVar(&notTaken, "not-taken", false, "the ingest server does not have it")
 	cmd.Flags().Int64Var(&how.Notification, "notification", 0, "the uncorrelated notification with this `number` is about it")
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		given := 0
 		for flag, state := range map[string]submission.State{"accepted": submission.StateAccepted, "rejected": submission.StateRejected, "not-taken": submission.StateUnsent, "notification": 0} {
@@ -95,7 +96,7 @@ func resendCommand() *cobra.Command {
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&d.Set, "set", "", "all submissions of the set with this `name`")
 	cmd.Flags().StringVar(&d.Resend, "state", submission.StateUnsent.String(), "those in this `state`: unsent or unresolved")
-	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.Args = takes(0, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch s := submission.ParseState(d.Resend); {
 		case s != submission.StateUnsent && s != submission.StateUnresolved:
@@ -123,7 +124,7 @@ func withdrawCommand() *cobra.Command {
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&set, "set", "", "the `name` of the set that has the records")
 	cmd.Flags().StringVar(&reason, "reason", "", "the reason, for the event log")
-	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.Args = takes(1, math.MaxInt)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if set == "" {
 			return usage(errors.New("say which set has the records: --set NAME"))

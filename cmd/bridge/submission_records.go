@@ -21,7 +21,7 @@ import (
 func submissionDiffCommand() *cobra.Command {
 	cmd := command("submission diff")
 	in := newInputs(cmd)
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := submissionID(args[0])
 		if err != nil {
@@ -64,7 +64,7 @@ func submissionDiffCommand() *cobra.Command {
 func submissionExportCommand() *cobra.Command {
 	cmd := command("submission export")
 	in, set, pick := newInputs(cmd), addSet(cmd), newSelection(cmd)
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q, err := pick.query(*set)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,7 +49,7 @@ func submitCommand() *cobra.Command {
 	flags.BoolVar(&f.files.Force, "force", false, "do not ask the server which formats it accepts, and send all")
 	flags.IntVar(&f.files.Workers, "workers", 4, "`number` of requests at a time, 1 to 64")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
-	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.Args = takes(1, math.MaxInt)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.complete(); err != nil {
 			return usage(err)

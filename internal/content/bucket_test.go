@@ -60,8 +60,8 @@ func bytesHere(t testing.TB, s *Store) (n int64) {
 // mixed returns contents of all sizes that are treated differently.
 func mixed(seed uint64) [][]byte {
 	all := [][]byte{{}, noise(seed, 1), noise(seed+1, chunkSize), noise(seed+2, chunkSize+1), noise(seed+3, 3*chunkSize), noise(seed+4, 4*chunkSize+99)}
-	for i := range 900 {
-		all = append(all, noise(seed+10+uint64(i), 1000+i))
+	for i := range 130 { // more than a pack has
+		all = append(all, noise(seed+10+uint64(i), 1000+i*100))
 	}
 	return all
 }
@@ -194,7 +194,7 @@ func TestPacker(t *testing.T) {
 	s := openStore(t, newPlace(t), Options{Bucket: address, Keep: 3 << 20, packBytes: 1 << 20, Report: func(err error) { failed = append(failed, err) }})
 	var all [][]byte
 	var total int64
-	for n := range 60 {
+	for n := range 30 {
 		var some [][]byte
 		for i := range 20 {
 			some = append(some, noise(uint64(n*20+i), 10_000))
@@ -227,7 +227,7 @@ func TestPacker(t *testing.T) {
 func TestBucketHistories(t *testing.T) {
 	testenv.Heavy(t)
 	if server == nil {
-		testenv.Checks(t, 20)
+		testenv.Checks(t, 8)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		_, address := newBucket(t)
@@ -896,7 +896,7 @@ func TestBucketMakesRoom(t *testing.T) {
 		s := openStore(t, filepath.Join(t.TempDir(), "content.db"), inBucket(address))
 		for round := range 4 {
 			var all [][]byte
-			for i := range 4 << 20 / size {
+			for i := range 1 << 20 / size {
 				all = append(all, noise(uint64(round*100_000+i), size))
 			}
 			put(t, s, all...)

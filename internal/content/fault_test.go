@@ -87,7 +87,7 @@ func crashChild() int {
 // whole, the batch under way is there whole or not at all.
 func TestKill(t *testing.T) {
 	testenv.Heavy(t)
-	kill(t, testenv.Rounds(t, 40, 1000))
+	kill(t, testenv.Rounds(t, 15, 1000))
 }
 
 // kill does that for some rounds. The store has the bucket that the variable crashBucket of
@@ -288,7 +288,8 @@ func TestFlippedBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	refused, found := 0, 0
 	pageSize := int(binary.BigEndian.Uint16(file[16:]))
-	for i := range 200 {
+	rounds := testenv.Rounds(t, 80, 800)
+	for i := range rounds {
 		at := r.IntN(len(file))
 		switch i % 3 {
 		case 1: // what structures the file is in few pages: aim at the first ones
@@ -307,9 +308,9 @@ func TestFlippedBytes(t *testing.T) {
 			t.Errorf("byte %d: a content is refused, and Verify finds nothing", at)
 		}
 	}
-	t.Logf("of 200 flips %d made a content unreadable, %d were found by Open or Verify", refused, found)
-	if refused < 60 {
-		t.Errorf("only %d of 200 flips hit a content", refused)
+	t.Logf("of %d flips %d made a content unreadable, %d were found by Open or Verify", rounds, refused, found)
+	if refused < rounds*3/10 {
+		t.Errorf("only %d of %d flips hit a content", refused, rounds)
 	}
 }
 

@@ -14,24 +14,24 @@ func TestConform(t *testing.T) {
 
 func TestLaws(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 60)
+	testenv.Checks(t, 30)
 	eventlogtest.Laws(t)
 }
 
 func TestLinkLaws(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 60)
+	testenv.Checks(t, 30)
 	eventlogtest.LinkLaws(t)
 }
 
 func TestBatchLaws(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 50)
+	testenv.Checks(t, 25)
 	eventlogtest.BatchLaws(t)
 }
 
 func TestPartLaws(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 50)
+	testenv.Checks(t, 25)
 	eventlogtest.PartLaws(t)
 }

@@ -52,9 +52,9 @@ func TestFlippedBytes(t *testing.T) {
 		return found
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for i := range 120 {
+	for i := range testenv.Rounds(t, 60, 1000) {
 		at := random.IntN(len(file))
-		if i < 40 {
+		if i%3 == 0 {
 			at = random.IntN(int(binary.BigEndian.Uint16(file[16:]))) // the first page: the header and the schema
 		}
 		flip("anywhere", at, 1<<random.IntN(8))

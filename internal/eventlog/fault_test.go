@@ -281,7 +281,7 @@ func TestTwoProcesses(t *testing.T) {
 // it acknowledged is there, nothing is there twice, and the cursor names just
 // what is there.
 func TestKill(t *testing.T) {
-	killed(t, t.TempDir(), testenv.Rounds(t, 30, 1000))
+	killed(t, t.TempDir(), testenv.Rounds(t, 15, 1000))
 }
 
 // killed is TestKill in a folder.

@@ -18,11 +18,21 @@ import (
 func TestVerify(t *testing.T) {
 	testenv.Heavy(t)
 	ctx := context.Background()
-	l, err := eventlog.Open(ctx, damageable(t), eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
+	original := damageable(t)
+	another := func() *eventlog.Log {
+		t.Helper()
+		folder := filepath.Join(t.TempDir(), "copy")
+		if err := os.CopyFS(folder, os.DirFS(original)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := eventlog.Open(ctx, folder, eventlog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
 	}
-	defer l.Close()
+	l := another()
+	defer func() { _ = l.Close() }()
 	const one = " WHERE id = 1 << 40 | 7"
 	for _, c := range []struct{ where, text string }{
 		{"table sets", "UPDATE sets SET title = 'another' WHERE id = 1"},
@@ -114,9 +124,7 @@ func TestVerify(t *testing.T) {
 		}
 		// The next one damages another copy.
 		closed(t, l)
-		if l, err = eventlog.Open(ctx, damageable(t), eventlog.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		l = another()
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()

@@ -528,7 +528,7 @@ func testNeedsContent(t *testing.T) {
 // the others; when all go, the URI gets a new owner once.
 func testManyAtOneURI(t *testing.T) {
 	b := begin(t, set{content: event.Reference})
-	const many = 20_000
+	const many = 4000
 	all := make([]event.Item, many)
 	for i := range all {
 		all[i] = items(fmt.Sprintf("r%d>shared@1", i))[0]

@@ -414,7 +414,7 @@ func testReaders(t *testing.T) {
 	b.must(err)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	for i := range 12 {
+	for i := range 6 {
 		log := []*eventlog.Log{b.log, beside}[i%2]
 		wg.Go(func() {
 			for {
@@ -443,7 +443,7 @@ func testReaders(t *testing.T) {
 			}
 		})
 	}
-	for i := range 30 {
+	for i := range 20 {
 		words := ""
 		for j := range 7 {
 			words += fmt.Sprintf("r%d@1=x ", i*7+j)

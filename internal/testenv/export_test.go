@@ -8,6 +8,7 @@ var (
 	NeedS3       = needS3
 	FindPostgres = findPostgres
 	Temporary    = temporary
+	ThreadTime   = threadTime
 )
 
 // SetPostgresFolders sets where PostgreSQL is looked for besides PATH, until it is restored.

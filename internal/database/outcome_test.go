@@ -365,7 +365,7 @@ func TestServerRestarts(t *testing.T) {
 		defer l.mu.Unlock()
 		return l.told
 	}
-	for i := range 6 {
+	for i := range 4 {
 		for before := told(); told() < before+20; { // they write
 			<-time.After(time.Millisecond)
 		}

@@ -449,6 +449,8 @@ func TestServerUnreachable(t *testing.T) {
 	path := testenv.SharedPostgres(t).NewSchema(t)
 	var failures []error
 	m := makeAt(t, kindWith(0, 50*time.Millisecond), path, p.through(t, path), WriterOptions{Failed: func(err error) { failures = append(failures, err) }})
+	m.idle.Stop() // a checkpoint that finds the server away is told to Failed too
+	m.idle = nil
 	var want []string
 	for i, fate := range []fate{lostBefore, answerLost} {
 		how.Store(int64(fate))

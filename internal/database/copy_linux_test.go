@@ -20,7 +20,7 @@ func TestCopyDiskFull(t *testing.T) {
 	if err := copiedKind.Create(t.Context(), path); err != nil {
 		t.Fatal(err)
 	}
-	const rows, size = 10, 1 << 20
+	const rows, size = 10, 1 << 19
 	writeNotes(t, path, func(ctx context.Context, tx *Tx) error {
 		for i := range rows {
 			// In the last table: nothing is written after it, and the disk is full when the
@@ -34,7 +34,7 @@ func TestCopyDiskFull(t *testing.T) {
 	disk := t.TempDir()
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) }) // where the test has failed
 	copied, failed := 0, 0
-	for megabytes := 9; copied == 0; megabytes += 2 {
+	for megabytes := 4; copied == 0; megabytes++ {
 		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%dM", megabytes)); err != nil {
 			t.Skipf("a small disk cannot be made (mount tmpfs: %v): this needs root", err)
 		}

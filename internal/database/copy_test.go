@@ -70,8 +70,12 @@ func notes(t *testing.T, path string) string {
 	return b.String()
 }
 
-// newNotes returns the path of a database in a file, with rows of every sort of value.
-func newNotes(t *testing.T) string {
+// moreRows is more than are committed at once.
+const moreRows = rowsOfCommit + 10
+
+// newNotes returns the path of a database in a file, with rows of every sort of value, and so
+// many in its last table.
+func newNotes(t *testing.T, rows int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notes.db")
 	if err := copiedKind.Create(t.Context(), path); err != nil {
@@ -94,7 +98,7 @@ func newNotes(t *testing.T) string {
 			return err
 		}
 		pair := tx.Bulk(ctx, "INSERT INTO pair (a, b) VALUES ", 2)
-		for i := range int64(rowsOfCommit + 10) {
+		for i := range rows {
 			if err := pair.Add(i, fmt.Sprint("b", i%977, "\x00")); err != nil {
 				return err
 			}
@@ -107,7 +111,7 @@ func newNotes(t *testing.T) string {
 // TestCopy: a copy of a copy of a copy, through files and servers, has every value as it was.
 func TestCopy(t *testing.T) {
 	testenv.Heavy(t)
-	first := newNotes(t)
+	first := newNotes(t, moreRows)
 	want := notes(t, first)
 	postgres := testenv.SharedPostgres(t)
 	from := first
@@ -127,7 +131,7 @@ func TestCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rows := int64(1 + 6 + rowsOfCommit + 10); c.Tables != 3 || c.Rows != rows || told != 2*rows || !called || len(c.Others) > 0 {
+		if rows := int64(1 + 6 + moreRows); c.Tables != 3 || c.Rows != rows || told != 2*rows || !called || len(c.Others) > 0 {
 			t.Errorf("copy %d: %+v, told of %d rows", i, c, told)
 		}
 		if got := notes(t, to); got != want {
@@ -146,7 +150,7 @@ func TestCopy(t *testing.T) {
 // TestCopyFails: whatever ends a copy, nothing of it is there, and another one succeeds.
 func TestCopyFails(t *testing.T) {
 	testenv.Heavy(t)
-	path := newNotes(t)
+	path := newNotes(t, moreRows)
 	postgres := testenv.SharedPostgres(t)
 	for _, to := range []string{filepath.Join(t.TempDir(), "notes.db"), postgres.NewSchema(t)} {
 		broken := errors.New("broken")
@@ -189,7 +193,7 @@ func TestCopyFails(t *testing.T) {
 // is not whole is not copied.
 func TestCopyOthers(t *testing.T) {
 	testenv.Heavy(t)
-	path := newNotes(t)
+	path := newNotes(t, 1000)
 	postgres := testenv.SharedPostgres(t)
 	for _, newPlace := range []func() string{func() string { return filepath.Join(t.TempDir(), "notes.db") }, func() string { return postgres.NewSchema(t) }} {
 		for sql, want := range map[string]string{
@@ -228,7 +232,7 @@ func TestCopyOthers(t *testing.T) {
 func TestCopyLimited(t *testing.T) {
 	testenv.Heavy(t)
 	postgres := testenv.Postgres(t)
-	path, from, to := newNotes(t), postgres.NewSchema(t), postgres.NewSchema(t)
+	path, from, to := newNotes(t, 1000), postgres.NewSchema(t), postgres.NewSchema(t)
 	db, err := copiedKind.openPostgres(postgres.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +277,7 @@ func TestCopyCommitPending(t *testing.T) {
 	testenv.Heavy(t)
 	postgres := testenv.Postgres(t)
 	to := postgres.NewSchema(t)
-	path := newNotes(t)
+	path := newNotes(t, 1000)
 	db, err := copiedKind.openPostgres(postgres.URL(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -369,7 +373,7 @@ func TestRowSum(t *testing.T) {
 func TestCopyReplaces(t *testing.T) {
 	testenv.Heavy(t)
 	server := testenv.SharedPostgres(t)
-	path := newNotes(t)
+	path := newNotes(t, 1000)
 	to, err := Beside(t.Context(), server.NewSchema(t), "_contents")
 	if err != nil {
 		t.Fatal(err)

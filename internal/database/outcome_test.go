@@ -204,7 +204,7 @@ func TestServerCommitOutcome(t *testing.T) {
 		}
 		rounds++
 	}
-	for range 4 {
+	for range 2 {
 		for _, how := range []fate{lostBefore, answerLost, arrives, answerLost, lostBefore, lostBehind, answerBehind, lostBehind, arrives, answerBehind} {
 			do(how)
 		}

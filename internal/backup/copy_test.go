@@ -76,10 +76,12 @@ func TestCopyContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := backup.Place{Folder: newFolder(t)}
-	for _, to := range []backup.Place{{URL: postgres.NewSchema(t), Bucket: bucket}, {URL: postgres.NewSchema(t), Bucket: bucket}, {URL: postgres.NewSchema(t)}, {}, {Bucket: bucket}, {URL: postgres.NewSchema(t), Bucket: bucket}, {}} {
+	for i, to := range []backup.Place{{URL: postgres.NewSchema(t), Bucket: bucket}, {URL: postgres.NewSchema(t), Bucket: bucket}, {}, {URL: postgres.NewSchema(t)}, {Bucket: bucket}} {
 		var input *backup.InputError
-		if _, err := backup.Copy(t.Context(), from, backup.Place{Folder: t.TempDir(), URL: taken, Bucket: to.Bucket}, nil); !errors.As(err, &input) || !errors.Is(err, database.ErrTaken) {
-			t.Errorf("where contents are of another log: %v", err)
+		if i < 2 { // from a file, and from a server
+			if _, err := backup.Copy(t.Context(), from, backup.Place{Folder: t.TempDir(), URL: taken, Bucket: to.Bucket}, nil); !errors.As(err, &input) || !errors.Is(err, database.ErrTaken) {
+				t.Errorf("where contents are of another log: %v", err)
+			}
 		}
 		to.Folder = t.TempDir()
 		ctx, interrupt := context.WithCancel(t.Context())

@@ -304,7 +304,7 @@ func TestHook(t *testing.T) {
 // what one has undone leaves nothing in the database, and nothing in memory that the next
 // one would build on.
 func TestDo_Group(t *testing.T) {
-	checks(t, 25)
+	checks(t, 15)
 	failure := errors.New("failure")
 	rapid.Check(t, func(rt *rapid.T) {
 		b := begin(t, event.Redirect)

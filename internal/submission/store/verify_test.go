@@ -271,7 +271,7 @@ func TestVerify_Source(t *testing.T) {
 // Whatever becomes of submissions, in any number and order, verify has nothing to
 // say: not of records that were deleted, or are another Source's, since.
 func TestVerify_AnyHistory(t *testing.T) {
-	checks(t, 40)
+	checks(t, 15)
 	testenv.Heavy(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		b := begin(t, event.Mirror)

@@ -60,8 +60,8 @@ func bytesHere(t testing.TB, s *Store) (n int64) {
 // mixed returns contents of all sizes that are treated differently.
 func mixed(seed uint64) [][]byte {
 	all := [][]byte{{}, noise(seed, 1), noise(seed+1, chunkSize), noise(seed+2, chunkSize+1), noise(seed+3, 3*chunkSize), noise(seed+4, 4*chunkSize+99)}
-	for i := range 130 { // more than a pack has
-		all = append(all, noise(seed+10+uint64(i), 1000+i*100))
+	for i := range 60 { // more than a pack has
+		all = append(all, noise(seed+10+uint64(i), 1000+i*500))
 	}
 	return all
 }

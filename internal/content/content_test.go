@@ -47,7 +47,7 @@ func TestOnServer(t *testing.T) {
 	testenv.Heavy(t)
 	server = testenv.SharedPostgres(t)
 	defer func() { server = nil }()
-	testenv.Checks(t, 2)
+	testenv.Checks(t, 1)
 	for name, test := range map[string]func(*testing.T){
 		"Put": TestPutOpen, "Missing": TestMissing, "Draft": TestDraft, "Atomic": TestPutIsAtomic, "Concurrent": TestConcurrentUse, "Small": TestSmall, "Known": TestPutPartlyKnown, "ReadOnly": TestReadOnly,
 		"DryRun": TestDryRun, "Swapped": TestSwappedChunks, "Bucket": TestBucket, "Packer": TestPacker, "Histories": TestBucketHistories, "Gone": TestGoneWhileKept,

@@ -415,7 +415,7 @@ func takesWrites(ctx context.Context, conn *sql.Conn) error {
 // unlimited lets transactions take as long as they take, and a session wait as long, also on
 // PostgreSQL 17 and 14 and later: an older one would not know the parameters.
 func unlimited(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('transaction_timeout', 'idle_session_timeout')")
+	_, err := conn.ExecContext(ctx, "SELECT set_config(name, '0', false) FROM (VALUES ('transaction_timeout'), ('idle_session_timeout')) AS s (name) WHERE current_setting(name, true) IS NOT NULL")
 	return err
 }
 
@@ -520,7 +520,8 @@ func (e *serverEngine) takeLock(ctx context.Context, conn *sql.Conn) error {
 			return err
 		}
 		if mine {
-			return conn.QueryRowContext(ctx, "SELECT "+sessionName+" FROM pg_stat_activity WHERE pid = pg_backend_pid()").Scan(&e.session)
+			// Not of the view pg_stat_activity, whose plan alone takes as long as all else here.
+			return conn.QueryRowContext(ctx, "SELECT "+sessionName+" FROM pg_stat_get_activity(pg_backend_pid())").Scan(&e.session)
 		}
 		if time.Now().After(until) {
 			break

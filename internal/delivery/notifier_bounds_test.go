@@ -145,7 +145,7 @@ func TestManyNoticesHideNoOthers(t *testing.T) {
 func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 	testenv.Heavy(t)
 	h := newHarness(t, testenv.NewClock())
-	const n = 1000
+	const n = 500
 	long := "/" + strings.Repeat("x", 8000)
 	for i := range n / 100 {
 		var ids []string

@@ -76,6 +76,8 @@ type Submitter struct {
 	// Failed is called with each error of the log, also of reading; Run then tries again.
 	// It may be nil.
 	Failed func(error)
+
+	maxFresh int // 0 is maxFresh
 }
 
 // DefaultDeadline is how long a decision may take if Deadline is 0.
@@ -126,6 +128,7 @@ func (o *Submitter) withDefaults() *Submitter {
 	c.Deadline = cmp.Or(c.Deadline, DefaultDeadline)
 	c.Every = cmp.Or(c.Every, time.Minute)
 	c.Workers = cmp.Or(c.Workers, 4)
+	c.maxFresh = cmp.Or(c.maxFresh, maxFresh)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -220,7 +223,7 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 
 // full reports whether there is no room for more events.
 func (d *submitLoop) full() bool {
-	return len(d.fresh)+chunkLimit > maxFresh || len(d.waiting)+chunkLimit > maxWaiting
+	return len(d.fresh)+chunkLimit > d.s.maxFresh || len(d.waiting)+chunkLimit > maxWaiting
 }
 
 // remember notes that a row waits, or that it does not.

@@ -106,7 +106,7 @@ func (f *unreliable) deliver(token string, d *sip.Disposition, after time.Durati
 func TestSubmitterAgreesWithTheServer(t *testing.T) {
 	testenv.Heavy(t)
 	down, lost := callFailures(t)
-	testenv.Checks(t, 40)
+	testenv.Checks(t, 20)
 	rapid.Check(t, func(rt *rapid.T) {
 		ids := []string{"urn:a", "urn:b", "urn:c", "urn:d"}
 		steps := rapid.SliceOfN(rapid.SampledFrom([]string{"keep", "keep", "keep bad", "delete", "wait", "wait long", "restart", "resend", "reload", "fail before", "fail after"}), 4, 25).Draw(rt, "steps")

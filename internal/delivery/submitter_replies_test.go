@@ -205,7 +205,7 @@ func TestSubmitterServerDown(t *testing.T) {
 			return keep(), nil
 		}
 		var records [][2]string
-		for i := range 600 {
+		for i := range 60 {
 			records = append(records, [2]string{fmt.Sprintf("urn:%04d", i), "x"})
 		}
 		h.keep(records...)
@@ -225,8 +225,8 @@ func TestSubmitterServerDown(t *testing.T) {
 				t.Fatalf("%s: %v after %d tries (%s)", s.Record, s.State, s.Tries, s.Reason)
 			}
 		}
-		if n := len(h.server.requests()); n != 600 {
-			t.Errorf("%d requests, want 600", n)
+		if n := len(h.server.requests()); n != 60 {
+			t.Errorf("%d requests, want 60", n)
 		}
 	})
 }
@@ -326,15 +326,15 @@ func TestSubmitterFailsForVeryMany(t *testing.T) {
 			}
 			return keep(), nil
 		}
-		const bad = maxFresh - chunkLimit/2
+		const fresh, bad = 2 * chunkLimit, 2*chunkLimit - chunkLimit/2
 		said := make([]event.Observation, bad)
 		h.do(keep(t.Context(), h.contents, []byte(book(""))))
 		for i := range said {
 			said[i] = found(fmt.Sprintf("urn:bad%06d", i), "text/xml", book(""))
 		}
 		h.harvest(said...)
-		h.run(func(o *Submitter) { o.Workers = 64 })
-		time.Sleep(8 * time.Hour) // until each was tried
+		h.run(func(o *Submitter) { o.Workers, o.maxFresh = 64, fresh })
+		time.Sleep(2 * time.Hour) // until each was tried
 		synctest.Wait()
 		h.keep([2]string{"urn:good", ""})
 		time.Sleep(5 * time.Minute)
@@ -446,18 +446,18 @@ func TestSubmitterHoldsNoMoreThanItMay(t *testing.T) {
 			}
 			return &sip.StatusError{Status: 503}
 		}
-		const records = 23_500
+		const fresh, records = 2 * chunkLimit, 5*chunkLimit + chunkLimit/2
 		said := make([]event.Observation, records)
 		h.do(keep(t.Context(), h.contents, []byte(book(""))))
 		for i := range said {
 			said[i] = found(fmt.Sprintf("urn:%06d", i), "text/xml", book(""))
 		}
 		h.harvest(said...)
-		h.run(nil)
+		h.run(func(o *Submitter) { o.maxFresh = fresh })
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := len(h.rows()); n != maxFresh {
-			t.Errorf("%d rows wait, want %d", n, maxFresh)
+		if n := len(h.rows()); n != fresh {
+			t.Errorf("%d rows wait, want %d", n, fresh)
 		}
 		mu.Lock()
 		up = true

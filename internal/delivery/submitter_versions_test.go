@@ -96,6 +96,7 @@ func (h *harness) step(all ...submission.Submission) {
 // happens from then on, even if one record can never be sent.
 func TestSubmitterFullOfAnswered(t *testing.T) {
 	testenv.Heavy(t)
+	const fresh = 2 * chunkLimit
 	for name, lost := range map[string][]event.Observation{"all": nil, "all but one": {found("urn:lost", "application/xml", book("whose content is lost"))}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *harness) {
@@ -108,14 +109,14 @@ func TestSubmitterFullOfAnswered(t *testing.T) {
 					return keep(), nil
 				}
 				h.harvest(lost...)
-				for k := range maxFresh/chunkLimit + 2 {
+				for k := range fresh/chunkLimit + 2 {
 					all := make([][2]string, chunkLimit)
 					for i := range all {
 						all[i] = [2]string{fmt.Sprintf("urn:%d:%d", k, i), "x"}
 					}
 					h.keep(all...)
 				}
-				h.run(nil)
+				h.run(func(o *Submitter) { o.maxFresh = fresh })
 				time.Sleep(20 * time.Minute)
 				synctest.Wait()
 				down.Store(false)

@@ -31,10 +31,10 @@ import (
 // in law_model_test.go has, and the same harvest once more logs nothing. The documents go over sockets, through the
 // adapters, into a log on disk. (D5, D82, D83, D104, D105, D106, D107)
 //
-// 80 histories, the same each time; others and more with -rapid.checks, which names
+// 40 histories, the same each time; others and more with -rapid.checks, which names
 // the seed of what fails.
 func TestLaw(t *testing.T) {
-	laws(t, 80, func(b *bench) {
+	laws(t, 40, func(b *bench) {
 		h := &history{bench: b}
 		b.serve = h.serve
 		for i := range rapid.IntRange(1, 3).Draw(h.t, "sources") {

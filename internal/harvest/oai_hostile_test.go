@@ -29,11 +29,11 @@ func TestHostileRepository(t *testing.T) {
 		name, metadata, want string
 	}{
 		{"deep elements", strings.Repeat("<a>", 100_000) + strings.Repeat("</a>", 100_000), ""},
-		{"many attributes", "<a " + many(100_000, func(i int) string { return fmt.Sprintf(`a%d="" `, i) }) + "/>", ""},
-		{"many namespaces", "<a " + many(100_000, func(i int) string { return fmt.Sprintf(`xmlns:n%d="urn:%d" `, i, i) }) + "/>", ""},
-		{"a long text", "<a>" + strings.Repeat("x", 9<<20) + "</a>", ""},
+		{"many attributes", "<a " + many(50_000, func(i int) string { return fmt.Sprintf(`a%d="" `, i) }) + "/>", ""},
+		{"many namespaces", "<a " + many(50_000, func(i int) string { return fmt.Sprintf(`xmlns:n%d="urn:%d" `, i, i) }) + "/>", ""},
+		{"a long text", "<a>" + strings.Repeat("x", 2<<20) + "</a>", ""},
 		{"a document type", `<!DOCTYPE a [<!ENTITY e "eeeeeeee">]><a>&e;</a>`, ""},
-		{"a long page", "<a>" + strings.Repeat("<b>x</b>", 3<<20) + "</a>", "longer than 4194304 bytes"},
+		{"a long page", "<a>" + strings.Repeat("<b>x</b>", 1<<18) + "</a>", "longer than 1048576 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newArchive(t, event.Mirror)
@@ -51,7 +51,7 @@ func TestHostileRepository(t *testing.T) {
 				a.repo.ServeHTTP(w, r)
 			}))
 			defer hostile.Close()
-			a.src.Limits.Document = 4 << 20
+			a.src.Limits.Document = 1 << 20
 			a.src.Client = &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 				r = r.Clone(r.Context())
 				r.URL.Host = strings.TrimPrefix(hostile.URL, "http://")

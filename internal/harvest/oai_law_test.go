@@ -28,7 +28,7 @@ func TestRepositoryLaw(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many histories")
 	}
-	testenv.Checks(t, 50)
+	testenv.Checks(t, 25)
 	rapid.Check(t, func(t *rapid.T) {
 		mode := rapid.SampledFrom([]event.Content{event.Mirror, event.Mirror, event.Redirect, event.Reference}).Draw(t, "mode")
 		a := newArchive(t, mode)

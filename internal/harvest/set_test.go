@@ -284,7 +284,7 @@ func (u *unions) compare(set string, want map[string]string) {
 // however its harvests end, and whichever of them belong to it meanwhile.
 func TestSetsOfSets(t *testing.T) {
 	t.Parallel()
-	testenv.Checks(t, 60)
+	testenv.Checks(t, 30)
 	folder, n := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++

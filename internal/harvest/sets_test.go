@@ -20,7 +20,7 @@ import (
 // as long as one of those that the Source names has it, whatever lists tell of
 // that, and however old its Resource Lists are. (D2)
 func TestSetsOfResources(t *testing.T) {
-	laws(t, 75, func(b *bench) {
+	laws(t, 30, func(b *bench) {
 		l := newLibrary(b.t, b.base)
 		b.serve = l.serve
 		id, err := b.log.EnsureSource(context.Background(), "main", harvest.ResourceSync, b.base+"/sd", 0)

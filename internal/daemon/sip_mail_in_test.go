@@ -137,34 +137,30 @@ func TestSIPMail_Limit(t *testing.T) {
 func TestSIPMail_SlowIsCut(t *testing.T) {
 	testenv.Heavy(t)
 	h := newSIPBridge(t, sipSet("main", takesMail("main@bridge.example")))
-	var slow []*textproto.Conn
-	for range 2 {
+	told := make(chan string, 2)
+	nearlyAll := "Content-Type: text/xml\r\n\r\n" + strings.Repeat(strings.Repeat("x", 998)+"\r\n", 8300)
+	for range 2 { // nearly all of each mail comes in, and then nothing more
 		c, err := textproto.Dial("tcp", h.mailServer())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		slow = append(slow, c)
 		for _, step := range []struct {
 			say  string
 			want int
-		}{{"", 220}, {"EHLO library.example", 250}, {"MAIL FROM:<ingest@library.example>", 250}, {"RCPT TO:<main@bridge.example>", 250}, {"DATA", 354}} {
-			if step.say != "" {
-				if err := c.PrintfLine("%s", step.say); err != nil {
-					t.Fatal(err)
-				}
+		}{{"", 220}, {"EHLO library.example\r\n", 250}, {"MAIL FROM:<ingest@library.example>\r\n", 250}, {"RCPT TO:<main@bridge.example>\r\n", 250},
+			{fmt.Sprintf("BDAT %d\r\n%s", len(nearlyAll), nearlyAll), 250}} { // the last reply: all this has come
+			if _, err := c.W.WriteString(step.say); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.W.Flush(); err != nil {
+				t.Fatal(err)
 			}
 			if _, _, err := c.ReadResponse(step.want); err != nil {
 				t.Fatal(err)
 			}
 		}
-	}
-	told := make(chan string, len(slow))
-	for _, c := range slow { // each has nearly all of a mail come in, and then nothing more
-		if _, err := c.W.WriteString("Content-Type: text/xml\r\n\r\n" + strings.Repeat(strings.Repeat("x", 998)+"\r\n", 8300)); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.W.Flush(); err != nil {
+		if err := c.PrintfLine("BDAT 10 LAST"); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -173,10 +169,10 @@ func TestSIPMail_SlowIsCut(t *testing.T) {
 		}()
 	}
 	message := notifyOf(rejectedFor(strings.Repeat("x", 3<<20)))
-	eventually(t, "there is no room", func() bool { // once both have come
-		r, err := h.post("/sip/main", message)
-		return err == nil && r.status == http.StatusServiceUnavailable
-	})
+	// There is no room. The answer may come before all is sent, and be lost.
+	if r, err := h.post("/sip/main", message); err == nil {
+		r.want(t, http.StatusServiceUnavailable)
+	}
 	select {
 	case reply := <-told:
 		if strings.HasPrefix(reply, "2") || strings.HasPrefix(reply, "5") {
@@ -185,7 +181,10 @@ func TestSIPMail_SlowIsCut(t *testing.T) {
 	case <-time.After(30 * time.Second): // after a minute it would end by itself
 		t.Fatal("no mail is cut off")
 	}
-	h.send("/sip/main", message, http.StatusAccepted)
+	eventually(t, "there is room again", func() bool { // once that mail is forgotten
+		r, err := h.post("/sip/main", message)
+		return err == nil && r.status == http.StatusAccepted
+	})
 }
 
 // TestSIPMail_AfterTheCommit: a mail is taken only when what it says is in the log.

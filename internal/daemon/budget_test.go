@@ -166,7 +166,7 @@ func (f *longFeed) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // the entries that are taken nor the bad ones, and all of it is taken then.
 func TestLongFeedTakesLittleMemory(t *testing.T) {
 	testenv.Heavy(t)
-	const entries, most = 40_000, 24 << 20 // in memory they take about 100 MB
+	const entries, most = 16_000, 24 << 20 // in memory they take about 40 MB
 	for _, bad := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bad %t", bad), func(t *testing.T) {
 			var before, while runtime.MemStats

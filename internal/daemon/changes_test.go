@@ -118,9 +118,9 @@ func TestProviderThatChanges(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) { sameLog(t, mode, 10, 1, 7, 50_000) })
-		t.Run(mode+", 1,000 equal stamps", func(t *testing.T) {
+		t.Run(mode+", 300 equal stamps", func(t *testing.T) {
 			testenv.Heavy(t)
-			sameLog(t, mode, 500, 7, 50_000)
+			sameLog(t, mode, 150, 7, 50_000)
 		})
 	}
 }

@@ -153,7 +153,7 @@ func (o *harness) checkAnswers(t *testing.T, complete *feedDoc, mode string) {
 func TestFeedRulesOverRandomHistories(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
-	testenv.Checks(t, 20)
+	testenv.Checks(t, 10)
 	schema := newAtomSchema(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		mode := rapid.SampledFrom([]string{config.Mirror, config.Redirect, config.Reference}).Draw(rt, "mode")

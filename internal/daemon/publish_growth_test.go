@@ -273,12 +273,12 @@ func newGrowth(t *testing.T, segment int) *growth {
 	return g
 }
 
-// TestManySegments: 60,000 records in segments of 5,000, twice as many in a soak: more than
+// TestManySegments: 50,400 records in segments of 4,200, 120,000 in a soak: more than
 // one part of a Resource List has. While it is harvested on, closed lists stay as they are.
 func TestManySegments(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
-	segment := 5_000
+	segment := 4_200
 	if testenv.Soaking() {
 		segment = 10_000
 	}

@@ -260,7 +260,7 @@ func TestForgedPush(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 { // the right one, and its replays
 		group.Go(func() {
-			for range testenv.Rounds(t, 25, 1250) {
+			for range testenv.Rounds(t, 8, 1250) {
 				if got := testserver.Push(s.Callback, s.Secret, []byte("anything at all"), hub.URL, s.Topic); got != http.StatusAccepted {
 					t.Errorf("a push is answered %d", got)
 				}

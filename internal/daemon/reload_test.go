@@ -77,7 +77,7 @@ func written(listen, data, feeds string, sets map[string][]int, settings string)
 // Sources that stay go on, and what is invalid changes nothing.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
-	rounds := testenv.Rounds(t, 30, 1000)
+	rounds := testenv.Rounds(t, 12, 1000)
 	random := rand.New(rand.NewPCG(1, uint64(rounds)))
 	feeds := &growingFeeds{items: map[string]int{}}
 	server := httptest.NewServer(feeds)

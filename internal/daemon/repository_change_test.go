@@ -118,7 +118,7 @@ func TestListUnderChange(t *testing.T) {
 	testenv.Heavy(t)
 	c := newChanging(t)
 	f := &harvester{c: c, has: oaiStates{}}
-	rounds := testenv.Rounds(t, 60, 2000)
+	rounds := testenv.Rounds(t, 30, 2000)
 	change := func() {
 		if c.round >= rounds {
 			return

@@ -150,7 +150,7 @@ func (g *cycle) wantOrigin(o *atomOrigin) {
 func TestCyclesAddNothing(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
-	testenv.Checks(t, 5)
+	testenv.Checks(t, 3)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newAtomOrigin(t, fixtures.Options{PerArchive: 4})
 		g := newCycle(t, rt, o.source(), func(before *relay) []string { return []string{before.lists(), before.lists(), before.archived()} },

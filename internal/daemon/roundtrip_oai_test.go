@@ -319,7 +319,7 @@ func (r *relay) wantOAI(t faults, prefix string, want oaiStates) {
 // bridge behind that: identifiers, bytes, datestamps of the origin, deletions and sets.
 func TestRoundTripOfRepositories(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 5)
+	testenv.Checks(t, 3)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newOAIOrigin(t, rt)
 		row, from := []*relay{newRelay(t)}, []string{o.source()}
@@ -360,7 +360,7 @@ func TestRoundTripOfRepositories(t *testing.T) {
 // A cycle of bridges over all three protocols adds nothing to what a repository has.
 func TestCyclesOfRepositoriesAddNothing(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 5)
+	testenv.Checks(t, 3)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newOAIOrigin(t, rt)
 		g := newCycle(t, rt, o.source(), func(before *relay) []string {

@@ -24,7 +24,7 @@ import (
 // Atom-PMH -> bridge -> ResourceSync -> bridge -> Atom-PMH.
 func TestRoundTripOfFeeds(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 8)
+	testenv.Checks(t, 4)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newAtomOrigin(t, fixtures.Options{PerArchive: rapid.SampledFrom([]int{0, 2, 5}).Draw(rt, "entries a document")})
 		a, b := newRelay(t), newRelay(t)
@@ -36,7 +36,7 @@ func TestRoundTripOfFeeds(t *testing.T) {
 // ResourceSync.
 func TestRoundTripOfLists(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 8)
+	testenv.Checks(t, 4)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := drawListOrigin(t, rt)
 		a, b := newRelay(t), newRelay(t)
@@ -143,7 +143,7 @@ func TestRoundTripOfAggregators(t *testing.T) {
 // Four bridges in a row, with one protocol after the other.
 func TestRoundTripOfFour(t *testing.T) {
 	testenv.Heavy(t)
-	testenv.Checks(t, 3)
+	testenv.Checks(t, 2)
 	rapid.Check(t, func(rt *rapid.T) {
 		var o origin = newAtomOrigin(t, fixtures.Options{PerArchive: 3})
 		if rapid.Bool().Draw(rt, "lists") {

@@ -50,7 +50,7 @@ func TestChromium(t *testing.T) {
 	}
 	tab := c.newTab()
 	folder := os.Getenv("BRIDGE_SCREENSHOTS")
-	for _, look := range []struct {
+	looks := []struct {
 		name          string
 		width, height int
 		scheme        string
@@ -59,13 +59,16 @@ func TestChromium(t *testing.T) {
 		{"light", 1280, 900, "light", `["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]`},
 		{"dark", 1280, 900, "dark", `{ type: "rule", values: ["color-contrast", "link-in-text-block"] }`},
 		{"phone", 390, 844, "light", ""},
-	} {
-		tab.look(look.width, look.height, look.scheme)
-		for name, path := range pages {
-			if strings.HasPrefix(path, "/") {
-				path = s.console + path
-			}
-			tab.open(path)
+	}
+	for name, path := range pages {
+		if strings.HasPrefix(path, "/") {
+			path = s.console + path
+		}
+		tab.look(looks[0].width, looks[0].height, looks[0].scheme)
+		tab.open(path)
+		judged := false
+		for _, look := range looks { // loading it takes most of the time
+			tab.look(look.width, look.height, look.scheme)
 			var width, wide int
 			tab.eval("window.innerWidth", &width)
 			tab.eval("document.documentElement.scrollWidth", &wide)
@@ -85,7 +88,10 @@ func TestChromium(t *testing.T) {
 			if judge == "" || look.rules == "" {
 				continue
 			}
-			tab.eval(judge, nil)
+			if !judged {
+				tab.eval(judge, nil)
+				judged = true
+			}
 			var violations []string
 			tab.eval(`axe.run(document, { resultTypes: ["violations"], runOnly: `+look.rules+` })
 .then(found => found.violations.map(v => v.impact + " " + v.id + ": " + v.help + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + n.failureSummary).join("; ")))`, &violations)

@@ -58,7 +58,7 @@ func newChromium(t testing.TB) *chromium {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-		"--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
+		"--disable-sync", "--disable-extensions", "--no-zygote", "--disable-site-isolation-trials", "--disable-features=BackForwardCache,SpareRendererForSitePerProcess,Translate,PaintHolding", "--js-flags=--single-threaded", "--disable-dev-shm-usage", "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
 	cmd.ExtraFiles = []*os.File{commands, theirs}
 	var errors bytes.Buffer
 	cmd.Stderr = &errors
@@ -256,11 +256,13 @@ func (p *tab) open(url string) {
 	p.await()
 }
 
-// look is how a page is looked at: width in pixels, and light or dark.
+// look is how a page is looked at: width in pixels, and light or dark. Nothing moves from
+// one to the other.
 func (p *tab) look(width, height int, scheme string) {
 	p.c.t.Helper()
 	p.do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
-	p.do("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]string{"name": "prefers-color-scheme", "value": scheme}}})
+	p.do("Emulation.setEmulatedMedia", map[string]any{"features": []any{
+		map[string]string{"name": "prefers-color-scheme", "value": scheme}, map[string]string{"name": "prefers-reduced-motion", "value": "reduce"}}})
 }
 
 // scripts has pages run theirs, or not.

@@ -97,7 +97,7 @@ func handler(p *Publisher) http.Handler {
 // Whoever slept has, through the archive, what one has who never slept, and needs no
 // baseline for it; both have what the log says.
 func TestAsleepLaw(t *testing.T) {
-	testenv.Checks(t, 30)
+	testenv.Checks(t, 15)
 	rapid.Check(t, func(rt *rapid.T) {
 		l := history(rapid.IntRange(1, 3).Draw(rt, "events of a segment"), event.Mirror)
 		l.fill("main", rapid.IntRange(1, 10).Draw(rt, "events before"))

@@ -375,7 +375,7 @@ func (s *site) remember(url string, a *answer) {
 // random moment and with whatever happens meanwhile, the copy of each is what the log says.
 func TestConsumersLaw(t *testing.T) {
 	testenv.Heavy(t)
-	histories, steps := 1, 60
+	histories, steps := 1, 40
 	if testenv.Soaking() {
 		histories, steps = 40, 400
 	}

@@ -222,7 +222,7 @@ func (l *repositoryLog) tell(e event.Event) told {
 // under way, the clock is set back. No list tells a record twice, or has an answer
 // without any.
 func TestRepositoryUnderChange(t *testing.T) {
-	testenv.Checks(t, 60)
+	testenv.Checks(t, 30)
 	rapid.Check(t, func(t *rapid.T) {
 		l := openRepositoryLog(t, event.Redirect)
 		r := l.repository(rapid.IntRange(1, 4).Draw(t, "page"))
@@ -321,7 +321,7 @@ func TestRepositoryUnderChange(t *testing.T) {
 // A list that nothing disturbs has what a look at all events says: the newest state of
 // each record, in the order of the log, by set and by date.
 func TestRepositorySelects(t *testing.T) {
-	testenv.Checks(t, 40)
+	testenv.Checks(t, 20)
 	rapid.Check(t, func(t *rapid.T) {
 		l := openRepositoryLog(t, event.Redirect)
 		specs := []string{"maps", "maps:old", "mapsx", "a b"}

@@ -213,7 +213,7 @@ func history(every int, content event.Content) *sliceLog {
 // never change; open ones grow only at their end (I1, I4). While a list is empty
 // nobody has read anything of it, so its first entry may declare a namespace.
 func TestAnyStepsSameBytes(t *testing.T) {
-	testenv.Checks(t, 100)
+	testenv.Checks(t, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		every := rapid.IntRange(1, 9).Draw(rt, "every")
 		content := rapid.SampledFrom([]event.Content{event.Mirror, event.Redirect, event.Reference}).Draw(rt, "content")

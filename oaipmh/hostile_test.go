@@ -142,7 +142,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 // A document of ten million tiny records, in a soak, is read in memory that does not grow.
 func TestFlat(t *testing.T) {
-	records := testenv.Rounds(t, 200_000, 10_000_000)
+	records := testenv.Rounds(t, 100_000, 10_000_000)
 	head, tail, _ := strings.Cut(list("|", "<resumptionToken>x</resumptionToken>"), "|")
 	in := &endless{head: head, each: func(n int) string {
 		switch {

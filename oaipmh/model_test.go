@@ -29,7 +29,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 // nothing changes all records are as they are there.
 func TestHistories(t *testing.T) {
 	testenv.Heavy(t)
-	for seed := range uint64(testenv.Rounds(t, 600, 20_000)) {
+	for seed := range uint64(testenv.Rounds(t, 200, 20_000)) {
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { history(t, rand.New(rand.NewPCG(seed, 14))) }) {
 			return
 		}

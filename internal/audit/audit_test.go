@@ -93,7 +93,7 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // The counts of a report add up, and are those of a naive model, after any history of two
 // Sources of a set, whether or not it was harvested; and so they are after a repair.
 func TestReportAddsUp(t *testing.T) {
-	for seed := range uint64(testenv.Rounds(t, 6, 300)) {
+	for seed := range uint64(testenv.Rounds(t, 3, 300)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 11))
 			gone := map[string]bool{}

@@ -231,7 +231,7 @@ func crashAt(n int, after bool) func(*Options) {
 // Whatever was exported before, and wherever exports ended unfinished: an export gives
 // the tree that one into a new folder gives.
 func TestExportAgain(t *testing.T) {
-	for seed := range testenv.Rounds(t, 4, 300) {
+	for seed := range testenv.Rounds(t, 2, 300) {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
 		w := newWorld(t)
 		modes := map[string]event.Content{"main": event.Mirror, "other-1": event.Mirror, "to": event.Redirect, "names": event.Reference}

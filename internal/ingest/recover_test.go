@@ -159,7 +159,7 @@ func TestDueIsDone(t *testing.T) {
 	record := request("x", "map").Record.XML
 	h.do(keep(h.contents)(context.Background(), record))
 	n := 0
-	testenv.Checks(t, 40)
+	testenv.Checks(t, 20)
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
 		c := &dueCase{rt: rt, h: h, begin: h.clock.Now()}

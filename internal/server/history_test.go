@@ -224,7 +224,7 @@ func TestVersionsOfOneSecond(t *testing.T) {
 	h := newTestServer(t, "", nil)
 	h.history = true
 	h.set("main", "Main", event.Mirror)
-	testenv.Checks(t, 20)
+	testenv.Checks(t, 10)
 	record := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		record++

@@ -361,7 +361,7 @@ func TestHTTPOAIHarvests(t *testing.T) {
 	want := map[string]harvestedRecord{}
 	mirror := map[string]harvestedRecord{}
 	from, deletions := "", 0
-	for round := range testenv.Rounds(t, 6, 60) {
+	for round := range testenv.Rounds(t, 3, 60) {
 		h.ahead.Add(int64(rnd.IntN(3)) * int64(time.Second) * 3 / 4)
 		for n := range rnd.IntN(30) + 2 {
 			id := fmt.Sprintf("urn:x:é%d", rnd.IntN(40))

@@ -539,6 +539,7 @@ func (n noContents) RoundTrip(r *http.Request) (*http.Response, error) {
 // A bridge that has nothing but the dumps of another one has the same log and the same
 // bytes as one that has its lists and asks for each content.
 func TestDumpsOfABridge(t *testing.T) {
+	testenv.Heavy(t)
 	a := newPublisher(newHarness(t, fixtures.Catalogue(nil), segments(10), func(c *config.Config) { c.Sets[0].Dumps = true }))
 	a.harvest()
 	const list = "/sets/main/capabilitylist.xml"

@@ -12,6 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestFault_RetryAfterLongerThanWeWait: the host is left alone altogether.
@@ -33,6 +34,7 @@ func TestFault_RetryAfterLongerThanWeWait(t *testing.T) {
 // TestFault_StepThatCannotBeStored: whatever fails, a harvest says so,
 // and the next one takes in what is missing, once.
 func TestFault_StepThatCannotBeStored(t *testing.T) {
+	testenv.Heavy(t)
 	const onFire = "the disk is on fire"
 	// breakTable lets the nth change of a table fail.
 	breakTable := func(file, change string) func(b *harness, n int) (context.Context, harvest.Options, func()) {

@@ -19,6 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // published serves what the harness has and returns its URL, and what ends it.
@@ -219,6 +220,7 @@ func TestServeEndsWithTheLog(t *testing.T) {
 
 // Where verify advises to reset a Source, that helps.
 func TestResetDamaged(t *testing.T) {
+	testenv.Heavy(t)
 	b := newHarness(t, fixtures.Catalogue(nil), content("redirect"))
 	b.harvest()
 	for _, text := range []string{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // busyStep is a step in the life of a Source that also changes while it is
@@ -72,6 +73,7 @@ func busyLife(equal int) []busyStep {
 // TestList_SourceThatChanges: the log tells exactly what happened, in batches of
 // any size, and harvesting again adds nothing.
 func TestList_SourceThatChanges(t *testing.T) {
+	testenv.Heavy(t)
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
 			var logs []string

@@ -91,6 +91,7 @@ func (o *harness) untilClosed() {
 // audit.
 func TestMostUsedDestinationMissesNothing(t *testing.T) {
 	t.Parallel()
+	testenv.Heavy(t)
 	for mode, every := range map[string]bool{config.Mirror: true, config.Redirect: false} {
 		t.Run(fmt.Sprintf("%s, a pass after each close %t", mode, every), func(t *testing.T) {
 			t.Parallel()
@@ -143,6 +144,7 @@ var (
 // TestWhatTheMostUsedDestinationNeeds checks field by field what that client
 // works with, in a bridge with two sets.
 func TestWhatTheMostUsedDestinationNeeds(t *testing.T) {
+	testenv.Heavy(t)
 	second := func(c *config.Config) {
 		other := c.Sets[0]
 		other.Name = "second"

@@ -531,6 +531,7 @@ func harvestEachOther(t *testing.T, name, id string, between func(origin string,
 // An audit of a repository, and of bridges behind, finds what has changed there and nothing
 // else. The original of a record is in an answer of OAI-PMH, whoever passed it on.
 func TestAuditsOfRepositories(t *testing.T) {
+	testenv.Heavy(t)
 	repository := testserver.NewRepository()
 	repository.Fill(3)
 	server := httptest.NewServer(repository)

@@ -405,6 +405,7 @@ func (f *faulty) answer(w http.ResponseWriter, r *http.Request) bool {
 // TestLaw_EveryGoodRecordIsPublished: whatever records fail, in whatever way and
 // for ever, every good record is published within three harvests (D101).
 func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
+	testenv.Heavy(t)
 	testenv.Checks(t, 6)
 	faults := []string{"500", "502", "503", "429", "404", "410", "400", "later", "hangs", "breaks off", "drops"}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -289,6 +289,7 @@ func TestPanicBacksTheSourceOff(t *testing.T) {
 // TestFullQuarantineIsSaid: what makes room in quarantine for newer bad inputs is
 // said in the harvest's report, and counted in the status (D131, I8).
 func TestFullQuarantineIsSaid(t *testing.T) {
+	testenv.Heavy(t)
 	var feed strings.Builder
 	feed.WriteString(`<rss version="2.0"><channel><title>t</title>`)
 	for i := range 10_100 {

@@ -205,7 +205,7 @@ func TestCapabilitiesOfIndexes(t *testing.T) {
 func TestCheckpoints(t *testing.T) {
 	testenv.Heavy(t)
 	share := map[int]int{} // bytes of states a list
-	for _, n := range []int{400, 1600} {
+	for _, n := range []int{200, 800} {
 		s := newSite(t)
 		var index []string
 		for i := range n {
@@ -251,7 +251,7 @@ func TestCheckpoints(t *testing.T) {
 			}
 		}
 	}
-	if share[1600] > share[400]*3/2 {
+	if share[800] > share[200]*3/2 {
 		t.Errorf("bytes a list: %v", share)
 	}
 	t.Logf("bytes a list: %v", share)

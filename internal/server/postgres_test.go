@@ -36,7 +36,7 @@ import (
 func TestSameOnServer(t *testing.T) {
 	testenv.Heavy(t)
 	postgres := testenv.SharedPostgres(t)
-	for seed := range uint64(testenv.Rounds(t, 2, 100)) {
+	for seed := range uint64(testenv.Rounds(t, 1, 100)) {
 		var inFile, onServer map[string]string
 		url := postgres.NewSchema(t)
 		t.Run(fmt.Sprintf("seed %d, in a file", seed), func(t *testing.T) { inFile = publishHistory(t, "", seed) })

@@ -67,7 +67,7 @@ func TestChromium(t *testing.T) {
 		tab.look(looks[0].width, looks[0].height, looks[0].scheme)
 		tab.open(path)
 		judged := false
-		for _, look := range looks { // loading it takes most of the time
+		for _, look := range looks { // at the page that is loaded
 			tab.look(look.width, look.height, look.scheme)
 			var width, wide int
 			tab.eval("window.innerWidth", &width)

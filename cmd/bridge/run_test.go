@@ -382,7 +382,7 @@ func TestReloadWaitsForTheStart(t *testing.T) {
 // In scripts, and for tests that kill it, "bridge" is this program, a process of
 // its own.
 func TestMain(m *testing.M) {
-	testscript.Main(testenv.WithS3(testenv.WithPostgres(waiting{m})), map[string]func(){"bridge": main})
+	testscript.Main(testenv.WithS3(testenv.WithPostgres(waiting{m})), map[string]func(){"bridge": main, "bridge-worker": work})
 }
 
 // waiting runs the tests.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -96,13 +97,15 @@ func runFiles(t *testing.T, scripts []string, variables map[string]string) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
-			e.Values[stageKey{}] = &scriptState{upstreams: map[string]upstream{}, children: map[string]*child{}}
 			for name, value := range variables {
 				e.Setenv(name, value)
 			}
-			return nil
+			w, err := startWorker(e)
+			e.Values[stageKey{}] = &scriptState{worker: w, upstreams: map[string]upstream{}, children: map[string]*child{}}
+			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"run":         runToEnd,
 			"status":      exitStatus,
 			"provider":    provider,
 			"start":       startChild,
@@ -124,6 +127,7 @@ func runFiles(t *testing.T, scripts []string, variables map[string]string) {
 
 // scriptState is what a script has around the commands that it runs.
 type scriptState struct {
+	worker    *worker
 	upstreams map[string]upstream // by the variable of their URL
 	upstream  upstream            // that commands change
 	children  map[string]*child
@@ -134,22 +138,43 @@ type stageKey struct{}
 
 func scriptOf(ts *testscript.TestScript) *scriptState { return ts.Value(stageKey{}).(*scriptState) }
 
-// exitStatus is a command of the scripts: status N bridge ... runs bridge in the
-// script's folder and checks its exit status, which "exec" cannot. stdout and
-// stderr are those of the command.
+// bridge runs bridge with the words of a command, "bridge ARGUMENT...".
+func bridge(ts *testscript.TestScript, words []string) *result {
+	if len(words) == 0 || words[0] != "bridge" {
+		ts.Fatalf("%q is not bridge", words)
+	}
+	r, err := scriptOf(ts).worker.do(job{ts.MkAbs("."), words[1:]})
+	ts.Check(err)
+	return r
+}
+
+// say makes the output of bridge that of the command.
+func (r *result) say(ts *testscript.TestScript) {
+	_, errOut := ts.Stdout().Write(r.Stdout)
+	_, errErr := ts.Stderr().Write(r.Stderr)
+	ts.Check(errors.Join(errOut, errErr))
+}
+
+// runToEnd is a command of the scripts: run bridge ARGUMENT... runs bridge in the script's
+// folder, which must do all; "exec bridge" starts a process for it.
+func runToEnd(ts *testscript.TestScript, neg bool, args []string) {
+	r := bridge(ts, args)
+	r.say(ts)
+	if neg != (r.Status != exitDone) {
+		ts.Fatalf("exit status %d", r.Status)
+	}
+}
+
+// exitStatus is a command of the scripts: status N bridge ARGUMENT... is run, but for the exit
+// status that is wanted.
 func exitStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args[0]) != 1 {
-		ts.Fatalf("usage: status N PROGRAM ARGUMENT...")
+		ts.Fatalf("usage: status N bridge ARGUMENT...")
 	}
-	err := ts.Exec(args[1], args[2:]...)
-	got := 0
-	if exit, ok := err.(interface{ ExitCode() int }); ok {
-		got = exit.ExitCode()
-	} else if err != nil {
-		ts.Fatalf("%v", err)
-	}
-	if want := int(args[0][0] - '0'); got != want {
-		ts.Fatalf("exit status %d, want %d", got, want)
+	r := bridge(ts, args[1:])
+	r.say(ts)
+	if want := int(args[0][0] - '0'); r.Status != want {
+		ts.Fatalf("exit status %d, want %d", r.Status, want)
 	}
 }
 
@@ -325,11 +350,14 @@ func records(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: records DATA SET FILE")
 	}
-	ts.Check(ts.Exec("bridge", "log", "--data", args[0], "--set", args[1], "--json"))
+	r := bridge(ts, []string{"bridge", "log", "--data", args[0], "--set", args[1], "--json"})
+	if r.Status != exitDone {
+		ts.Fatalf("bridge log: exit status %d\n%s", r.Status, r.Stderr)
+	}
 	live := map[string]string{}
-	for line := range strings.Lines(ts.ReadFile("stdout")) {
+	for line := range bytes.Lines(r.Stdout) {
 		var ev api.Event
-		ts.Check(json.Unmarshal([]byte(line), &ev))
+		ts.Check(json.Unmarshal(line, &ev))
 		text := []string{ev.Record, ev.Title, ev.Modified}
 		for _, r := range ev.Representations {
 			text = append(text, r.Type+" "+r.SHA256)
@@ -356,17 +384,29 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for limit := time.Now().Add(patience); ; <-tick.C {
-		err := ts.Exec(args[1], args[2:]...)
-		if exit, ok := err.(interface{ ExitCode() int }); !ok || exit.ExitCode() != exitPartly { // as of bridge status while something fails
-			ts.Check(err)
-		}
-		switch said := ts.ReadFile("stdout"); {
+		said := look(ts, args[1:])
+		switch {
 		case re.MatchString(said):
+			_, err := io.WriteString(ts.Stdout(), said)
+			ts.Check(err)
 			return
 		case time.Now().After(limit):
 			ts.Fatalf("%q never says %q, but:\n%s", args[1:], args[0], said)
 		}
 	}
+}
+
+// look runs a program that reads something, and returns its standard output.
+func look(ts *testscript.TestScript, words []string) string {
+	if words[0] != "bridge" {
+		ts.Check(ts.Exec(words[0], words[1:]...))
+		return ts.ReadFile("stdout")
+	}
+	r := bridge(ts, words)
+	if r.Status != exitDone && r.Status != exitPartly { // as of bridge status while something fails
+		ts.Fatalf("exit status %d\n%s", r.Status, r.Stderr)
+	}
+	return string(r.Stdout)
 }
 
 // post is a command of the scripts: post URL MESSAGE ANSWER [STATUS] sends a file

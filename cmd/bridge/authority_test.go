@@ -50,7 +50,7 @@ func TestAuthorityOfSource(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(f.path, "ca.pem"), []byte(authorities), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if said := f.run(exitDone, "reload").stdout.String(); !strings.Contains(said, "set main: Source "+upstream.URL) {
+		if said := f.run(exitDone, "reload").stdout; !strings.Contains(said, "set main: Source "+upstream.URL) {
 			t.Fatalf("reload says %q", said)
 		}
 	}
@@ -60,7 +60,7 @@ func TestAuthorityOfSource(t *testing.T) {
 		tick := time.NewTicker(askEvery)
 		defer tick.Stop()
 		for limit := time.Now().Add(patience); ; <-tick.C {
-			switch n := strings.Count(f.run(exitDone, "log", "--data", "data", "--json").stdout.String(), "\n"); {
+			switch n := strings.Count(f.run(exitDone, "log", "--data", "data", "--json").stdout, "\n"); {
 			case n == events:
 				return
 			case n > events, time.Now().After(limit):
@@ -84,7 +84,7 @@ func TestAuthorityOfSource(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(f.path, "ca.pem"), []byte("none"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said := f.run(exitUsage, "reload").stderr.String(); !strings.Contains(said, "ca_file: ca.pem has no certificate in PEM") {
+	if said := f.run(exitUsage, "reload").stderr; !strings.Contains(said, "ca_file: ca.pem has no certificate in PEM") {
 		t.Errorf("reload says %q", said)
 	}
 	p.Create(fixtures.Record{Name: "c"})

@@ -76,8 +76,8 @@ func TestServeBucketAway(t *testing.T) {
 		t.Errorf("/readyz: %d", status)
 	}
 	gc := f.run(exitFailed, "gc")
-	if !strings.Contains(gc.stderr.String(), "cannot be reached at the moment") {
-		t.Errorf("gc without the server: %s", gc.stderr.String())
+	if !strings.Contains(gc.stderr, "cannot be reached at the moment") {
+		t.Errorf("gc without the server: %s", gc.stderr)
 	}
 	s3.Start(t)
 	for limit := time.Now().Add(patience); ; <-time.After(lookEvery) {
@@ -153,7 +153,7 @@ func TestServeTogetherAway(t *testing.T) {
 			} `json:"sources"`
 		} `json:"sets"`
 	}
-	if text := f.run(exitDone, "status", "--json", "--config", "bridge.toml").stdout.String(); json.Unmarshal([]byte(text), &status) != nil || len(status.Sets) != 1 || len(status.Sets[0].Sources) != 1 || status.Sets[0].Sources[0].Failures != 0 {
+	if text := f.run(exitDone, "status", "--json", "--config", "bridge.toml").stdout; json.Unmarshal([]byte(text), &status) != nil || len(status.Sets) != 1 || len(status.Sets[0].Sources) != 1 || status.Sets[0].Sources[0].Failures != 0 {
 		t.Errorf("it counts against the Source: %s", text)
 	}
 	f.run(exitDone, "gc", "--config", "bridge.toml")
@@ -168,8 +168,8 @@ func TestServeTogetherAway(t *testing.T) {
 	if _, err := db.Exec(t.Context(), "DROP SCHEMA "+schema+"_contents CASCADE"); err != nil {
 		t.Fatal(err)
 	}
-	if c := f.run(exitFailed, "harvest", "--config", "bridge.toml"); !strings.Contains(c.stderr.String(), "has no contents, although the log names some") {
-		t.Errorf("without its contents: %s", c.stderr.String())
+	if c := f.run(exitFailed, "harvest", "--config", "bridge.toml"); !strings.Contains(c.stderr, "has no contents, although the log names some") {
+		t.Errorf("without its contents: %s", c.stderr)
 	}
 	f.run(exitDone, "gc", "--adopt", "--config", "bridge.toml")
 	f.run(exitDone, "verify", "--contents", "--config", "bridge.toml")
@@ -215,10 +215,10 @@ func TestKillBucket(t *testing.T) {
 	}
 	k.settle()
 	k.folder.run(exitDone, "gc", "--config", "bridge.toml", "--keep", "0s")
-	c := k.folder.run(exitDone, "gc", "--config", "bridge.toml", "--keep", "0s", "--json")
+	said := k.folder.run(exitDone, "gc", "--config", "bridge.toml", "--keep", "0s", "--json").stdout
 	var did daemon.Tidied
-	if err := json.Unmarshal([]byte(c.stdout.String()), &did); err != nil || did.Unknown+did.Waiting+did.Removed+did.Rewritten != 0 {
-		t.Errorf("%v: %s", err, c.stdout.String())
+	if err := json.Unmarshal([]byte(said), &did); err != nil || did.Unknown+did.Waiting+did.Removed+did.Rewritten != 0 {
+		t.Errorf("%v: %s", err, said)
 	}
 	k.folder.run(exitDone, "verify", "--contents", "--config", "bridge.toml")
 	k.end(rounds)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -53,14 +54,15 @@ func start(folder string, environment []string, name string, args ...string) (*c
 
 // folder is where a test runs bridges. What goes wrong ends the test.
 type folder struct {
-	t    testing.TB
-	path string
+	t      testing.TB
+	path   string
+	worker *worker // nil before run
 }
 
 // newFolder makes a folder with a bridge.toml, and with files, a name and a text each.
 func newFolder(t testing.TB, config string, files ...string) *folder {
 	t.Helper()
-	f := &folder{t, t.TempDir()}
+	f := &folder{t: t, path: t.TempDir()}
 	for files = append(files, "bridge.toml", config); len(files) > 0; files = files[2:] {
 		if err := os.WriteFile(filepath.Join(f.path, files[0]), []byte(files[1]), 0o600); err != nil {
 			t.Fatal(err)
@@ -125,12 +127,37 @@ func (f *folder) serve(args ...string) (c *child, server string) {
 	return c, server
 }
 
+// printed is the exit status of a bridge, and what it has written.
+type printed struct {
+	status         int
+	stdout, stderr string
+}
+
 // run runs a bridge to its end, with the exit status that is wanted.
-func (f *folder) run(want int, args ...string) *child {
+func (f *folder) run(want int, args ...string) printed {
 	f.t.Helper()
-	c := f.start(args...)
-	f.wantStatus(c, want)
-	return c
+	return f.runUntil([]int{want}, args...)
+}
+
+// runUntil is run with one of several exit statuses. The runs of a folder have one process.
+func (f *folder) runUntil(want []int, args ...string) printed {
+	f.t.Helper()
+	if f.worker == nil {
+		w, err := startWorker(os.Environ())
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.worker = w
+		f.t.Cleanup(w.end)
+	}
+	r, err := f.worker.do(job{f.path, args})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if !slices.Contains(want, r.Status) {
+		f.t.Fatalf("bridge %q: exit status %d, want %d\n%s%s", args, r.Status, want, r.Stdout, r.Stderr)
+	}
+	return printed{r.Status, string(r.Stdout), string(r.Stderr)}
 }
 
 // end ends a bridge with a signal.

@@ -139,7 +139,7 @@ func TestKillCopy(t *testing.T) {
 		if round%3 < 2 {
 			url = postgres.NewSchema(t)
 		}
-		want := m.run(exitDone, "log", "--config", source, "--json").stdout.String()
+		want := m.run(exitDone, "log", "--config", source, "--json").stdout
 		if n := strings.Count(want, "\n"); n != records+round {
 			t.Fatalf("seed %d, round %d: %d events, want %d", seed, round, n, records+round)
 		}
@@ -168,7 +168,7 @@ func TestKillCopy(t *testing.T) {
 		if m.usable(round) || !m.usable(round+1) {
 			t.Fatalf("seed %d, round %d: the old folder can be written, or the new one cannot", seed, round)
 		}
-		if got := m.run(exitDone, "log", "--config", target, "--json").stdout.String(); got != want {
+		if got := m.run(exitDone, "log", "--config", target, "--json").stdout; got != want {
 			t.Fatalf("seed %d, round %d: the copy has another log", seed, round)
 		}
 		m.run(exitDone, "verify", "--config", target)
@@ -218,7 +218,7 @@ every = "1s"
 	bridge, _ := m.serve("--config", source)
 	destination, _ := relay.serve("--listen", "127.0.0.1:0") // its log is there now
 	events := func(f *folder, args ...string) (all []string) {
-		for line := range strings.Lines(f.run(exitDone, append([]string{"log", "--json"}, args...)...).stdout.String()) {
+		for line := range strings.Lines(f.run(exitDone, append([]string{"log", "--json"}, args...)...).stdout) {
 			var ev api.Event
 			if err := json.Unmarshal([]byte(line), &ev); err != nil {
 				t.Fatal(err)
@@ -273,7 +273,7 @@ every = "1s"
 			t.Fatalf("the bridge has logged\n%s\nand the Destination\n%s", strings.Join(has, "\n"), strings.Join(copied, "\n"))
 		}
 	}
-	if out := relay.run(exitDone, "status").stdout.String(); strings.Contains(out, "epoch") {
+	if out := relay.run(exitDone, "status").stdout; strings.Contains(out, "epoch") {
 		t.Errorf("the Destination says\n%s", out)
 	}
 }
@@ -308,7 +308,7 @@ url = "http://%s/sets/main/capabilitylist.xml"
 	listed := func(events int) {
 		t.Helper()
 		for late := time.Now().Add(patience); ; <-time.After(askEvery) {
-			said := m.run(exitDone, "status", "--config", source).stdout.String()
+			said := m.run(exitDone, "status", "--config", source).stdout
 			if strings.Contains(said, fmt.Sprintf("Resource List: up to date (Seq %d)", events)) {
 				return
 			}
@@ -339,7 +339,7 @@ url = "http://%s/sets/main/capabilitylist.xml"
 		m.end(bridge, os.Interrupt)
 		target := m.next(url)
 		began := time.Now()
-		t.Logf("%s%v", m.run(exitDone, "copy", "--from", source, "--to", target).stdout.String(), time.Since(began).Round(time.Millisecond))
+		t.Logf("%s%v", m.run(exitDone, "copy", "--from", source, "--to", target).stdout, time.Since(began).Round(time.Millisecond))
 		source = target
 		bridge, base = m.serve("--config", source)
 		listed(records + n)
@@ -360,7 +360,7 @@ url = "http://%s/sets/main/capabilitylist.xml"
 	close(stop)
 	polling.Wait()
 	relay.run(exitDone, "harvest")
-	if out := relay.run(exitDone, "status").stdout.String(); !strings.Contains(out, fmt.Sprintf("copy (reference): %d records, %d events", records+2, records+2)) || strings.Contains(out, "epoch") {
+	if out := relay.run(exitDone, "status").stdout; !strings.Contains(out, fmt.Sprintf("copy (reference): %d records, %d events", records+2, records+2)) || strings.Contains(out, "epoch") {
 		t.Errorf("after %d polls the Destination says\n%s", polls, out)
 	}
 	m.end(bridge, os.Interrupt)

@@ -142,10 +142,9 @@ func freeAddress(t *testing.T) string {
 // of each kind there are.
 func (f *folder) history(data string) (live []string, kinds map[string]int) {
 	f.t.Helper()
-	c := f.run(exitDone, "log", "--data", data, "--json")
 	byRecord := map[string]string{}
 	kinds = map[string]int{}
-	for line := range strings.Lines(c.stdout.String()) {
+	for line := range strings.Lines(f.run(exitDone, "log", "--data", data, "--json").stdout) {
 		var ev api.Event
 		if err := json.Unmarshal([]byte(line), &ev); err != nil {
 			f.t.Fatal(err)
@@ -406,10 +405,7 @@ func TestExportKilled(t *testing.T) {
 			c.kill()
 		}
 		// What was changed may be newer than the list that names it: done in part.
-		d := f.start("harvest", "--data", fmt.Sprint("copy", n), tree.URL)
-		if status, err := d.status(); err != nil || status != exitDone && status != exitPartly {
-			t.Fatalf("round %d: status %d, %v\n%s%s", n, status, err, d.stdout.String(), d.stderr.String())
-		}
+		f.runUntil([]int{exitDone, exitPartly}, "harvest", "--data", fmt.Sprint("copy", n), tree.URL)
 		if live, _ := f.history(fmt.Sprint("copy", n)); len(live) < 19 {
 			t.Fatalf("round %d: %d records", n, len(live))
 		}

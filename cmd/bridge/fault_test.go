@@ -395,7 +395,7 @@ func TestWithdrawalIsKilled(t *testing.T) {
 		t.Errorf("exit status %d, %v", status, err)
 	}
 	said := command.stdout.String()
-	log := f.run(exitDone, "log", "--set", "library").stdout.String()
+	log := f.run(exitDone, "log", "--set", "library").stdout
 	if gone := strings.Contains(log, "  "+event.Deleted.String()+"   library  "+disp.AssignedIdentifier); gone != strings.Contains(said, "is withdrawn") {
 		t.Errorf("the command says %q, and the log has:\n%s", said, log)
 	}

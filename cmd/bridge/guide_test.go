@@ -82,7 +82,7 @@ func follow(t *testing.T, guide string) {
 	const repository, published = "https://repository.example.org/oai", "http://127.0.0.1:8080"
 	museum := httptest.NewServer(fixtures.Museum(nil))
 	defer museum.Close()
-	f := &folder{t, t.TempDir()}
+	f := &folder{t: t, path: t.TempDir()}
 	base := published
 	real := func(s string) string {
 		return strings.NewReplacer(repository, museum.URL+fixtures.MuseumOAI, published, base).Replace(s)

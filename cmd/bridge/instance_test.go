@@ -119,7 +119,7 @@ func (s *instance) watch() {
 // prints.
 func (s *instance) run(command string, args ...string) string {
 	s.t.Helper()
-	return s.folder.run(exitDone, append([]string{command}, args...)...).stdout.String()
+	return s.folder.run(exitDone, append([]string{command}, args...)...).stdout
 }
 
 // submissions returns those of a Source or target, all of them, by the source's

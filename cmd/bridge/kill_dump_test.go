@@ -221,7 +221,7 @@ func (p *packages) release() {
 // read before what they changed.
 func wantPacked(t *testing.T, f *folder, number, each int) {
 	t.Helper()
-	log := f.run(exitDone, "log", "--config", "bridge.toml", "--json").stdout.String()
+	log := f.run(exitDone, "log", "--config", "bridge.toml", "--json").stdout
 	seen := map[string]string{}
 	for line := range strings.Lines(log) {
 		var e struct {

@@ -66,7 +66,7 @@ func TestKillFolder(t *testing.T) {
 	f.run(exitDone, "verify", "--data", "data")
 	f.run(exitDone, "audit", "--data", "data")
 	live, events := map[string]bool{}, 0
-	for line := range bytes.Lines([]byte(f.run(exitDone, "log", "--data", "data", "--json").stdout.String())) {
+	for line := range bytes.Lines([]byte(f.run(exitDone, "log", "--data", "data", "--json").stdout)) {
 		var e struct{ Kind, Record string }
 		if err := json.Unmarshal(line, &e); err != nil {
 			t.Fatalf("%v: %s", err, line)

@@ -304,21 +304,17 @@ func (k *killing) beStill(still bool) {
 // run runs a command that must succeed.
 func (k *killing) run(command string) {
 	k.t.Helper()
-	k.runUntil(command, exitDone)
+	k.runUntil(command)
 }
 
-// runUntil is run of a command that may end with another status too.
-func (k *killing) runUntil(command string, or int) {
+// runUntil is run of a command that may end with other statuses too.
+func (k *killing) runUntil(command string, or ...int) {
 	k.t.Helper()
 	args := []string{command, "--config", k.config()}
 	if command == "verify" {
 		args = []string{command, "--data", "data"}
 	}
-	c := k.folder.start(args...)
-	defer c.kill()
-	if status, err := c.status(); err != nil || status != exitDone && status != or {
-		k.t.Fatalf("bridge %s: exit status %d, %v\n%s%s", command, status, err, c.stdout.String(), c.stderr.String())
-	}
+	k.folder.runUntil(append(or, exitDone), args...)
 }
 
 // A bridge that is killed while it writes a backup leaves nothing under the backup's

@@ -67,7 +67,7 @@ printf '%s\n' "${COMPREPLY[@]}"`
 		}
 	}
 	for shell, want := range map[string]string{"zsh": "#compdef bridge\n", "fish": "# fish completion for bridge"} {
-		out := newFolder(t, "").run(exitDone, "completion", shell).stdout.String()
+		out := newFolder(t, "").run(exitDone, "completion", shell).stdout
 		if !strings.HasPrefix(out, want) {
 			t.Errorf("%s: %.100s", shell, out)
 		}

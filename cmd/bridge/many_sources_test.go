@@ -309,7 +309,7 @@ func TestManySources(t *testing.T) {
 		}
 		return missing
 	})
-	text := f.run(exitPartly, "status").stdout.String()
+	text := f.run(exitPartly, "status").stdout
 	page := f.page(console[1])
 	last := status.Failing
 	for _, line := range strings.Split(text, "\n")[2 : 2+len(m.all)] {
@@ -393,7 +393,7 @@ func TestManySources(t *testing.T) {
 	if page := f.page(server + "/sets/news/"); !strings.Contains(page, "/sets/latest/") {
 		t.Errorf("the former address of the set shows %s", page)
 	}
-	if got := f.run(exitDone, "source", "show", "maps", "maps5").stdout.String(); !strings.Contains(got, "they move to a new machine") {
+	if got := f.run(exitDone, "source", "show", "maps", "maps5").stdout; !strings.Contains(got, "they move to a new machine") {
 		t.Errorf("source show says %s", got)
 	}
 	f.end(serve, os.Interrupt)
@@ -406,7 +406,7 @@ func (f *folder) logged() map[string]int {
 	f.t.Helper()
 	count, seen := map[string]int{}, map[string]bool{}
 	record := regexp.MustCompile(`[/:]([a-z]+\d?)[/:](\d+)(\.[a-z]+)?$`)
-	for line := range strings.Lines(f.run(exitDone, "log", "--json").stdout.String()) {
+	for line := range strings.Lines(f.run(exitDone, "log", "--json").stdout) {
 		var e struct{ Set, Kind, Record string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			f.t.Fatalf("%v in %s", err, line)
@@ -435,13 +435,10 @@ func (f *folder) page(url string) string {
 func (f *folder) until(what string, missing func(map[string]*status.Source) []string) {
 	f.t.Helper()
 	for limit := time.Now().Add(patience); ; <-time.After(askEvery) {
-		c := f.start("status", "--json")
-		if _, err := c.status(); err != nil {
-			f.t.Fatal(err)
-		}
+		c := f.runUntil([]int{exitDone, exitPartly}, "status", "--json")
 		var got status.Status
-		if err := json.Unmarshal([]byte(c.stdout.String()), &got); err != nil {
-			f.t.Fatalf("%v in %s%s", err, c.stdout.String(), c.stderr.String())
+		if err := json.Unmarshal([]byte(c.stdout), &got); err != nil {
+			f.t.Fatalf("%v in %s%s", err, c.stdout, c.stderr)
 		}
 		all := map[string]*status.Source{}
 		for i := range got.Sets {
@@ -453,7 +450,7 @@ func (f *folder) until(what string, missing func(map[string]*status.Source) []st
 		if left := missing(all); len(left) == 0 {
 			return
 		} else if time.Now().After(limit) {
-			f.t.Fatalf("%s: not %q in\n%s", what, left, c.stdout.String())
+			f.t.Fatalf("%s: not %q in\n%s", what, left, c.stdout)
 		}
 	}
 }

@@ -80,11 +80,11 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 ` + nodeConfig(t, postgres, s3)
 	before := strings.Replace(config, "search_path=", "default_transaction_read_only=on&search_path=", 1) // while the server is a standby
 	worker, standby, web := newFolder(t, config), newFolder(t, config, "before.toml", before), newFolder(t, config)
-	if c := web.run(exitFailed, "serve", "--role", "web"); !strings.Contains(c.stderr.String(), "there is no log in") {
-		t.Errorf("a web node without a log: %s", c.stderr.String())
+	if c := web.run(exitFailed, "serve", "--role", "web"); !strings.Contains(c.stderr, "there is no log in") {
+		t.Errorf("a web node without a log: %s", c.stderr)
 	}
-	if c := standby.run(exitFailed, "serve", "--role", "worker", "--config", "before.toml"); !strings.Contains(c.stderr.String(), "can only be read") {
-		t.Errorf("a worker that cannot make the log: %s", c.stderr.String())
+	if c := standby.run(exitFailed, "serve", "--role", "worker", "--config", "before.toml"); !strings.Contains(c.stderr, "can only be read") {
+		t.Errorf("a worker that cannot make the log: %s", c.stderr)
 	}
 	first, atFirst := worker.serve("--role", "worker")
 	second, atSecond := standby.serve("--role", "worker")
@@ -129,8 +129,8 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 	if status, _ := post(atFirst + "/sip/main/token"); status != http.StatusNotFound {
 		t.Errorf("a message with a token to the node that works: %d", status)
 	}
-	if c := web.run(exitDone, "status"); !strings.Contains(c.stdout.String(), "main (") {
-		t.Errorf("status of a web node:\n%s", c.stdout.String())
+	if c := web.run(exitDone, "status"); !strings.Contains(c.stdout, "main (") {
+		t.Errorf("status of a web node:\n%s", c.stdout)
 	}
 	worker.run(exitDone, "set", "rename", "again", "twice")
 	for limit := time.Now().Add(patience); !strings.Contains(bodyOf(t, atWeb+"/sets/again/resourcelist.xml"), "/sets/twice/"); <-time.After(lookEvery) {
@@ -168,8 +168,8 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 		t.Fatal("the web node goes on with a log that was copied away")
 	}
 	web.wantStatus(third, exitFailed)
-	for _, c := range []*child{third, standby.run(exitFailed, "serve", "--role", "worker"), worker.run(exitFailed, "serve", "--role", "worker")} {
-		if text := c.stderr.String(); !strings.Contains(text, filepath.Join(worker.path, "away")) {
+	for _, text := range []string{third.stderr.String(), standby.run(exitFailed, "serve", "--role", "worker").stderr, worker.run(exitFailed, "serve", "--role", "worker").stderr} {
+		if !strings.Contains(text, filepath.Join(worker.path, "away")) {
 			t.Errorf("where the log goes on is not said: %s", text)
 		}
 	}
@@ -232,8 +232,7 @@ func TestNewNodeOfOlderLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFolder(t, sourceConfig("http://127.0.0.1:1/")+fmt.Sprintf("[store]\nlog = %q\ncontents = \"s3://bucket/contents?endpoint=http://127.0.0.1:1\"\nfiles = \"s3://bucket/files?endpoint=http://127.0.0.1:1\"\n", url))
-	c := f.run(exitFailed, "serve", "--role", "worker")
-	if said := c.stderr.String(); !strings.Contains(said, "start a node that has had it") || strings.Contains(said, "take the log over") {
+	if said := f.run(exitFailed, "serve", "--role", "worker").stderr; !strings.Contains(said, "start a node that has had it") || strings.Contains(said, "take the log over") {
 		t.Errorf("it says: %s", said)
 	}
 }

@@ -185,7 +185,7 @@ func TestHTTPOAIRepositoryIsHarvested(t *testing.T) {
 	deletions, mods := 0, 0
 	for round := range testenv.Rounds(t, 8, 60) {
 		p.change(r, round)
-		harvest := f.run(exitDone, "harvest").stdout.String()
+		harvest := f.run(exitDone, "harvest").stdout
 		if round == 0 && !strings.Contains(harvest, "(oaipmh)") {
 			t.Errorf("found out: %s", harvest)
 		}
@@ -229,7 +229,7 @@ func TestHTTPOAIRepositoryIsHarvested(t *testing.T) {
 		t.Errorf("%d deletions, %d records in mods: the rounds have shown too little", deletions, mods)
 	}
 	// Nothing has changed: nothing is logged.
-	if out := f.run(exitDone, "harvest").stdout.String(); !regexp.MustCompile(`0 created, 0 updated, 0 deleted|not modified`).MatchString(out) {
+	if out := f.run(exitDone, "harvest").stdout; !regexp.MustCompile(`0 created, 0 updated, 0 deleted|not modified`).MatchString(out) {
 		t.Errorf("harvested again: %s", out)
 	}
 }

@@ -100,9 +100,13 @@ func runFiles(t *testing.T, scripts []string, variables map[string]string) {
 			for name, value := range variables {
 				e.Setenv(name, value)
 			}
-			w, err := startWorker(e)
+			w, err := startWorker(e.Vars)
+			if err != nil {
+				return err
+			}
+			e.Defer(w.end)
 			e.Values[stageKey{}] = &scriptState{worker: w, upstreams: map[string]upstream{}, children: map[string]*child{}}
-			return err
+			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"run":         runToEnd,

@@ -87,7 +87,7 @@ type transcript struct {
 func (o *transcript) run(want int, args ...string) string {
 	o.t.Helper()
 	c := o.folder.run(want, args...)
-	text := c.stdout.String() + c.stderr.String()
+	text := c.stdout + c.stderr
 	o.by["bridge "+strings.ReplaceAll(strings.Join(args, " "), secret, "")] = text
 	return text
 }

@@ -9,20 +9,22 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-
-	"github.com/rogpeppe/go-internal/testscript"
+	"syscall"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// worker is a process that runs the command lines of a script one after the other: to start a
-// process takes several times as long as most of them. What main adds to run, the commands
-// "exec", "start" and "end" of scripts show, and TestSignals.
+// worker is a process that runs command lines one after the other, for a script or in the folder
+// of a test: to start a process takes several times as long as most of them. What main adds to
+// run, the bridges show that are processes of their own.
 type worker struct {
+	cmd     *exec.Cmd
+	more    io.Closer
 	jobs    *json.Encoder
 	results *json.Decoder
-	said    *testenv.Log // on standard error, such as a panic
+	said    testenv.Log // on standard error, such as a panic
 }
 
 // job is a command line of bridge, and where it runs.
@@ -37,37 +39,34 @@ type result struct {
 	Stdout, Stderr []byte
 }
 
-// startWorker starts a worker in the environment of a script. It ends with the script.
-func startWorker(e *testscript.Env) (*worker, error) {
-	w := &worker{said: new(testenv.Log)}
-	cmd := exec.Command("bridge-worker")
-	cmd.Dir, cmd.Env, cmd.Stderr = e.WorkDir, e.Vars, w.said
-	jobs, errJobs := cmd.StdinPipe()
-	results, errResults := cmd.StdoutPipe()
+// startWorker starts a worker in an environment.
+func startWorker(environment []string) (*worker, error) {
+	w := &worker{cmd: exec.Command("bridge-worker")}
+	w.cmd.Env, w.cmd.Stderr = environment, &w.said
+	jobs, errJobs := w.cmd.StdinPipe()
+	results, errResults := w.cmd.StdoutPipe()
 	if err := errors.Join(errJobs, errResults); err != nil {
 		return nil, err
 	}
-	w.jobs, w.results = json.NewEncoder(jobs), json.NewDecoder(results)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	e.Defer(func() {
-		_ = jobs.Close()
-		_ = cmd.Wait()
-	})
-	return w, nil
+	w.more, w.jobs, w.results = jobs, json.NewEncoder(jobs), json.NewDecoder(results)
+	return w, w.cmd.Start()
 }
 
-// do runs a command line.
+// do runs a command line, which must end soon.
 func (w *worker) do(j job) (*result, error) {
-	if err := w.jobs.Encode(j); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, w.said)
-	}
+	late := time.AfterFunc(patience, func() { _ = w.cmd.Process.Signal(syscall.SIGQUIT) })
+	defer late.Stop()
 	var r result
-	if err := w.results.Decode(&r); err != nil {
-		return nil, fmt.Errorf("bridge %q: %w\n%s", j.Args, err, w.said)
+	if err := errors.Join(w.jobs.Encode(j), w.results.Decode(&r)); err != nil {
+		return nil, fmt.Errorf("bridge %q: %w\n%s", j.Args, err, w.said.String())
 	}
 	return &r, nil
+}
+
+// end ends the process.
+func (w *worker) end() {
+	_ = w.more.Close()
+	_ = w.cmd.Wait() // do has said what was wrong
 }
 
 // work is the program "bridge-worker": it runs command lines until there are no more.

@@ -182,7 +182,7 @@ func TestKillBucket(t *testing.T) {
 	testenv.Heavy(t)
 	s3 := testenv.S3(t)
 	s3.Setenv(t)
-	rounds := testenv.Rounds(t, 10, 300)
+	rounds := testenv.Rounds(t, 8, 300)
 	k := newKilling(t, 20)
 	config, err := os.ReadFile(k.config())
 	if err != nil {

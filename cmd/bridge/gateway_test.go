@@ -35,7 +35,7 @@ import (
 func TestGateway(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := testenv.Rounds(t, 12, 1000)
+	rounds := testenv.Rounds(t, 8, 1000)
 	t.Run("doubts are settled", func(t *testing.T) {
 		t.Parallel()
 		k := newChain(t, true)
@@ -55,8 +55,8 @@ const (
 	// lookEvery is how often a test looks into the logs of others' processes, which
 	// tell nobody.
 	lookEvery = 25 * time.Millisecond
-	// askEvery is how often a test starts a program that looks. Each start takes as much of
-	// the processor as what is waited for.
+	// askEvery is how often a test runs a program that looks. Each run may take as much of the
+	// processor as what is waited for.
 	askEvery = 300 * time.Millisecond
 )
 

@@ -27,7 +27,7 @@ import (
 func TestKillIngest(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := testenv.Rounds(t, 15, 1000)
+	rounds := testenv.Rounds(t, 10, 1000)
 	a := idle()
 	k := newIngestKilling(t, newStation(t, "bridge", newProxy(t, a), ingestConfig), a, nil)
 	for n := range 8 {

@@ -16,7 +16,7 @@ import (
 func TestKillLists(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := testenv.Rounds(t, 12, 1000)
+	rounds := testenv.Rounds(t, 9, 1000)
 	k := newKillingOf(t, map[string]killSet{"lists": {[]int{0, 1}, true, true}, "plain": {[]int{0}, true, false}, "whole": {[]int{2}, true, false}})
 	for n, o := range []fixtures.SourceOptions{{PerList: 7, PerPart: 20}, {ChangeLists: fixtures.SingleChangeList}, {ChangeLists: fixtures.NoChangeLists, PerPart: 1000}} {
 		k.serve(newListSource(k.seed, n, o))

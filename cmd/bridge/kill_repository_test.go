@@ -28,7 +28,7 @@ import (
 func TestKillRepositories(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := testenv.Rounds(t, 12, 100)
+	rounds := testenv.Rounds(t, 9, 100)
 	k := newKillingOf(t, map[string]killSet{"told": {[]int{0}, true, true}, "untold": {[]int{1}, false, false}, "days": {[]int{2}, true, true}})
 	var all []*repository
 	for n, deleted := range []string{"persistent", "no", "transient"} {

@@ -28,7 +28,7 @@ import (
 func TestKill(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds, segment, churn := testenv.Rounds(t, 15, 1000), 20, 6
+	rounds, segment, churn := testenv.Rounds(t, 12, 1000), 20, 6
 	if testenv.Soaking() {
 		segment, churn = 500, 80
 	}

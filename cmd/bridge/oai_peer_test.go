@@ -183,7 +183,7 @@ func TestHTTPOAIRepositoryIsHarvested(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	f := newFolder(t, fmt.Sprintf("[[set]]\nname = \"perl\"\ncontent = \"mirror\"\n[[set.source]]\nurl = %q\nformat = \"oai_dc\"\nalso = [\"mods\"]\noverlap = \"0s\"\n", p.url))
 	deletions, mods := 0, 0
-	for round := range testenv.Rounds(t, 8, 60) {
+	for round := range testenv.Rounds(t, 4, 60) {
 		p.change(r, round)
 		harvest := f.run(exitDone, "harvest").stdout
 		if round == 0 && !strings.Contains(harvest, "(oaipmh)") {

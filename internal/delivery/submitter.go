@@ -77,7 +77,7 @@ type Submitter struct {
 	// It may be nil.
 	Failed func(error)
 
-	maxFresh int // 0 is maxFresh
+	maxFresh int // less than the constant in tests; 0 is the constant
 }
 
 // DefaultDeadline is how long a decision may take if Deadline is 0.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,6 +119,59 @@ func benchmarkAppend(b *testing.B, folder string) {
 			}
 			b.ReportMetric(float64(n)/time.Since(begin).Seconds(), "records/s")
 			b.ReportMetric(float64((processor(b)-used).Nanoseconds())/1000/float64(n), "cpu-us/record")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkSetsOnServer appends 400,000 new records to one set and, a quarter to each, to four
+// sets at once. One node writes (docs/decisions/nodes.md), so four are not expected to be faster.
+func BenchmarkSetsOnServer(b *testing.B) {
+	const records = 8 * benchBatch
+	server := testenv.DefaultPostgres(b)
+	for _, sets := range []int{1, 4} {
+		b.Run(fmt.Sprint(sets), func(b *testing.B) {
+			ctx := b.Context()
+			l, err := eventlog.Open(ctx, b.TempDir(), eventlog.Options{URL: server.NewSchema(b)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			var pieces [][]*event.Batch // of each set
+			for n := range sets {
+				name := fmt.Sprint("set", n)
+				err := l.EnsureSet(ctx, eventlog.SetConfig{Name: name, Content: event.Reference})
+				if err != nil {
+					b.Fatal(err)
+				}
+				src, err := l.EnsureSource(ctx, name, "atompmh", "https://repository.example/"+name, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				var of []*event.Batch
+				for from := 0; from < records/sets; from += benchBatch {
+					of = append(of, &event.Batch{Source: src, Start: from == 0, Next: []byte("x"), Items: items(n*records+from, benchBatch)})
+				}
+				pieces = append(pieces, of)
+			}
+			began := time.Now()
+			var all sync.WaitGroup
+			for _, of := range pieces {
+				all.Go(func() {
+					var version int64
+					for _, batch := range of {
+						batch.Cursor = version
+						out, err := l.Append(ctx, batch)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						version = out.Cursor
+					}
+				})
+			}
+			all.Wait()
+			b.ReportMetric(records/time.Since(began).Seconds(), "records/s")
 			b.ReportMetric(0, "ns/op")
 		})
 	}

@@ -189,7 +189,7 @@ func TestKillBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.configure(string(config) + bucketConfig(s3.Address(s3.NewBucket(t))))
-	k.runUntil("harvest", exitPartly)
+	k.run("harvest", exitPartly)
 	moved := 0
 	for i := range rounds {
 		for n := range k.sources {

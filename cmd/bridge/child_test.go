@@ -136,11 +136,11 @@ type printed struct {
 // run runs a bridge to its end, with the exit status that is wanted.
 func (f *folder) run(want int, args ...string) printed {
 	f.t.Helper()
-	return f.runUntil([]int{want}, args...)
+	return f.runEnding([]int{want}, args...)
 }
 
-// runUntil is run with one of several exit statuses. The runs of a folder have one process.
-func (f *folder) runUntil(want []int, args ...string) printed {
+// runEnding is run with one of several exit statuses. The runs of a folder have one process.
+func (f *folder) runEnding(want []int, args ...string) printed {
 	f.t.Helper()
 	if f.worker == nil {
 		w, err := startWorker(os.Environ())

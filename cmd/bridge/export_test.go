@@ -405,7 +405,7 @@ func TestExportKilled(t *testing.T) {
 			c.kill()
 		}
 		// What was changed may be newer than the list that names it: done in part.
-		f.runUntil([]int{exitDone, exitPartly}, "harvest", "--data", fmt.Sprint("copy", n), tree.URL)
+		f.runEnding([]int{exitDone, exitPartly}, "harvest", "--data", fmt.Sprint("copy", n), tree.URL)
 		if live, _ := f.history(fmt.Sprint("copy", n)); len(live) < 19 {
 			t.Fatalf("round %d: %d records", n, len(live))
 		}

@@ -57,7 +57,7 @@ func TestKillSetRemoval(t *testing.T) {
 		}
 		rm.kill()
 		switch {
-		case f.runUntil([]int{exitDone, exitFailed}, "verify").status != exitDone:
+		case f.runEnding([]int{exitDone, exitFailed}, "verify").status != exitDone:
 			halfway++
 		case strings.Contains(f.run(exitDone, "set", "ls").stdout, "goes"):
 			early++

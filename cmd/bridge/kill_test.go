@@ -264,7 +264,7 @@ func (k *killing) settle() {
 	k.t.Helper()
 	k.beStill(true) // a request of a bridge that was killed may still be under way
 	defer k.beStill(false)
-	k.runUntil("harvest", exitPartly) // of parts that moved while they were read some may be missing
+	k.run("harvest", exitPartly) // of parts that moved while they were read some may be missing
 	k.run("harvest")
 	before := k.follow(k.t, k.sources, k.config())
 	for _, s := range k.sources {
@@ -301,20 +301,14 @@ func (k *killing) beStill(still bool) {
 	k.still = still
 }
 
-// run runs a command that must succeed.
-func (k *killing) run(command string) {
-	k.t.Helper()
-	k.runUntil(command)
-}
-
-// runUntil is run of a command that may end with other statuses too.
-func (k *killing) runUntil(command string, or ...int) {
+// run runs a command that must succeed, or end with one of other statuses.
+func (k *killing) run(command string, or ...int) {
 	k.t.Helper()
 	args := []string{command, "--config", k.config()}
 	if command == "verify" {
 		args = []string{command, "--data", "data"}
 	}
-	k.folder.runUntil(append(or, exitDone), args...)
+	k.folder.runEnding(append(or, exitDone), args...)
 }
 
 // A bridge that is killed while it writes a backup leaves nothing under the backup's

@@ -435,7 +435,7 @@ func (f *folder) page(url string) string {
 func (f *folder) until(what string, missing func(map[string]*status.Source) []string) {
 	f.t.Helper()
 	for limit := time.Now().Add(patience); ; <-time.After(askEvery) {
-		c := f.runUntil([]int{exitDone, exitPartly}, "status", "--json")
+		c := f.runEnding([]int{exitDone, exitPartly}, "status", "--json")
 		var got status.Status
 		if err := json.Unmarshal([]byte(c.stdout), &got); err != nil {
 			f.t.Fatalf("%v in %s%s", err, c.stdout, c.stderr)

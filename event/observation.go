@@ -307,8 +307,10 @@ type Batch struct {
 	// A crash then repeats a little of the walk, which changed nothing.
 	Lazy bool
 
-	Documents  []Document
-	Items      []Item
+	Documents []Document
+	// Items are what the documents say. Append fills in what a document may leave out: the
+	// Claim, and in mode reference the Loc.
+	Items      []*Item
 	Quarantine []Quarantined
 
 	// Mode says what the items are.

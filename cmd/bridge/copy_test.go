@@ -99,7 +99,7 @@ func addReferences(t *testing.T, log *eventlog.Log, source event.SourceID, curso
 	for n > 0 {
 		b := &event.Batch{Source: source, Cursor: cursor, Start: cursor == 0, Next: []byte("on"), Documents: []event.Document{{URL: "https://origin.example/feed"}}}
 		for range min(n, 1000) {
-			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:x:", from), Title: fmt.Sprint("Title ", from),
+			b.Items = append(b.Items, &event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:x:", from), Title: fmt.Sprint("Title ", from),
 				Representations: []event.Representation{{Href: fmt.Sprint("https://origin.example/", from), Length: event.NoLength}}}})
 			from++
 			n--

@@ -255,7 +255,7 @@ func TestCopyWithoutContents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := log.Append(t.Context(), &event.Batch{Source: source, Start: true, Documents: []event.Document{{URL: "https://source.example/"}}, Items: []event.Item{{Observation: event.Observation{
+	out, err := log.Append(t.Context(), &event.Batch{Source: source, Start: true, Documents: []event.Document{{URL: "https://source.example/"}}, Items: []*event.Item{{Observation: event.Observation{
 		Record: "urn:a", Fetched: true, Representations: []event.Representation{{Href: "https://source.example/a", Length: 1, Hash: "sha-256:" + content.NewDraft([]byte("a")).Sum().String()}}}}}})
 	if out.Created != 1 {
 		t.Fatalf("%+v, %v", out, err)

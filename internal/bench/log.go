@@ -60,17 +60,17 @@ func newBuilder(ctx context.Context, j job) (*builder, error) {
 }
 
 // newRecordsFrom invents n records.
-func newRecordsFrom(first, n int) []event.Item {
-	items := make([]event.Item, n)
+func newRecordsFrom(first, n int) []*event.Item {
+	items := make([]*event.Item, n)
 	for i := range items {
-		items[i].Observation = observation(first + i)
+		items[i] = &event.Item{Observation: observation(first + i)}
 	}
 	return items
 }
 
 // append appends new records in one transaction, and returns how long that took. Their walk
 // has ended when it returns.
-func (b *builder) append(ctx context.Context, items []event.Item) (time.Duration, error) {
+func (b *builder) append(ctx context.Context, items []*event.Item) (time.Duration, error) {
 	batch := event.Batch{Source: b.source, Cursor: b.version, Start: true, Items: items,
 		Documents: []event.Document{{URL: "https://repository.example/feed.atom", FeedID: "urn:example:feed", FeedTitle: "Catalogue"}}}
 	for i := range items {
@@ -137,7 +137,7 @@ func buildLog(ctx context.Context, j job, _ func(result)) (r result, err error) 
 }
 
 // putContents stores the contents of items, the records from number first on.
-func putContents(ctx context.Context, store *content.Store, first int, items []event.Item) error {
+func putContents(ctx context.Context, store *content.Store, first int, items []*event.Item) error {
 	drafts := make([]*content.Draft, len(items))
 	for i := range items {
 		record := appendRecord(nil, first+i, 1, filling())

@@ -165,7 +165,7 @@ func TestLarge(t *testing.T) {
 			for n := first; n < first+batch; n++ {
 				at := event.StampFromNanos(1_577_836_800_000_000_000 + int64(round*records+n)*1_000_000)
 				sum := sha256.Sum256(fmt.Appendf(nil, "content %d %d", n, round))
-				it := event.Item{Observation: event.Observation{Record: name(n), Title: fmt.Sprintf("Observation series %08d", n), Fetched: true, Order: at, Modified: at,
+				it := &event.Item{Observation: event.Observation{Record: name(n), Title: fmt.Sprintf("Observation series %08d", n), Fetched: true, Order: at, Modified: at,
 					Representations: []event.Representation{{Href: fmt.Sprintf("http://127.0.0.1:9/%d.xml", n), Type: "application/xml", Length: 100, Hash: event.HashOf(sum)}}}}
 				it.Claim = it.ClaimOf()
 				in.Items = append(in.Items, it)

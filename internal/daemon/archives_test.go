@@ -53,7 +53,7 @@ func (d *decade) growTo(segments int) {
 				o.Representations = []event.Representation{{Href: fmt.Sprintf("https://origin.example/%d", i), Type: "text/xml", Length: int64(d.rounds),
 					Hash: fmt.Sprintf("sha-256:%064x", d.rounds*500+i)}}
 			}
-			b.Items = append(b.Items, event.Item{Observation: o})
+			b.Items = append(b.Items, &event.Item{Observation: o})
 		}
 		if _, err := d.bridge.Log.Append(ctx, b); err != nil {
 			d.t.Fatal(err)

@@ -237,14 +237,14 @@ func (a *auditHarness) write(name string, mode event.Mode, change func(*event.It
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	it := event.Item{Observation: said[0].Observation}
+	it := &event.Item{Observation: said[0].Observation}
 	it.Fetched = true
-	change(&it)
+	change(it)
 	p, err := log.Progress(a.t.Context(), sources[0].ID)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	b := &event.Batch{Source: sources[0].ID, Cursor: p.Cursor.Version, Mode: mode, Items: []event.Item{it}, Documents: []event.Document{{URL: a.server.URL}}}
+	b := &event.Batch{Source: sources[0].ID, Cursor: p.Cursor.Version, Mode: mode, Items: []*event.Item{it}, Documents: []event.Document{{URL: a.server.URL}}}
 	if _, err := log.Append(a.t.Context(), b); err != nil {
 		a.t.Fatal(err)
 	}
@@ -529,9 +529,9 @@ func TestAuditOfFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	it := event.Item{Observation: said[0].Observation}
+	it := &event.Item{Observation: said[0].Observation}
 	it.Record, it.Fetched = "urn:extra", true
-	if _, err := log.Append(t.Context(), &event.Batch{Source: sources[0].ID, Cursor: sources[0].Cursor.Version, Mode: event.ModeReplay, Items: []event.Item{it}}); err != nil {
+	if _, err := log.Append(t.Context(), &event.Batch{Source: sources[0].ID, Cursor: sources[0].Cursor.Version, Mode: event.ModeReplay, Items: []*event.Item{it}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := log.Close(); err != nil {

@@ -74,7 +74,7 @@ func TestDocumentsUnderLoad(t *testing.T) {
 			} else {
 				o.Representations = []event.Representation{{Href: fmt.Sprintf("http://source.example/%d", i), Type: "text/xml", Length: event.NoLength}}
 			}
-			b.Items = append(b.Items, event.Item{Observation: o})
+			b.Items = append(b.Items, &event.Item{Observation: o})
 		}
 		if _, err := log.Append(ctx, b); err != nil {
 			t.Fatal(err)

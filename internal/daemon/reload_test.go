@@ -374,7 +374,7 @@ func TestMembersOfThousands(t *testing.T) {
 		t.Errorf("without a change %d are woken", len(all))
 	}
 	src := b.sourceOf("s7", "http://127.0.0.1:1/7")
-	if _, err := b.Log.Append(t.Context(), &event.Batch{Source: src.ID, Mode: event.ModeWalk, Start: true, Items: []event.Item{{Observation: event.Observation{Record: "a",
+	if _, err := b.Log.Append(t.Context(), &event.Batch{Source: src.ID, Mode: event.ModeWalk, Start: true, Items: []*event.Item{{Observation: event.Observation{Record: "a",
 		Representations: []event.Representation{{Href: "http://127.0.0.1:1/a", Type: "text/plain"}}}}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -113,9 +113,9 @@ func TestNotReadyWithoutContents(t *testing.T) {
 			t.Fatal(err)
 		}
 		draft := content.NewDraft([]byte("content"))
-		item := event.Item{Observation: event.Observation{Record: "urn:example:1", Modified: event.StampFromNanos(1), Fetched: true,
+		item := &event.Item{Observation: event.Observation{Record: "urn:example:1", Modified: event.StampFromNanos(1), Fetched: true,
 			Representations: []event.Representation{{Href: "https://origin.example/1", Type: "text/plain", Length: 7, Hash: event.HashOf(draft.Sum())}}}}
-		if _, err := h.Log.Append(ctx, &event.Batch{Source: id, Start: true, Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}, Items: []event.Item{item}}); err != nil {
+		if _, err := h.Log.Append(ctx, &event.Batch{Source: id, Start: true, Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}, Items: []*event.Item{item}}); err != nil {
 			t.Fatal(err)
 		}
 		err = h.ready(ctx)

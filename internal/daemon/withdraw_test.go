@@ -135,7 +135,7 @@ func TestWithdrawnStays(t *testing.T) {
 	}
 	theirs := event.Observation{Record: "1", Title: "Theirs", Representations: ev.Representations, Fetched: true}
 	if _, err := h.bridge.Log.Append(t.Context(), &event.Batch{Source: other.ID, Cursor: p.Cursor.Version, Start: true,
-		Documents: []event.Document{{URL: other.URL}}, Items: []event.Item{{Observation: theirs}}}); err != nil {
+		Documents: []event.Document{{URL: other.URL}}, Items: []*event.Item{{Observation: theirs}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := daemon.SendDecisions(t.Context(), h.config.Data, []daemon.Decision{h.order("1")}, func(_ int, done daemon.DecisionResult) {

@@ -112,9 +112,9 @@ func found(id, mediaType, text string) event.Observation {
 // harvest logs what a Source has said.
 func (h *harness) harvest(said ...event.Observation) {
 	h.t.Helper()
-	b := &event.Batch{Source: h.source, Cursor: h.cursor, Start: true, Documents: []event.Document{{URL: "https://books.example/feed"}}, Items: make([]event.Item, len(said))}
+	b := &event.Batch{Source: h.source, Cursor: h.cursor, Start: true, Documents: []event.Document{{URL: "https://books.example/feed"}}, Items: make([]*event.Item, len(said))}
 	for i, o := range said {
-		b.Items[i].Observation = o
+		b.Items[i] = &event.Item{Observation: o}
 	}
 	out, err := h.log.Append(context.Background(), b)
 	h.do(err)

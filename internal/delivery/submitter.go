@@ -734,7 +734,7 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 				}
 				original := originals[s.Seq]
 				order, _ := event.StampOf(original.Observed.Time())
-				imports.Items = append(imports.Items, event.Item{Observation: event.Observation{
+				imports.Items = append(imports.Items, &event.Item{Observation: event.Observation{
 					Record:           s.Assigned,
 					SourceIdentifier: s.Record,
 					Order:            order,

@@ -77,7 +77,7 @@ func check(in *event.Batch) error {
 		return errors.New("what is submitted is no part of a walk")
 	}
 	for i := range in.Items {
-		it := &in.Items[i]
+		it := in.Items[i]
 		switch {
 		case it.Record == "":
 			return fmt.Errorf("item %d: a record without an identifier", i)
@@ -216,7 +216,7 @@ func (b *batch) beginWalk(ctx context.Context) (err error) {
 func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
 	b.hashes = make([]hashes, len(b.in.Items))
 	if err := b.onAllCores(func(i int) {
-		b.normalize(&b.in.Items[i])
+		b.normalize(b.in.Items[i])
 		b.hashes[i].key = event.KeyBits(b.in.Items[i].Record)
 	}); err != nil {
 		return nil, err
@@ -336,7 +336,7 @@ type hashes struct {
 func (b *batch) hashStates() error {
 	reference := b.set.Content == event.Reference
 	return b.onAllCores(func(i int) {
-		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
+		it, r, h := b.in.Items[i], b.records[i], &b.hashes[i]
 		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.sources) == 1 && !r.shared {
 			s := &r.sources[0]
 			h.same = s.source == b.source.id && len(s.parts) == 0 && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place &&
@@ -377,7 +377,7 @@ func (b *batch) decider() *decider {
 // appendItem decides what an item means for its record (decider.decide), and does it:
 // the event, the state and the rows that follow are added to the batch.
 func (b *batch) appendItem(ctx context.Context, a *decider, i int) (event.Outcome, error) {
-	it, r := &b.in.Items[i], b.records[i]
+	it, r := b.in.Items[i], b.records[i]
 	b.lookUpSeen(r, it)
 	d, err := a.decide(r, it, &b.hashes[i])
 	if err != nil {
@@ -752,7 +752,7 @@ func (l *Log) needsContent(ctx context.Context, tx *database.Tx, in *event.Batch
 		if in.Start {
 			r.regressed, r.order = nil, nil
 		}
-		it := in.Items[i]
+		it := *in.Items[i]
 		b.lookUpSeen(r, &it)
 		it.Fetched, it.Pending = false, ""
 		d, err := a.decide(r, &it, &b.hashes[i])

@@ -23,10 +23,11 @@ import (
 
 // items are n records as a harvest finds them: identifiers in no order, one
 // representation without a hash.
-func items(from, n int) []event.Item {
-	out := make([]event.Item, n)
+func items(from, n int) []*event.Item {
+	out := make([]*event.Item, n)
 	for i := range out {
 		id := fmt.Sprintf("urn:uuid:%08x-8000-4000-8000-%012x", uint32(from+i)*2654435761, from+i)
+		out[i] = &event.Item{}
 		o := &out[i].Observation
 		*o = event.Observation{
 			Record: id, Title: fmt.Sprintf("Record number %d of the catalogue", from+i),
@@ -45,7 +46,7 @@ const (
 )
 
 // batches calls do with benchRecords records in pieces; only do is timed.
-func batches(b *testing.B, do func(from int, items []event.Item)) {
+func batches(b *testing.B, do func(from int, items []*event.Item)) {
 	b.Helper()
 	var spent, cpu time.Duration
 	for from := 0; from < benchRecords; from += benchBatch {
@@ -97,7 +98,7 @@ func benchmarkAppend(b *testing.B, folder string) {
 	var version int64
 	for _, pass := range []string{"new", "unchanged"} {
 		b.Run(pass, func(b *testing.B) {
-			batches(b, func(from int, items []event.Item) {
+			batches(b, func(from int, items []*event.Item) {
 				out, err := l.Append(ctx, &event.Batch{Source: src, Cursor: version, Start: from == 0, Next: []byte("x"),
 					Documents: []event.Document{{URL: "https://repository.example/feed.atom"}}, Items: items})
 				if err != nil {
@@ -229,11 +230,11 @@ func benchmarkBare(b *testing.B, conn *sql.Conn, parameter func(n int) string) {
 		for text, width := range map[string]int{"record (id, identifier, seq, digest, source_state)": 5, "record_key (key, record)": 2, "event (id, record, kind, observed, body)": 5, "loc (key, owner, others)": 3} {
 			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width, parameter)
 		}
-		batches(b, func(from int, items []event.Item) { bare(b, conn, rival, from, items) })
+		batches(b, func(from int, items []*event.Item) { bare(b, conn, rival, from, items) })
 	})
 }
 
-func bare(b *testing.B, conn *sql.Conn, rival map[string]*rows, from int, items []event.Item) {
+func bare(b *testing.B, conn *sql.Conn, rival map[string]*rows, from int, items []*event.Item) {
 	type row struct {
 		id, key, loc int64
 		identifier   string

@@ -228,7 +228,7 @@ func TestDocumentIsBounded(t *testing.T) {
 	defer closed(t, l)
 	b := &event.Batch{Source: src, Documents: []event.Document{{URL: "http://h.example/", FeedID: "urn:" + strings.Repeat("i", 1<<20), FeedTitle: strings.Repeat("title ", 1<<20)}}}
 	for i := range 10 {
-		it := event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:x:", i), Representations: []event.Representation{{Href: "http://h.example/1", Type: "text/plain", Length: event.NoLength}}}}
+		it := &event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:x:", i), Representations: []event.Representation{{Href: "http://h.example/1", Type: "text/plain", Length: event.NoLength}}}}
 		it.Order, _ = event.StampOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
 		b.Items = append(b.Items, it)
 	}

@@ -423,9 +423,9 @@ func check(t *testing.T, folder string, acknowledged int, last bool) {
 func TestPanicOfAReader(t *testing.T) {
 	l, src := filled(t, t.TempDir(), event.Redirect)
 	defer closed(t, l)
-	it := event.Item{Observation: event.Observation{Record: "urn:x:1", Representations: []event.Representation{{Href: "http://h.example/1", Type: "text/plain", Length: event.NoLength}}}}
+	it := &event.Item{Observation: event.Observation{Record: "urn:x:1", Representations: []event.Representation{{Href: "http://h.example/1", Type: "text/plain", Length: event.NoLength}}}}
 	it.Order, _ = event.StampOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
-	if _, err := l.Append(t.Context(), &event.Batch{Source: src, Documents: []event.Document{{URL: "http://h.example/"}}, Items: []event.Item{it}}); err != nil {
+	if _, err := l.Append(t.Context(), &event.Batch{Source: src, Documents: []event.Document{{URL: "http://h.example/"}}, Items: []*event.Item{it}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {

@@ -79,7 +79,7 @@ func TestKeyFilterOfSet(t *testing.T) {
 			if i < len(steps)-1 {
 				next = []byte("x")
 			}
-			out, err := l.Append(ctx, &event.Batch{Source: src, Cursor: cursor, Start: i == 0, Next: next, Items: []event.Item{
+			out, err := l.Append(ctx, &event.Batch{Source: src, Cursor: cursor, Start: i == 0, Next: next, Items: []*event.Item{
 				{Observation: event.Observation{Record: fmt.Sprint("urn:example:", i), Representations: []event.Representation{{Href: fmt.Sprint("https://repository.example/", i)}}}},
 				{Observation: event.Observation{Record: "urn:example:again", Title: fmt.Sprint(walk, i), Order: event.StampFromNanos(int64(10*walk + i + 1)),
 					Representations: []event.Representation{{Href: "https://repository.example/again"}}}},

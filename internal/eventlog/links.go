@@ -64,7 +64,7 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 		return err
 	}
 	for i := range b.in.Items {
-		it := &b.in.Items[i]
+		it := b.in.Items[i]
 		stateless := it.Quarantine || it.Unselected || it.Present || it.Pending != "" && !it.Partial
 		if _, ok := wanted[it.Record]; ok && !stateless {
 			wanted[it.Record] = !it.Deleted
@@ -221,9 +221,9 @@ func (b *batch) describers(ctx context.Context, q preparer) (ids []int64, err er
 
 // recordsByID loads records that are not in the batch.
 func (b *batch) recordsByID(ctx context.Context, q preparer, ids []int64) ([]*record, error) {
-	var items []event.Item
+	var items []*event.Item
 	if err := each(ctx, q, "SELECT identifier FROM record WHERE id IN ("+database.Params(lookup)+")", ids, func(rows *sql.Rows) error {
-		var it event.Item
+		it := &event.Item{}
 		err := rows.Scan(&it.Record)
 		items = append(items, it)
 		return err

@@ -137,10 +137,10 @@ func (a *decider) applyLoopback(r *record, it *event.Item, h *hashes, d *decisio
 
 // loadOwnIDs looks up the records that may come back under another identifier.
 func (b *batch) loadOwnIDs(ctx context.Context, q preparer) error {
-	var names []event.Item
+	var names []*event.Item
 	for i := range b.in.Items {
-		if it := &b.in.Items[i]; it.SourceIdentifier != "" && it.Via.Href != "" && !it.Deleted {
-			names = append(names, event.Item{Observation: event.Observation{Record: it.SourceIdentifier}})
+		if it := b.in.Items[i]; it.SourceIdentifier != "" && it.Via.Href != "" && !it.Deleted {
+			names = append(names, &event.Item{Observation: event.Observation{Record: it.SourceIdentifier}})
 		}
 	}
 	if len(names) == 0 || !b.source.others {

@@ -34,8 +34,8 @@ func TestParts(t *testing.T) {
 		stamp, _ := event.StampOf(time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC))
 		return stamp
 	}
-	item := func(part, position, hour int, deleted bool, title string) event.Item {
-		it := event.Item{Baseline: position == 0, Observation: event.Observation{Record: "https://h.example/r", Title: title, Deleted: deleted, Order: at(hour),
+	item := func(part, position, hour int, deleted bool, title string) *event.Item {
+		it := &event.Item{Baseline: position == 0, Observation: event.Observation{Record: "https://h.example/r", Title: title, Deleted: deleted, Order: at(hour),
 			Place: event.Place{Part: part, List: int64(1 + part), Position: int64(position)}}}
 		if !deleted {
 			it.Representations = []event.Representation{{Href: it.Record, Type: "text/plain", Length: event.NoLength}}
@@ -43,7 +43,7 @@ func TestParts(t *testing.T) {
 		it.Claim = it.ClaimOf()
 		return it
 	}
-	batch := func(start bool, mode event.Mode, items ...event.Item) {
+	batch := func(start bool, mode event.Mode, items ...*event.Item) {
 		t.Helper()
 		p, err := l.Progress(ctx, src)
 		if err != nil {
@@ -73,7 +73,7 @@ func TestParts(t *testing.T) {
 			if want := []event.Left{{Record: r, Part: 0}}; err != nil || !slices.Equal(left, want) {
 				t.Errorf("left are %+v, %v", left, err)
 			}
-			batch(false, event.ModeLeft, event.Item{Observation: event.Observation{Record: r, Deleted: true, Place: event.Place{Part: 0}}})
+			batch(false, event.ModeLeft, &event.Item{Observation: event.Observation{Record: r, Deleted: true, Place: event.Place{Part: 0}}})
 		}, "created", true},
 		{"the second one deletes it", func() { batch(true, event.ModeWalk, item(1, 1, 3, true, "")) }, "created deleted", false},
 		{"the first one creates it", func() { batch(true, event.ModeWalk, item(0, 1, 4, false, "two")) }, "created deleted created", true},
@@ -92,7 +92,7 @@ func TestParts(t *testing.T) {
 			if err != nil || !slices.Equal(ids, []string{r}) {
 				t.Errorf("absent are %q, %v", ids, err)
 			}
-			batch(false, event.ModeAbsent, event.Item{Observation: event.Observation{Record: r, Deleted: true}})
+			batch(false, event.ModeAbsent, &event.Item{Observation: event.Observation{Record: r, Deleted: true}})
 		}, "created deleted created deleted", false},
 	} {
 		open()

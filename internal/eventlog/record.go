@@ -254,7 +254,7 @@ var (
 
 // recordsOf looks up the records of the items: result[i] is that of items[i], and
 // items that name the same record share it.
-func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) ([]*record, error) {
+func (b *batch) recordsOf(ctx context.Context, q preparer, items []*event.Item) ([]*record, error) {
 	order, keys, known := make([]int, len(items)), make([]int64, len(items)), make([]int64, 0, len(items))
 	for i := range items {
 		order[i], keys[i] = i, b.hashes[i].key

@@ -39,7 +39,7 @@ func TestRemoveSetInterrupted(t *testing.T) {
 		b := &event.Batch{Source: id, Cursor: cursors[id], Start: true, Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}}
 		for i := range n {
 			href := fmt.Sprintf("https://origin.example/%s/%d", set, from+i)
-			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: href, Loc: href, Representations: []event.Representation{{Name: "a", Href: href}}}})
+			b.Items = append(b.Items, &event.Item{Observation: event.Observation{Record: href, Loc: href, Representations: []event.Representation{{Name: "a", Href: href}}}})
 			b.Quarantine = append(b.Quarantine, event.Quarantined{URL: href, Rule: "S2", Input: []byte(href)})
 		}
 		out, err := l.Append(t.Context(), b)

@@ -160,7 +160,7 @@ func TestDueNewBeforeOld(t *testing.T) {
 		}
 		b := &event.Batch{Source: source, Cursor: p.Cursor.Version, Mode: mode, Next: []byte("on"), Documents: []event.Document{{URL: "http://h.example/"}}}
 		for _, name := range names {
-			it := event.Item{Pending: pending}
+			it := &event.Item{Pending: pending}
 			it.Record = name
 			it.Representations = []event.Representation{{Href: "http://h.example/" + name, Type: "text/plain", Length: -1}}
 			it.Order, _ = event.StampOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))

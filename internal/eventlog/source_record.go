@@ -105,10 +105,11 @@ func (l *Log) SourceRecordsOf(ctx context.Context, source event.SourceID, identi
 		if err != nil {
 			return err
 		}
-		items := make([]event.Item, len(identifiers))
+		items := make([]*event.Item, len(identifiers))
 		b.hashes = make([]hashes, len(identifiers))
 		for i, identifier := range identifiers {
-			items[i].Record, b.hashes[i].key = identifier, event.KeyBits(identifier)
+			items[i] = &event.Item{Observation: event.Observation{Record: identifier}}
+			b.hashes[i].key = event.KeyBits(identifier)
 		}
 		all, err := b.recordsOf(ctx, reading{q}, items)
 		if err != nil {

@@ -29,15 +29,15 @@ func TestSourceRecords(t *testing.T) {
 		all[i].Representations[0].Hash = event.HashOf([32]byte{byte(i)})
 		all[i].Claim = all[i].ClaimOf()
 	}
-	late := slices.Clone(all[1:3]) // of which the second one waits for its content
+	late := items(1, 2) // of which the second one waits for its content
 	for i := range late {
-		late[i].Title, late[i].Representations = "As the other one calls it", slices.Clone(late[i].Representations)
+		late[i].Title, late[i].Fetched = "As the other one calls it", true
 		late[i].Representations[0].Hash = event.HashOf([32]byte{100})
 		late[i].Claim = late[i].ClaimOf()
 	}
 	late[1].Pending, late[1].Fetched = "503", false
-	gone := []event.Item{{Observation: event.Observation{Record: all[0].Record, Deleted: true}}}
-	deleted := []event.Item{{Observation: event.Observation{Record: all[4].Record, Deleted: true, Order: event.StampFromNanos(1_800_000_000_000_000_000)}}}
+	gone := []*event.Item{{Observation: event.Observation{Record: all[0].Record, Deleted: true}}}
+	deleted := []*event.Item{{Observation: event.Observation{Record: all[4].Record, Deleted: true, Order: event.StampFromNanos(1_800_000_000_000_000_000)}}}
 	for _, in := range []*event.Batch{
 		{Source: first, Start: true, Items: all}, {Source: first, Items: deleted}, {Source: first, Mode: event.ModeHold, Items: gone}, {Source: second, Start: true, Items: late},
 	} {

@@ -55,7 +55,7 @@ func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) 
 	}
 	switch {
 	case d.order == put:
-		err = b.keepOrder(ctx, &b.in.Items[i], r)
+		err = b.keepOrder(ctx, b.in.Items[i], r)
 	case d.order == remove && r.order != nil:
 		r.order, err = nil, b.dropWaiting(ctx, "seen_order", r)
 	}
@@ -119,7 +119,7 @@ const unasked = "its content has not been asked for yet"
 // after five minutes first, then after twice as long each time, a day at most;
 // at once when nobody has asked for it yet.
 func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) error {
-	it := &b.in.Items[i]
+	it := b.in.Items[i]
 	p := r.pending
 	never := d.reason == unasked || b.in.Mode == event.ModeSubmission
 	if p != nil && p.is(it) {
@@ -229,7 +229,7 @@ func (g *regressedRow) stored() []byte { return g.raw }
 // keepRegressed keeps an observation that is earlier than the stored one until the
 // walk has ended.
 func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
-	it := &b.in.Items[i]
+	it := b.in.Items[i]
 	doc, err := b.document(ctx, i)
 	if err != nil {
 		return err

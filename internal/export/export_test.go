@@ -93,7 +93,7 @@ func (w *world) append(set string, all ...event.Observation) {
 	w.t.Helper()
 	batch := event.Batch{Source: w.sources[set], Cursor: w.cursors[set], Start: true, Documents: []event.Document{{URL: "https://source.example/feed.atom", FeedID: "urn:example:feed"}}}
 	for _, o := range all {
-		it := event.Item{Observation: o}
+		it := &event.Item{Observation: o}
 		it.Claim = it.ClaimOf()
 		batch.Items = append(batch.Items, it)
 	}

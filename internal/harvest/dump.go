@@ -60,10 +60,7 @@ func (d *listDocument) loadPackage(ctx context.Context, items []*event.Item, n i
 	var requests, size int64
 	for part := range slices.Chunk(items, mirrorBatch) {
 		// With Start the answer does not depend on what of this walk is durable yet.
-		in := event.Batch{Source: r.src.ID, Mode: event.ModeWalk, Start: true}
-		for _, it := range part {
-			in.Items = append(in.Items, *it)
-		}
+		in := event.Batch{Source: r.src.ID, Mode: event.ModeWalk, Start: true, Items: part}
 		needs, err := r.h.Log.NeedsContent(ctx, &in)
 		if err != nil {
 			return err
@@ -155,7 +152,7 @@ func (r *run) unpack(ctx context.Context, j contentJob, b *event.Batch, p *resou
 		}
 	}()
 	defer defect.Recover(&failed)
-	it := &b.Items[j.item]
+	it := b.Items[j.item]
 	rep := &it.Representations[j.rep]
 	if r.asksOnly(it) || j.rep >= len(it.Paths) || it.Paths[j.rep] == "" || rep.Encoding != "" { // bytes in a coding are not kept
 		return j

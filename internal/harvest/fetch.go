@@ -110,9 +110,9 @@ func (r *run) missed(b *event.Batch, wanted []int, outcomes []event.Outcome) *ev
 }
 
 // lackContent reports whether items may need contents that are not there yet.
-func lackContent(items []event.Item) bool {
+func lackContent(items []*event.Item) bool {
 	for i := range items {
-		if it := &items[i]; !it.Fetched && !it.Unselected && len(it.Representations) > 0 {
+		if it := items[i]; !it.Fetched && !it.Unselected && len(it.Representations) > 0 {
 			return true
 		}
 	}
@@ -242,7 +242,7 @@ func (r *run) fetchContents(ctx context.Context, b *event.Batch, wanted []int) e
 	left := make(map[int]int, len(wanted)) // jobs of an item
 	for _, i := range wanted {
 		reps := b.Items[i].Representations
-		if r.asksOnly(&b.Items[i]) {
+		if r.asksOnly(b.Items[i]) {
 			reps = reps[:min(len(reps), 1)]
 		}
 		left[i] = len(reps)
@@ -267,7 +267,7 @@ func (r *run) fetchContents(ctx context.Context, b *event.Batch, wanted []int) e
 		return err
 	}
 	for _, i := range wanted {
-		it := &b.Items[i]
+		it := b.Items[i]
 		again := b.Mode == event.ModeSettle
 		if again && len(got[i]) > 0 { // the others were not asked for
 			for rep := len(got[i]); rep < left[i]; rep++ {
@@ -299,7 +299,7 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 		}
 	}()
 	defer defect.Recover(&failed)
-	it := &b.Items[j.item]
+	it := b.Items[j.item]
 	rep, document := &it.Representations[j.rep], b.Documents[it.Document].URL
 	switch {
 	case r.asksOnly(it) && r.src.Kind == OAIPMH:
@@ -348,7 +348,7 @@ func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *con
 func (r *run) takeInline(ctx context.Context, jobs []contentJob, b *event.Batch, keep *contentWriter) (left, done []contentJob) {
 	left = jobs[:0]
 	for _, j := range jobs {
-		it := &b.Items[j.item]
+		it := b.Items[j.item]
 		if j.rep != 0 || it.Inline == nil || r.asksOnly(it) {
 			left = append(left, j)
 			continue
@@ -654,7 +654,7 @@ func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
 	}
 	var jobs []contentJob
 	for i := range b.Items {
-		it := &b.Items[i]
+		it := b.Items[i]
 		if needs != nil && !needs[i] || !lackType(b.Items[i:i+1]) {
 			continue
 		}
@@ -676,7 +676,7 @@ func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
 		answers[[2]int{f.item, f.rep}] = f
 	}
 	for _, j := range jobs {
-		it := &b.Items[j.item]
+		it := b.Items[j.item]
 		rep := &it.Representations[j.rep]
 		switch f, asked := answers[[2]int{j.item, j.rep}]; {
 		case asked && f.err == nil:
@@ -693,7 +693,7 @@ func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
 }
 
 // lackType reports whether the media type of some representation is not known.
-func lackType(items []event.Item) bool {
+func lackType(items []*event.Item) bool {
 	for i := range items {
 		for j := range items[i].Representations {
 			if items[i].Representations[j].Type == "" {

@@ -51,7 +51,7 @@ func (r *run) deleteAll(ctx context.Context) error {
 		after = last
 		b := &event.Batch{Mode: event.ModeAbsent, Documents: []event.Document{{URL: r.src.URL}}}
 		for _, id := range ids {
-			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}, Reason: "its Source was forgotten"})
+			b.Items = append(b.Items, &event.Item{Observation: event.Observation{Record: id, Deleted: true}, Reason: "its Source was forgotten"})
 		}
 		if err := r.commit(ctx, b); err != nil {
 			return err

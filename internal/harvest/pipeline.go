@@ -243,14 +243,10 @@ func (x *docBatch) bytes() (n int) {
 func (p *pipeline) fillBatch(items []*event.Item, doc int) int {
 	b := &p.batch
 	if !p.r.src.mirrors() {
-		from := len(b.Items)
-		if need := from + len(items); need > cap(b.Items) { // an item is nearly half a kilobyte
-			b.Items = slices.Grow(b.Items, min(2*need, p.r.batchSize())-from)
-		}
 		for _, it := range items {
 			it.Document = doc
-			b.Items = append(b.Items, *it)
 		}
+		b.Items = append(b.Items, items...)
 		return len(items)
 	}
 	if p.index == nil {
@@ -267,8 +263,8 @@ func (p *pipeline) fillBatch(items []*event.Item, doc int) int {
 			continue
 		}
 		p.index[it.Record] = len(b.Items)
-		b.Items = append(b.Items, *it)
-		b.Items[len(b.Items)-1].Document = doc
+		it.Document = doc
+		b.Items = append(b.Items, it)
 	}
 	return len(items)
 }

@@ -139,7 +139,7 @@ func TestTypesBesideDeadHost(t *testing.T) {
 	b := &event.Batch{Mode: event.ModeReplay}
 	for i := range 60 {
 		href := fmt.Sprintf([]string{"http://dead.example/%d", "ftp://dead.example/%d", "http://good.example/%d"}[i%3], i)
-		b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: href, Representations: []event.Representation{{Href: href}}}})
+		b.Items = append(b.Items, &event.Item{Observation: event.Observation{Record: href, Representations: []event.Representation{{Href: href}}}})
 	}
 	if err := r.fetchTypes(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -214,9 +214,9 @@ func TestLongBatchMakesNobodyWait(t *testing.T) {
 			return n
 		}
 		before := commits()
-		b := &event.Batch{Items: make([]event.Item, n)}
+		b := &event.Batch{Items: make([]*event.Item, n)}
 		for i := range b.Items {
-			b.Items[i].Record = fmt.Sprint("urn:", i)
+			b.Items[i] = &event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:", i)}}
 		}
 		begun, done := make(chan struct{}), make(chan error)
 		go func() {

@@ -210,7 +210,7 @@ func (r *run) count(b *event.Batch, out *event.Appended) (add func()) {
 		}
 	}
 	for _, i := range out.Broken {
-		it := &b.Items[i]
+		it := b.Items[i]
 		rule := "S2"
 		if !it.Place.IsZero() {
 			rule = ruleOrder

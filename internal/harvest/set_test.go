@@ -85,7 +85,7 @@ func (u *unions) change() {
 				continue
 			}
 			used[id] = true
-			it := event.Item{Observation: event.Observation{Record: id}}
+			it := &event.Item{Observation: event.Observation{Record: id}}
 			if rapid.IntRange(0, 3).Draw(u.t, "deleted") == 0 {
 				it.Deleted = true
 				delete(u.says[set][source], id)
@@ -353,7 +353,7 @@ func TestAnotherSet(t *testing.T) {
 			t.Helper()
 			b := &event.Batch{Source: source, Mode: mode, Documents: []event.Document{{URL: "http://h.example/"}}}
 			for _, id := range records {
-				it := event.Item{Observation: event.Observation{Record: id, Title: title, Representations: []event.Representation{{Href: "http://o.example/" + id, Type: "text/xml", Length: 4}}}}
+				it := &event.Item{Observation: event.Observation{Record: id, Title: title, Representations: []event.Representation{{Href: "http://o.example/" + id, Type: "text/xml", Length: 4}}}}
 				if mode == event.ModeWalk {
 					it.Order, _ = event.StampOf(time.Unix(1_700_000_000, 0))
 				}

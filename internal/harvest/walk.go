@@ -317,8 +317,8 @@ func (r *run) regressions(ctx context.Context, o *walkResult, next []byte) error
 
 // itemAgain makes an item of an observation that was kept. Whether its stamp lies in
 // the future is decided anew, by the present time.
-func (r *run) itemAgain(o event.Observation, document int) event.Item {
-	return event.Item{Observation: o, Document: document, Late: o.Order.Time().After(r.h.now())}
+func (r *run) itemAgain(o event.Observation, document int) *event.Item {
+	return &event.Item{Observation: o, Document: document, Late: o.Order.Time().After(r.h.now())}
 }
 
 // absencesInParts notes which records some sets of resources of the Source do not have
@@ -332,7 +332,7 @@ func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, 
 		after = last
 		b := &event.Batch{Mode: event.ModeLeft, Next: next}
 		for _, l := range left {
-			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: l.Record, Deleted: true, Place: event.Place{Part: l.Part}}})
+			b.Items = append(b.Items, &event.Item{Observation: event.Observation{Record: l.Record, Deleted: true, Place: event.Place{Part: l.Part}}})
 		}
 		if err := r.commit(ctx, b); err != nil {
 			return err
@@ -395,7 +395,7 @@ func (r *run) absences(ctx context.Context, at event.Stamp, next []byte, parts .
 func (r *run) deleteAbsent(ctx context.Context, ids []string, mode event.Mode, person bool, next []byte, parts ...int) error {
 	b := &event.Batch{Mode: mode, Person: person, Parts: parts, Next: next, Documents: []event.Document{{URL: r.src.URL, FeedID: r.memory.FeedID}}}
 	for _, id := range ids {
-		b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
+		b.Items = append(b.Items, &event.Item{Observation: event.Observation{Record: id, Deleted: true}})
 	}
 	out, err := r.append(ctx, b)
 	if err == nil && slices.Contains(out.Outcomes, event.NeedsContent) {

@@ -245,8 +245,8 @@ func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*co
 					return err
 				}
 			}
-			if item := (event.Item{Observation: o}); outruns {
-				batch.Updates = append(batch.Updates, submission.Update{Submission: *d.acceptedAtOnce(c), Item: &item})
+			if item := (&event.Item{Observation: o}); outruns {
+				batch.Updates = append(batch.Updates, submission.Update{Submission: *d.acceptedAtOnce(c), Item: item})
 			} else {
 				batch.Items = append(batch.Items, item)
 			}

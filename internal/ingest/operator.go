@@ -152,7 +152,7 @@ func (d *Server) Withdraw(ctx context.Context, identifier, reason string) error 
 			return refused
 		}
 		_, err = tx.Append(ctx, &event.Batch{Source: d.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}},
-			Items: []event.Item{{Observation: o, Reason: reason}}})
+			Items: []*event.Item{{Observation: o, Reason: reason}}})
 		return err
 	}); refused != nil {
 		return refused

@@ -53,7 +53,7 @@ func (h *harness) settled(kept []event.WaitingItem) {
 	for i := range kept {
 		o := kept[i].Observation
 		o.Fetched = true
-		b.Items = append(b.Items, event.Item{Observation: o})
+		b.Items = append(b.Items, &event.Item{Observation: o})
 	}
 	_, err = h.log.Append(context.Background(), b)
 	h.do(err)
@@ -144,7 +144,7 @@ func TestWithdrawnAndElsewhereToo(t *testing.T) {
 			t.Helper()
 			p, err := h.log.Progress(t.Context(), other)
 			h.do(err)
-			_, err = h.log.Append(t.Context(), &event.Batch{Source: other, Cursor: p.Cursor.Version, Start: true, Documents: []event.Document{{URL: "https://data.example/feed"}}, Items: []event.Item{{Observation: theirs}}})
+			_, err = h.log.Append(t.Context(), &event.Batch{Source: other, Cursor: p.Cursor.Version, Start: true, Documents: []event.Document{{URL: "https://data.example/feed"}}, Items: []*event.Item{{Observation: theirs}}})
 			h.do(err)
 		}
 		if rank < 0 {

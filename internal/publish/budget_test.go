@@ -221,7 +221,7 @@ func TestNotificationOfLongChanges(t *testing.T) {
 	for n := range 40 {
 		links = append(links, event.Link{Rel: event.RelLicense, Href: fmt.Sprintf("https://source.example/%d?%s", n, strings.Repeat("x", 8000)), Length: event.NoLength})
 	}
-	var items []event.Item
+	var items []*event.Item
 	for i := range records {
 		it := live(fmt.Sprint("urn:x:", i), fmt.Sprint("version-", i))
 		it.Links = links

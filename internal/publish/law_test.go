@@ -161,7 +161,7 @@ func (s *site) change() {
 	source := s.sources[s.rnd.IntN(len(s.sources))]
 	batch := event.Batch{Source: source, Cursor: s.cursors[source], Start: true, Documents: []event.Document{{URL: "https://origin.example/feed.atom", FeedID: "urn:example:feed", FeedTitle: "Feed & more"}}}
 	for _, i := range s.rnd.Perm(len(names))[:1+s.rnd.IntN(5)] {
-		it := event.Item{Observation: s.observation(names[i])}
+		it := &event.Item{Observation: s.observation(names[i])}
 		it.Claim = it.ClaimOf()
 		batch.Items = append(batch.Items, it)
 	}

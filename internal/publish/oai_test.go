@@ -89,8 +89,8 @@ func (l *repositoryLog) pass(d time.Duration) {
 }
 
 // live is a record that is there. Its title says which version it is.
-func live(record, title string, specs ...string) event.Item {
-	it := event.Item{Observation: event.Observation{Record: record, Title: title,
+func live(record, title string, specs ...string) *event.Item {
+	it := &event.Item{Observation: event.Observation{Record: record, Title: title,
 		Representations: []event.Representation{{Href: "https://source.example/" + title, Type: "text/html", Length: event.NoLength}}}}
 	for _, spec := range specs {
 		it.Categories = append(it.Categories, event.Category{Term: spec})
@@ -98,13 +98,13 @@ func live(record, title string, specs ...string) event.Item {
 	return it
 }
 
-func gone(record string) event.Item {
-	return event.Item{Observation: event.Observation{Record: record, Deleted: true}}
+func gone(record string) *event.Item {
+	return &event.Item{Observation: event.Observation{Record: record, Deleted: true}}
 }
 
 // held is a record of a mirror with contents, each with its media type and profile.
-func (l *repositoryLog) held(record string, contents ...[3]string) event.Item {
-	it := event.Item{Observation: event.Observation{Record: record, Title: record, Fetched: true}}
+func (l *repositoryLog) held(record string, contents ...[3]string) *event.Item {
+	it := &event.Item{Observation: event.Observation{Record: record, Title: record, Fetched: true}}
 	for i, c := range contents {
 		sum := sha256.Sum256([]byte(c[0]))
 		l.contents[sum] = []byte(c[0])
@@ -125,16 +125,15 @@ func (l *repositoryLog) content(_ context.Context, sum [32]byte) (io.ReadSeekClo
 }
 
 // add appends items, each of which applies: its stamp is later than all before.
-func (l *repositoryLog) add(items ...event.Item) {
+func (l *repositoryLog) add(items ...*event.Item) {
 	l.t.Helper()
 	must(l.t, l.addIn(items, func() {}))
 }
 
 // addIn is add in a transaction that calls wait before it commits.
-func (l *repositoryLog) addIn(items []event.Item, wait func()) error {
+func (l *repositoryLog) addIn(items []*event.Item, wait func()) error {
 	l.walked++
-	for i := range items {
-		it := &items[i]
+	for i, it := range items {
 		it.Order = event.StampFromNanos(int64(l.walked)*1000 + int64(i))
 		it.Modified = it.Order
 	}
@@ -228,11 +227,11 @@ func TestRepositoryUnderChange(t *testing.T) {
 		r := l.repository(rapid.IntRange(1, 4).Draw(t, "page"))
 		r.scanStep, r.scanEvents = rapid.IntRange(1, 8).Draw(t, "step"), rapid.IntRange(1, 20).Draw(t, "scan")
 		version := 0
-		change := func() (items []event.Item) {
+		change := func() (items []*event.Item) {
 			for range rapid.IntRange(1, 5).Draw(t, "records") {
 				version++
 				record := fmt.Sprintf("urn:x:%d", rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}).Draw(t, "record"))
-				if slices.ContainsFunc(items, func(it event.Item) bool { return it.Record == record }) {
+				if slices.ContainsFunc(items, func(it *event.Item) bool { return it.Record == record }) {
 					continue
 				}
 				if rapid.SampledFrom([]bool{true, false, false}).Draw(t, "deleted") {
@@ -717,7 +716,7 @@ func (l *lookingLog) Newest(ctx context.Context, set string, r event.Range, most
 func TestRepositoryPassesOver(t *testing.T) {
 	l := openRepositoryLog(t, event.Mirror)
 	const far = 400
-	items := make([]event.Item, far)
+	items := make([]*event.Item, far)
 	for i := range items {
 		content, spec := [3]string{fmt.Sprint(i), "text/plain", ""}, "many"
 		if i == 1 || i == far-2 {

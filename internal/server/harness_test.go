@@ -139,11 +139,11 @@ func (h *testServer) long(set string, n int) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	items := make([]event.Item, n)
+	items := make([]*event.Item, n)
 	for i := range items {
 		body := fmt.Sprint("content ", i)
-		items[i].Observation = event.Observation{Record: fmt.Sprint("urn:example:", i), Title: fmt.Sprint("Record ", i), Modified: event.StampFromNanos(int64(1 + i)), Fetched: true,
-			Representations: []event.Representation{{Href: fmt.Sprint("https://origin.example/data/", i), Type: "text/plain", Length: int64(len(body)), Hash: "sha-256:" + hexSum(body)}}}
+		items[i] = &event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:example:", i), Title: fmt.Sprint("Record ", i), Modified: event.StampFromNanos(int64(1 + i)), Fetched: true,
+			Representations: []event.Representation{{Href: fmt.Sprint("https://origin.example/data/", i), Type: "text/plain", Length: int64(len(body)), Hash: "sha-256:" + hexSum(body)}}}}
 	}
 	if _, err := h.log.Append(ctx, &event.Batch{Source: id, Start: true, Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}, Items: items}); err != nil {
 		h.t.Fatal(err)
@@ -188,7 +188,7 @@ func (h *testServer) observe(set string, o event.Observation) {
 	o.Modified = event.StampFromNanos(1_700_000_000_000_000_000 + h.stamp)
 	o.Order = o.Modified
 	out, err := h.log.Append(context.Background(), &event.Batch{Source: h.sources[set], Cursor: h.cursors[set], Start: true,
-		Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}, Items: []event.Item{{Observation: o}}})
+		Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}, Items: []*event.Item{{Observation: o}}})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func TestNoVersions(t *testing.T) {
 	const id = "urn:example:five"
 	versions := h.five(id)
 	out, err := h.log.Append(context.Background(), &event.Batch{Source: h.sources["main"], Cursor: h.cursors["main"], Mode: event.ModeSubmission,
-		Items: []event.Item{{Observation: event.Observation{Record: id, Deleted: true, Order: event.StampFromNanos(1_800_000_000_000_000_000)}, Reason: "asked for by its author"}}})
+		Items: []*event.Item{{Observation: event.Observation{Record: id, Deleted: true, Order: event.StampFromNanos(1_800_000_000_000_000_000)}, Reason: "asked for by its author"}}})
 	if err != nil || out.Deleted != 1 {
 		t.Fatal(out, err)
 	}
@@ -281,10 +281,10 @@ func TestManyVersions(t *testing.T) {
 	if err := h.log.EnsureSet(context.Background(), eventlog.SetConfig{Name: "main", Content: event.Mirror, History: true}); err != nil {
 		t.Fatal(err)
 	}
-	var items []event.Item
+	var items []*event.Item
 	for i := range n {
 		stamp := event.StampFromNanos(int64(i + 1))
-		items = append(items, event.Item{Observation: event.Observation{Record: id, Title: fmt.Sprint("Version ", i+1), Order: stamp, Modified: stamp, Fetched: true,
+		items = append(items, &event.Item{Observation: event.Observation{Record: id, Title: fmt.Sprint("Version ", i+1), Order: stamp, Modified: stamp, Fetched: true,
 			Representations: []event.Representation{{Href: "https://origin.example/1", Type: "text/plain", Length: 1, Hash: "sha-256:" + hexSum("x")}}}})
 	}
 	if _, err := h.log.Append(context.Background(), &event.Batch{Source: h.sources["main"], Mode: event.ModeSubmission, Items: items}); err != nil {

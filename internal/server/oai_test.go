@@ -427,7 +427,7 @@ func TestResponseDateBesideTheWriter(t *testing.T) {
 	go func() {
 		done <- h.log.Do(context.Background(), func(ctx context.Context, tx *eventlog.Tx) error {
 			_, err := tx.Append(ctx, &event.Batch{Source: h.sources["main"], Mode: event.ModeSubmission, Documents: []event.Document{{URL: "https://origin.example/"}},
-				Items: []event.Item{{Observation: event.Observation{Record: "urn:x:2", Title: "2", Fetched: true, Order: event.StampFromNanos(1_800_000_000_000_000_000)}}}})
+				Items: []*event.Item{{Observation: event.Observation{Record: "urn:x:2", Title: "2", Fetched: true, Order: event.StampFromNanos(1_800_000_000_000_000_000)}}}})
 			close(begun)
 			<-commit
 			return err

@@ -168,7 +168,7 @@ func makeHistory(t *testing.T, folder, url string, seed uint64) time.Time {
 				}
 				o.Categories = []event.Category{{Term: names[rnd.IntN(len(names))]}}
 			}
-			b.Items = append(b.Items, event.Item{Observation: o})
+			b.Items = append(b.Items, &event.Item{Observation: o})
 		}
 		out, err := log.Append(ctx, b)
 		must(err)
@@ -278,7 +278,7 @@ func TestServerAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := log.Append(ctx, &event.Batch{Source: source, Start: true, Documents: []event.Document{{URL: "https://origin.example/feed"}}, Items: []event.Item{{Observation: event.Observation{
+	if _, err := log.Append(ctx, &event.Batch{Source: source, Start: true, Documents: []event.Document{{URL: "https://origin.example/feed"}}, Items: []*event.Item{{Observation: event.Observation{
 		Record: "urn:a", Representations: []event.Representation{{Href: "https://origin.example/a", Length: event.NoLength}}}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -340,9 +340,10 @@ func coldChangeList(b *testing.B, url string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		items := make([]event.Item, batch)
+		items := make([]*event.Item, batch)
 		for i := range items {
 			n := from + i
+			items[i] = &event.Item{}
 			o := &items[i].Observation
 			*o = event.Observation{Record: fmt.Sprintf("urn:uuid:%08x-8000-4000-8000-%012x", uint32(n)*2654435761, n), Title: fmt.Sprintf("Record number %d of the catalogue", n),
 				Order: event.StampFromNanos(int64(1_700_000_000_000_000_000 + n)), Modified: event.StampFromNanos(int64(1_700_000_000_000_000_000 + n)),

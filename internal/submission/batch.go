@@ -11,7 +11,7 @@ type Batch struct {
 	URL string
 	// Items are observations that belong to no update and no notification: records that
 	// were accepted at once.
-	Items   []event.Item
+	Items   []*event.Item
 	Updates []Update
 	// Rejections are logged as events of kind rejected, after the items, except
 	// Anonymous ones, which are rows.

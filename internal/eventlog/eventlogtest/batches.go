@@ -93,7 +93,7 @@ func (h *batchHistory) restart() {
 	}
 }
 
-func (h *batchHistory) draw(t *rapid.T, source int, complete bool) event.Item {
+func (h *batchHistory) draw(t *rapid.T, source int, complete bool) *event.Item {
 	name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "record")
 	word := name
 	if rapid.Bool().Draw(t, "elsewhere") {
@@ -128,7 +128,7 @@ func (h *batchHistory) draw(t *rapid.T, source int, complete bool) event.Item {
 			it.Place.List, it.Baseline = int64(99+part), true
 			it.Deleted = false
 			if len(it.Representations) == 0 && !it.Quarantine && !it.Unselected {
-				it = event.Item{Observation: event.Observation{Record: it.Record, Order: it.Order, Modified: it.Modified, Place: it.Place, Fetched: true, Title: "x", Representations: []event.Representation{{Href: href(name), Type: "text/plain", Length: event.NoLength}}}, Baseline: true}
+				it = &event.Item{Observation: event.Observation{Record: it.Record, Order: it.Order, Modified: it.Modified, Place: it.Place, Fetched: true, Title: "x", Representations: []event.Representation{{Href: href(name), Type: "text/plain", Length: event.NoLength}}}, Baseline: true}
 			}
 		} else if rapid.Bool().Draw(t, "from") {
 			it.Place.From = event.StampFromNanos(it.Place.List)
@@ -150,12 +150,12 @@ func (h *batchHistory) draw(t *rapid.T, source int, complete bool) event.Item {
 	return it
 }
 
-func (h *batchHistory) items(source, most int, complete bool) []event.Item {
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Item { return h.draw(t, source, complete) }), 0, most).Draw(h.t, "items")
+func (h *batchHistory) items(source, most int, complete bool) []*event.Item {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *event.Item { return h.draw(t, source, complete) }), 0, most).Draw(h.t, "items")
 }
 
 // apply appends items to both logs.
-func (h *batchHistory) apply(source int, start bool, mode event.Mode, all []event.Item) {
+func (h *batchHistory) apply(source int, start bool, mode event.Mode, all []*event.Item) {
 	for i := range h.logs {
 		h.feed(i, source, start, mode, all)
 	}
@@ -163,13 +163,13 @@ func (h *batchHistory) apply(source int, start bool, mode event.Mode, all []even
 
 // feed appends items in batches of a random size, several in a transaction, which may be
 // undone once before it is committed.
-func (h *batchHistory) feed(i, source int, start bool, mode event.Mode, all []event.Item) {
+func (h *batchHistory) feed(i, source int, start bool, mode event.Mode, all []*event.Item) {
 	l := h.logs[i]
 	var pieces []*event.Batch
 	for first := true; first || len(all) > 0; first = false {
 		n := min(len(all), rapid.IntRange(1, 5).Draw(h.t, "piece"))
 		h.pieces++
-		pieces = append(pieces, &event.Batch{Start: first && start, Next: fmt.Append(nil, h.pieces), Mode: mode, Parts: []int{0, 1}, Items: slices.Clone(all[:n])})
+		pieces = append(pieces, &event.Batch{Start: first && start, Next: fmt.Append(nil, h.pieces), Mode: mode, Parts: []int{0, 1}, Items: copies(all[:n])})
 		all = all[n:]
 	}
 	for len(pieces) > 0 {
@@ -196,9 +196,9 @@ func (h *batchHistory) walk(source int) {
 	for i, l := range h.logs {
 		kept, err := regressed(l.log, l.id(source))
 		l.must(err)
-		var all []event.Item
+		var all []*event.Item
 		for _, k := range kept {
-			it := event.Item{Observation: k.Observation}
+			it := &event.Item{Observation: k.Observation}
 			it.Fetched = true
 			all = append(all, it)
 		}
@@ -221,9 +221,9 @@ func (h *batchHistory) walk(source int) {
 		if parts != nil {
 			left, _, err := l.log.Left(ctx, l.id(source), at, 0, 100, parts...)
 			l.must(err)
-			var all []event.Item
+			var all []*event.Item
 			for _, p := range left {
-				all = append(all, event.Item{Observation: event.Observation{Record: p.Record, Deleted: true, Place: event.Place{Part: p.Part}}})
+				all = append(all, &event.Item{Observation: event.Observation{Record: p.Record, Deleted: true, Place: event.Place{Part: p.Part}}})
 			}
 			h.feed(i, source, false, event.ModeLeft, all)
 		}
@@ -234,9 +234,9 @@ func (h *batchHistory) walk(source int) {
 		if int(n) != len(ids) {
 			t.Fatalf("%d are absent: %q", n, ids)
 		}
-		var all []event.Item
+		var all []*event.Item
 		for _, id := range ids {
-			all = append(all, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
+			all = append(all, &event.Item{Observation: event.Observation{Record: id, Deleted: true}})
 		}
 		h.feed(i, source, false, mode, all)
 	}
@@ -258,13 +258,13 @@ func (h *batchHistory) settle(source int) {
 	for i, l := range h.logs {
 		kept, err := l.log.Pending(context.Background(), l.id(source), math.MaxInt64, 0, 100)
 		l.must(err)
-		var all []event.Item
+		var all []*event.Item
 		for _, k := range kept {
 			answer, ok := answers[k.Record]
 			if !ok {
 				continue
 			}
-			it := event.Item{Observation: k.Observation}
+			it := &event.Item{Observation: k.Observation}
 			switch answer {
 			case 0:
 				it.Pending = "503"
@@ -286,9 +286,9 @@ func (h *batchHistory) release(source int) {
 	for i, l := range h.logs {
 		ids, err := l.log.Held(context.Background(), l.id(source), true, math.MaxInt64)
 		l.must(err)
-		var all []event.Item
+		var all []*event.Item
 		for _, id := range ids {
-			all = append(all, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
+			all = append(all, &event.Item{Observation: event.Observation{Record: id, Deleted: true}})
 		}
 		h.feed(i, source, false, event.ModeAbsent, all)
 	}

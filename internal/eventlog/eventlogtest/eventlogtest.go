@@ -174,10 +174,10 @@ func (b *bench) sound() {
 //
 // Without stamp it is unknown; without content it has no hash. "name>loc" is a
 // record at another URI than its own.
-func items(words string) []event.Item {
-	var out []event.Item
+func items(words string) []*event.Item {
+	var out []*event.Item
 	for w := range strings.FieldsSeq(words) {
-		var it event.Item
+		it := &event.Item{}
 		w, it.Deleted = strings.CutPrefix(w, "-")
 		w, it.Quarantine = strings.CutPrefix(w, "!")
 		w, it.Unselected = strings.CutPrefix(w, "~")
@@ -204,6 +204,16 @@ func items(words string) []event.Item {
 			it.Fetched = true
 		}
 		out = append(out, it)
+	}
+	return out
+}
+
+// copies returns copies of items: what a log fills in of one stays there.
+func copies(all []*event.Item) []*event.Item {
+	out := make([]*event.Item, len(all))
+	for i, it := range all {
+		one := *it
+		out[i] = &one
 	}
 	return out
 }

@@ -56,7 +56,7 @@ func (b *bench) id(source int) event.SourceID {
 }
 
 // item draws a report of a Source about one of a few records, at one of a few times.
-func item(t *rapid.T, complete bool) event.Item {
+func item(t *rapid.T, complete bool) *event.Item {
 	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "record")
 	word := name
 	if rapid.Bool().Draw(t, "elsewhere") {
@@ -82,11 +82,11 @@ func item(t *rapid.T, complete bool) event.Item {
 func (h *history) walk() {
 	t, source := h.t, rapid.IntRange(0, h.sources-1).Draw(h.t, "source")
 	complete := rapid.Bool().Draw(t, "complete")
-	all := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Item { return item(t, complete) }), 0, 8).Draw(t, "items")
+	all := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *event.Item { return item(t, complete) }), 0, 8).Draw(t, "items")
 	h.reorder()
 	h.model.start(source)
 	for _, it := range all {
-		h.model.meet(source, it)
+		h.model.meet(source, *it)
 	}
 	for i := range h.logs {
 		h.feed(i, source, true, event.ModeWalk, all)
@@ -116,13 +116,13 @@ func (h *history) reorder() {
 
 // feed appends items in batches of a random size, several in a transaction, which may be
 // undone once before it is committed.
-func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.Item) {
+func (h *history) feed(i, source int, start bool, mode event.Mode, all []*event.Item) {
 	l := h.logs[i]
 	var pieces []*event.Batch
 	for first := true; first || len(all) > 0; first = false {
 		n := min(len(all), rapid.IntRange(1, 5).Draw(h.t, "piece"))
 		h.pieces++
-		pieces = append(pieces, &event.Batch{Start: first && start, Next: fmt.Append(nil, h.pieces), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"), Items: slices.Clone(all[:n])})
+		pieces = append(pieces, &event.Batch{Start: first && start, Next: fmt.Append(nil, h.pieces), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"), Items: copies(all[:n])})
 		all = all[n:]
 	}
 	for len(pieces) > 0 {
@@ -190,13 +190,13 @@ func (h *history) finish(source int, complete bool) {
 		if len(kept) != len(backs) {
 			h.t.Fatalf("%d have regressed, want %d", len(kept), len(backs))
 		}
-		var all []event.Item
+		var all []*event.Item
 		for n, k := range kept {
 			it, ok := backs[k.Record]
 			if !ok || k.Modified != it.Modified || k.Deleted != it.Deleted || n > 0 && k.Modified.Before(kept[n-1].Modified) {
 				h.t.Fatalf("regressed: %+v, want %+v", k, it)
 			}
-			all = append(all, event.Item{Observation: k.Observation})
+			all = append(all, &event.Item{Observation: k.Observation})
 			if i == 0 {
 				h.model.say(source, it)
 			}
@@ -208,7 +208,7 @@ func (h *history) finish(source int, complete bool) {
 		return
 	}
 	missing := h.model.missing(source)
-	var all []event.Item
+	var all []*event.Item
 	for i, l := range h.logs {
 		id := l.id(source)
 		n, _, err := l.log.CountAbsent(context.Background(), id, event.Stamp{})
@@ -221,7 +221,7 @@ func (h *history) finish(source int, complete bool) {
 		}
 		all = nil
 		for _, record := range ids {
-			all = append(all, event.Item{Observation: event.Observation{Record: record, Deleted: true}})
+			all = append(all, &event.Item{Observation: event.Observation{Record: record, Deleted: true}})
 		}
 		h.feed(i, source, false, event.ModeAbsent, all)
 	}
@@ -231,14 +231,14 @@ func (h *history) finish(source int, complete bool) {
 }
 
 // again appends the items of the walk once more, which adds nothing.
-func (h *history) again(source int, all []event.Item) {
+func (h *history) again(source int, all []*event.Item) {
 	before := h.last(0)
 	h.feed(0, source, false, event.ModeWalk, all)
 	if now := h.last(0); now != before {
 		h.t.Fatalf("the same once more has added events %d to %d", before+1, now)
 	}
 	for _, it := range all {
-		h.model.meet(source, it)
+		h.model.meet(source, *it)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // linked returns items of which the first links to targets.
-func linked(words string, targets ...string) []event.Item {
+func linked(words string, targets ...string) []*event.Item {
 	all := items(words)
 	for _, target := range targets {
 		all[0].Links = append(all[0].Links, event.Link{Rel: "describedby", Href: href(target), Length: 3, Record: "urn:" + target})
@@ -23,7 +23,7 @@ func linked(words string, targets ...string) []event.Item {
 }
 
 // waiting returns items whose content could not be had.
-func waiting(words string) []event.Item {
+func waiting(words string) []*event.Item {
 	all := items(words)
 	for i := range all {
 		all[i].Pending, all[i].Fetched = "503", false
@@ -49,7 +49,7 @@ func testLinks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		source int
-		items  []event.Item
+		items  []*event.Item
 		want   string
 	}{
 		{"both in one batch, the target last", 0, linked("a@1=x b@1=x", "b"), "created a@1=x > b, created b@1=x"},
@@ -92,7 +92,7 @@ func testLinks(t *testing.T) {
 // D116: a representation keeps its name when its record is deleted and comes back.
 func testNamesStay(t *testing.T) {
 	b := begin(t, set{content: event.Redirect})
-	both := func(words, first, second string) []event.Item {
+	both := func(words, first, second string) []*event.Item {
 		all := items(words)
 		r := all[0].Representations[0]
 		all[0].Representations = []event.Representation{r, r}
@@ -125,7 +125,7 @@ func testNamesStay(t *testing.T) {
 func testManyLinks(t *testing.T) {
 	const n = 2500
 	b := begin(t, set{content: event.Redirect})
-	var all []event.Item
+	var all []*event.Item
 	for i := range n {
 		all = append(all, linked(fmt.Sprintf("r%d@1=x", i), "hub")...)
 	}
@@ -159,7 +159,7 @@ func LinkLaws(t *testing.T) {
 		content := rapid.SampledFrom([]event.Content{event.Redirect, event.Reference}).Draw(t, "content")
 		b := begin(t, set{content: content, segmentEvents: 3}, "one", "two")
 		records := []string{"a", "b", "c", "d", "e"}
-		item := func() event.Item {
+		item := func() *event.Item {
 			word := rapid.SampledFrom(records).Draw(t, "record")
 			uri := rapid.SampledFrom([]string{"", "", ">x", ">a"}).Draw(t, "uri")
 			stamp := fmt.Sprintf("@%d", rapid.IntRange(1, 9).Draw(t, "stamp"))

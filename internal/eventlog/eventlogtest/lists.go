@@ -11,7 +11,7 @@ import (
 )
 
 // placed puts items into a list, at the positions 1, 2, and so on.
-func placed(list int64, words string) []event.Item {
+func placed(list int64, words string) []*event.Item {
 	all := items(words)
 	for i := range all {
 		all[i].Place = event.Place{List: list, Position: int64(i + 1)}
@@ -20,7 +20,7 @@ func placed(list int64, words string) []event.Item {
 }
 
 // baseline makes items those of a list of all records as they were at a moment.
-func baseline(at int64, words string) []event.Item {
+func baseline(at int64, words string) []*event.Item {
 	all := items(words)
 	for i := range all {
 		all[i].Baseline, all[i].Order = true, event.StampFromNanos(at)
@@ -30,7 +30,7 @@ func baseline(at int64, words string) []event.Item {
 }
 
 // pass reads lists, one after the other, in a walk of its own that it ends.
-func (b *bench) pass(lists ...[]event.Item) string {
+func (b *bench) pass(lists ...[]*event.Item) string {
 	b.t.Helper()
 	var out []event.Outcome
 	for i, l := range lists {
@@ -50,37 +50,37 @@ func testLists(t *testing.T) {
 	newer[0].Place.From, older[0].Place.From = event.StampFromNanos(5), event.StampFromNanos(1)
 	for _, c := range []struct {
 		name     string
-		before   [][]event.Item
-		now      [][]event.Item
+		before   [][]*event.Item
+		now      [][]*event.Item
 		outcomes string
 		events   string
 	}{
-		{"an older list again", [][]event.Item{placed(2, "a@2=new"), placed(1, "a@1=old")}, [][]event.Item{placed(1, "a@1=old")}, "historical", ""},
-		{"an older deletion again", [][]event.Item{placed(2, "a@2=new"), placed(1, "-a@1")}, [][]event.Item{placed(1, "-a@1")}, "historical", ""},
-		{"the same list again", [][]event.Item{placed(1, "a@1=x b@2=y")}, [][]event.Item{placed(1, "a@1=x b@2=y")}, "unchanged unchanged", ""},
-		{"a newer change", [][]event.Item{placed(1, "a@1=x")}, [][]event.Item{placed(1, "a@2=y")}, "logged", "updated a@2=y"},
-		{"the newest list first", nil, [][]event.Item{placed(2, "a@2=new"), placed(1, "a@1=old -b@1")}, "logged historical tombstone", "created a@2=new"},
-		{"a later change in an older list", nil, [][]event.Item{placed(2, "a@2=x"), placed(1, "a@3=y")}, "logged logged", "created a@2=x, updated a@3=y"},
-		{"equal stamps, further on", [][]event.Item{placed(1, "a@5=x")}, [][]event.Item{placed(1, "!b a@5=y")}, "bad logged", "updated a@5=y"},
-		{"corrected in place", [][]event.Item{placed(1, "a@5=x b=x")}, [][]event.Item{placed(1, "a@5=y b=y")}, "logged logged", "updated a@5=y, updated b=y"},
-		{"equal stamps, a stale copy", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(1, "a@5=x")}, "unchanged", ""},
-		{"equal stamps, the list has moved", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(2, "a@5=y")}, "unchanged", ""},
-		{"equal stamps, another list", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(2, "a@5=z")}, "logged", "updated a@5=z"},
-		{"equal stamps, when the newer list has gone", [][]event.Item{newer, older}, [][]event.Item{older}, "historical", ""},
-		{"no stamps, again", [][]event.Item{placed(1, "a=x")}, [][]event.Item{placed(1, "a=x")}, "unchanged", ""},
-		{"no stamps, further on", [][]event.Item{placed(1, "a=x")}, [][]event.Item{placed(1, "!b a=y")}, "bad logged", "updated a=y"},
-		{"no stamps, a stale copy", [][]event.Item{placed(1, "!b a=y")}, [][]event.Item{placed(1, "a=x")}, "unchanged", ""},
-		{"no stamps, in two lists", nil, [][]event.Item{placed(2, "a=x"), placed(1, "a=w")}, "logged historical", "created a=x"},
-		{"a stamp after none", [][]event.Item{placed(1, "a=x")}, [][]event.Item{placed(2, "a@1=y")}, "logged", "updated a@1=y"},
-		{"none after a stamp", [][]event.Item{placed(1, "a@9=x")}, [][]event.Item{placed(2, "a=y")}, "logged", "updated a@9=y"},
-		{"after a stamp in the future", [][]event.Item{late}, [][]event.Item{placed(2, "a@6=y")}, "logged", "updated a@6=y"},
-		{"a deletion, then created again", [][]event.Item{placed(1, "a@1=x -a@2")}, [][]event.Item{placed(1, "!b !c a@3=x")}, "bad bad logged", "created a@3=x"},
-		{"a baseline that is older", [][]event.Item{placed(1, "a@5=x -b@5 -c@5")}, [][]event.Item{none, baseline(4, "a=old b=old")}, "bad historical historical", ""},
-		{"a baseline that is newer", [][]event.Item{placed(1, "a@5=x -b@5 c@5=z")}, [][]event.Item{none, baseline(6, "a=new b=new c=z")}, "bad logged logged unchanged", "updated a@5=new, created b=new"},
-		{"the same baseline again", [][]event.Item{baseline(6, "a=x")}, [][]event.Item{baseline(7, "a=x")}, "unchanged", ""},
-		{"a baseline without a moment", [][]event.Item{baseline(6, "a=x")}, [][]event.Item{unmoved(baseline(0, "a=y"))}, "logged", "updated a=y"},
-		{"changes, then the baseline", nil, [][]event.Item{placed(1, "a@7=x -b@7"), baseline(6, "a=old b=old c=z")}, "logged tombstone historical historical logged", "created a@7=x, created c=z"},
-		{"twice in a baseline", nil, [][]event.Item{baseline(6, "a=x a=y")}, "logged historical", "created a=x"},
+		{"an older list again", [][]*event.Item{placed(2, "a@2=new"), placed(1, "a@1=old")}, [][]*event.Item{placed(1, "a@1=old")}, "historical", ""},
+		{"an older deletion again", [][]*event.Item{placed(2, "a@2=new"), placed(1, "-a@1")}, [][]*event.Item{placed(1, "-a@1")}, "historical", ""},
+		{"the same list again", [][]*event.Item{placed(1, "a@1=x b@2=y")}, [][]*event.Item{placed(1, "a@1=x b@2=y")}, "unchanged unchanged", ""},
+		{"a newer change", [][]*event.Item{placed(1, "a@1=x")}, [][]*event.Item{placed(1, "a@2=y")}, "logged", "updated a@2=y"},
+		{"the newest list first", nil, [][]*event.Item{placed(2, "a@2=new"), placed(1, "a@1=old -b@1")}, "logged historical tombstone", "created a@2=new"},
+		{"a later change in an older list", nil, [][]*event.Item{placed(2, "a@2=x"), placed(1, "a@3=y")}, "logged logged", "created a@2=x, updated a@3=y"},
+		{"equal stamps, further on", [][]*event.Item{placed(1, "a@5=x")}, [][]*event.Item{placed(1, "!b a@5=y")}, "bad logged", "updated a@5=y"},
+		{"corrected in place", [][]*event.Item{placed(1, "a@5=x b=x")}, [][]*event.Item{placed(1, "a@5=y b=y")}, "logged logged", "updated a@5=y, updated b=y"},
+		{"equal stamps, a stale copy", [][]*event.Item{placed(1, "!b a@5=y")}, [][]*event.Item{placed(1, "a@5=x")}, "unchanged", ""},
+		{"equal stamps, the list has moved", [][]*event.Item{placed(1, "!b a@5=y")}, [][]*event.Item{placed(2, "a@5=y")}, "unchanged", ""},
+		{"equal stamps, another list", [][]*event.Item{placed(1, "!b a@5=y")}, [][]*event.Item{placed(2, "a@5=z")}, "logged", "updated a@5=z"},
+		{"equal stamps, when the newer list has gone", [][]*event.Item{newer, older}, [][]*event.Item{older}, "historical", ""},
+		{"no stamps, again", [][]*event.Item{placed(1, "a=x")}, [][]*event.Item{placed(1, "a=x")}, "unchanged", ""},
+		{"no stamps, further on", [][]*event.Item{placed(1, "a=x")}, [][]*event.Item{placed(1, "!b a=y")}, "bad logged", "updated a=y"},
+		{"no stamps, a stale copy", [][]*event.Item{placed(1, "!b a=y")}, [][]*event.Item{placed(1, "a=x")}, "unchanged", ""},
+		{"no stamps, in two lists", nil, [][]*event.Item{placed(2, "a=x"), placed(1, "a=w")}, "logged historical", "created a=x"},
+		{"a stamp after none", [][]*event.Item{placed(1, "a=x")}, [][]*event.Item{placed(2, "a@1=y")}, "logged", "updated a@1=y"},
+		{"none after a stamp", [][]*event.Item{placed(1, "a@9=x")}, [][]*event.Item{placed(2, "a=y")}, "logged", "updated a@9=y"},
+		{"after a stamp in the future", [][]*event.Item{late}, [][]*event.Item{placed(2, "a@6=y")}, "logged", "updated a@6=y"},
+		{"a deletion, then created again", [][]*event.Item{placed(1, "a@1=x -a@2")}, [][]*event.Item{placed(1, "!b !c a@3=x")}, "bad bad logged", "created a@3=x"},
+		{"a baseline that is older", [][]*event.Item{placed(1, "a@5=x -b@5 -c@5")}, [][]*event.Item{none, baseline(4, "a=old b=old")}, "bad historical historical", ""},
+		{"a baseline that is newer", [][]*event.Item{placed(1, "a@5=x -b@5 c@5=z")}, [][]*event.Item{none, baseline(6, "a=new b=new c=z")}, "bad logged logged unchanged", "updated a@5=new, created b=new"},
+		{"the same baseline again", [][]*event.Item{baseline(6, "a=x")}, [][]*event.Item{baseline(7, "a=x")}, "unchanged", ""},
+		{"a baseline without a moment", [][]*event.Item{baseline(6, "a=x")}, [][]*event.Item{unmoved(baseline(0, "a=y"))}, "logged", "updated a=y"},
+		{"changes, then the baseline", nil, [][]*event.Item{placed(1, "a@7=x -b@7"), baseline(6, "a=old b=old c=z")}, "logged tombstone historical historical logged", "created a@7=x, created c=z"},
+		{"twice in a baseline", nil, [][]*event.Item{baseline(6, "a=x a=y")}, "logged historical", "created a=x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := begin(t, set{content: event.Redirect, kind: "resourcesync"})
@@ -99,11 +99,11 @@ func testLists(t *testing.T) {
 // moment comes before it. Neither is news.
 func testListsTogether(t *testing.T) {
 	b := begin(t, set{content: event.Redirect, kind: "resourcesync"})
-	linked := func(all []event.Item) []event.Item {
+	linked := func(all []*event.Item) []*event.Item {
 		all[0].Links = []event.Link{{Rel: "describedby", Href: href("b"), Length: 3, Record: "urn:b"}}
 		return all
 	}
-	list := func() []event.Item { return linked(baseline(1, "a=x b=x")) }
+	list := func() []*event.Item { return linked(baseline(1, "a=x b=x")) }
 	b.want("first", b.pass(list()), "logged logged")
 	b.news()
 	b.want("together", b.pass(append(linked(placed(1, "a@1=x")), list()...)), "unchanged unchanged unchanged")
@@ -125,7 +125,7 @@ func testAbsentOfOtherKind(t *testing.T) {
 	b.want("live", b.now(), "b")
 }
 
-func unmoved(all []event.Item) []event.Item {
+func unmoved(all []*event.Item) []*event.Item {
 	for i := range all {
 		all[i].Order = event.Stamp{}
 	}
@@ -147,9 +147,9 @@ func testListsPending(t *testing.T) {
 	if len(kept) != 1 || kept[0].Place != (event.Place{List: 1, Position: 2}) || kept[0].Order != event.StampFromNanos(5) {
 		t.Fatalf("pending %+v", kept)
 	}
-	settled := event.Item{Observation: kept[0].Observation}
+	settled := &event.Item{Observation: kept[0].Observation}
 	settled.Fetched = true
-	out := b.batch(0, &event.Batch{Mode: event.ModeSettle, Items: []event.Item{settled}})
+	out := b.batch(0, &event.Batch{Mode: event.ModeSettle, Items: []*event.Item{settled}})
 	b.want("settled", outcomes(out.Outcomes), "logged")
 	b.want("older, once it is settled", b.pass(placed(2, "a@4=old")), "historical")
 	b.want("events", b.news(), "created a@5=x")
@@ -214,7 +214,7 @@ func testThereInBaseline(t *testing.T) {
 }
 
 // fromBridge gives items the via that another bridge names.
-func fromBridge(words string, via ...string) []event.Item {
+func fromBridge(words string, via ...string) []*event.Item {
 	all := items(words)
 	for i := range all {
 		if i < len(via) {

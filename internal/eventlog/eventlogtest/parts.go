@@ -59,7 +59,7 @@ type origin struct {
 	in       map[string]map[int]bool // which of the sets have a resource
 	version  map[string]int          // of its content
 	modified map[string]int          // when it was last modified
-	changes  [2][]event.Item         // those that were not read yet, the newest first
+	changes  [2][]*event.Item        // those that were not read yet, the newest first
 	position [2]int
 }
 
@@ -94,15 +94,15 @@ func (o *origin) change(t *rapid.T) {
 }
 
 // list adds a change to the list of a set.
-func (o *origin) list(part int, it event.Item) {
+func (o *origin) list(part int, it *event.Item) {
 	o.position[part]++
 	it.Place.List, it.Place.Position = int64(1+part), int64(o.position[part])
-	o.changes[part] = append([]event.Item{it}, o.changes[part]...)
+	o.changes[part] = append([]*event.Item{it}, o.changes[part]...)
 }
 
-func (o *origin) item(id string, part int, deleted bool) event.Item {
+func (o *origin) item(id string, part int, deleted bool) *event.Item {
 	stamp := func(n int) event.Stamp { return event.StampFromNanos(int64(n)) }
-	it := event.Item{Observation: event.Observation{Record: id, Deleted: deleted, Order: stamp(o.now), Modified: stamp(o.now), Place: event.Place{Part: part}}}
+	it := &event.Item{Observation: event.Observation{Record: id, Deleted: deleted, Order: stamp(o.now), Modified: stamp(o.now), Place: event.Place{Part: part}}}
 	if !deleted {
 		it.Title, it.Fetched, it.Modified = fmt.Sprint(o.version[id]), true, stamp(o.modified[id])
 		it.Representations = []event.Representation{{Href: href(id), Type: "text/plain", Length: event.NoLength}}
@@ -133,7 +133,7 @@ func (o *origin) readChanges(t *rapid.T, b *bench) {
 func (o *origin) readWhole(t *rapid.T, b *bench) {
 	ctx, parts := context.Background(), []int{0, 1}
 	start := true
-	read := func(all []event.Item) {
+	read := func(all []*event.Item) {
 		b.batch(0, &event.Batch{Start: start, Next: []byte("on"), Items: all})
 		start = false
 	}
@@ -145,7 +145,7 @@ func (o *origin) readWhole(t *rapid.T, b *bench) {
 			read(o.changes[part])
 		}
 		o.changes[part] = nil
-		var all []event.Item
+		var all []*event.Item
 		for _, id := range slices.Sorted(strings.SplitSeq("a b c", " ")) {
 			if o.in[id][part] {
 				it := o.item(id, part, false)
@@ -159,14 +159,14 @@ func (o *origin) readWhole(t *rapid.T, b *bench) {
 	b.must(err)
 	in := &event.Batch{Mode: event.ModeLeft, Next: []byte("on")}
 	for _, l := range left {
-		in.Items = append(in.Items, event.Item{Observation: event.Observation{Record: l.Record, Deleted: true, Place: event.Place{Part: l.Part}}})
+		in.Items = append(in.Items, &event.Item{Observation: event.Observation{Record: l.Record, Deleted: true, Place: event.Place{Part: l.Part}}})
 	}
 	b.batch(0, in)
 	ids, _, err := b.log.Absent(ctx, b.sources[0], at, 0, 100, parts...)
 	b.must(err)
 	in = &event.Batch{Mode: event.ModeAbsent, Next: []byte("on"), Parts: parts}
 	for _, id := range ids {
-		in.Items = append(in.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
+		in.Items = append(in.Items, &event.Item{Observation: event.Observation{Record: id, Deleted: true}})
 	}
 	b.batch(0, in)
 	b.end(0)

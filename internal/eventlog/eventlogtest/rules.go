@@ -143,7 +143,7 @@ func testRegressed(t *testing.T) {
 						t.Errorf("kept: %+v", k)
 					}
 					in.Documents = append(in.Documents, k.Document)
-					in.Items = append(in.Items, event.Item{Observation: k.Observation, Document: i})
+					in.Items = append(in.Items, &event.Item{Observation: k.Observation, Document: i})
 					if claim := k.ClaimOf(); claim != k.Claim {
 						t.Errorf("the claim of what was kept is %d, its own is %d", k.Claim, claim)
 					}
@@ -226,7 +226,7 @@ func testCurrent(t *testing.T) {
 			var got []event.Outcome
 			for i, it := range items(c.says) {
 				it.Current = true
-				got = append(got, b.batch(0, &event.Batch{Start: i == 0, Next: []byte("on"), Items: []event.Item{it}}).Outcomes...)
+				got = append(got, b.batch(0, &event.Batch{Start: i == 0, Next: []byte("on"), Items: []*event.Item{it}}).Outcomes...)
 			}
 			b.end(0)
 			b.want("outcomes", outcomes(got), c.outcomes)
@@ -466,7 +466,7 @@ func testPendingBack(b *bench, say func(event.Mode, bool, string) string, pendin
 	}
 }
 
-func unfetched(words string) []event.Item {
+func unfetched(words string) []*event.Item {
 	out := items(words)
 	for i := range out {
 		out[i].Fetched = false
@@ -529,7 +529,7 @@ func testNeedsContent(t *testing.T) {
 func testManyAtOneURI(t *testing.T) {
 	b := begin(t, set{content: event.Reference})
 	const many = 4000
-	all := make([]event.Item, many)
+	all := make([]*event.Item, many)
 	for i := range all {
 		all[i] = items(fmt.Sprintf("r%d>shared@1", i))[0]
 	}

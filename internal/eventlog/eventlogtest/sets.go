@@ -115,23 +115,23 @@ func testSourcesOrderMet(t *testing.T) {
 	for _, c := range []struct {
 		name, kind       string
 		content          event.Content
-		has              []event.Item
-		says             [][]event.Item
+		has              []*event.Item
+		says             [][]*event.Item
 		outcomes, events string
 	}{
-		{"bad", "atompmh", event.Redirect, stamped, [][]event.Item{items("!a@6")}, "bad", "updated a@5=x"},
-		{"not selected", "atompmh", event.Redirect, stamped, [][]event.Item{items("~a@6")}, "unselected", "updated a@5=x"},
-		{"regressed", "atompmh", event.Redirect, stamped, [][]event.Item{items("a@4=old")}, "regressed", "updated a@5=x"},
-		{"without its content", "atompmh", event.Mirror, stamped, [][]event.Item{waits}, "waiting", "updated a@5=x"},
-		{"an older change", "resourcesync", event.Redirect, listed, [][]event.Item{placed(1, "a@3=old"), listed}, "historical historical", "updated a=x"},
-		{"a bad change", "resourcesync", event.Redirect, listed, [][]event.Item{placed(1, "!a@6"), listed}, "bad historical", "updated a=x"},
+		{"bad", "atompmh", event.Redirect, stamped, [][]*event.Item{items("!a@6")}, "bad", "updated a@5=x"},
+		{"not selected", "atompmh", event.Redirect, stamped, [][]*event.Item{items("~a@6")}, "unselected", "updated a@5=x"},
+		{"regressed", "atompmh", event.Redirect, stamped, [][]*event.Item{items("a@4=old")}, "regressed", "updated a@5=x"},
+		{"without its content", "atompmh", event.Mirror, stamped, [][]*event.Item{waits}, "waiting", "updated a@5=x"},
+		{"an older change", "resourcesync", event.Redirect, listed, [][]*event.Item{placed(1, "a@3=old"), listed}, "historical historical", "updated a=x"},
+		{"a bad change", "resourcesync", event.Redirect, listed, [][]*event.Item{placed(1, "!a@6"), listed}, "bad historical", "updated a=x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := begin(t, set{content: c.content, kind: c.kind}, "one")
 			b.pass(c.has)
 			b.names = []string{"two", "one"}
 			b.reopen()
-			other := slices.Clone(c.has)
+			other := copies(c.has)
 			other[0].Title = "another"
 			b.pass(other)
 			b.names = []string{"one", "two"}
@@ -327,22 +327,22 @@ func testSegmentHours(t *testing.T) {
 func testSegmentEntries(t *testing.T) {
 	b := begin(t, set{content: event.Reference, segmentEvents: 1_000_000})
 	// 49,999 entries, then an event with one, or with two.
-	items := make([]event.Item, 0, 49_999)
+	items := make([]*event.Item, 0, 49_999)
 	for i := range 49_999 {
-		items = append(items, event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:", i), Representations: []event.Representation{{Href: href(fmt.Sprint(i))}}}})
+		items = append(items, &event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:", i), Representations: []event.Representation{{Href: href(fmt.Sprint(i))}}}})
 	}
-	moved := items[0]
+	moved := copies(items[:1])[0]
 	moved.Modified = event.StampFromNanos(1)
 	moved.Order = moved.Modified
 	moved.Representations = []event.Representation{{Href: href("elsewhere")}}
 	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: items})
 	b.tried(func() {
-		b.batch(0, &event.Batch{Next: []byte("on"), Items: []event.Item{{Observation: event.Observation{Record: "urn:last", Representations: []event.Representation{{Href: href("last")}}}}}})
+		b.batch(0, &event.Batch{Next: []byte("on"), Items: []*event.Item{{Observation: event.Observation{Record: "urn:last", Representations: []event.Representation{{Href: href("last")}}}}}})
 		if s := b.segments(); len(s) != 2 || s[0].Entries != 50_000 || s[1].Events != 0 {
 			t.Errorf("segments: %+v", s)
 		}
 	})
-	b.batch(0, &event.Batch{Next: []byte("on"), Items: []event.Item{moved}})
+	b.batch(0, &event.Batch{Next: []byte("on"), Items: []*event.Item{moved}})
 	if s := b.segments(); len(s) != 2 || s[0].Entries != 49_999 || s[1].Entries != 2 {
 		t.Errorf("segments: %+v", s)
 	}

@@ -36,7 +36,7 @@ func testEvents(t *testing.T) {
 		Links: []event.Link{{Rel: "describedby", Href: "https://source.example/about", Length: event.NoLength}},
 	}
 	plain := event.Observation{Record: "plain", Representations: []event.Representation{{Href: "https://source.example/p", Length: event.NoLength}}}
-	batch := &event.Batch{Documents: []event.Document{{URL: "https://source.example/1.atom"}, doc}, Items: []event.Item{{Observation: full, Document: 1}, {Observation: plain}}}
+	batch := &event.Batch{Documents: []event.Document{{URL: "https://source.example/1.atom"}, doc}, Items: []*event.Item{{Observation: full, Document: 1}, {Observation: plain}}}
 	out := b.batch(0, batch)
 	if out.First != 1 || out.Last != 2 || out.Created != 2 || out.Updated+out.Deleted+len(out.Broken) != 0 {
 		t.Errorf("appended: %+v", out)
@@ -67,7 +67,7 @@ func testEvents(t *testing.T) {
 	gone := items("-x")[0]
 	gone.Record, gone.Modified = full.Record, event.StampFromNanos(1_800_000_000_000_000_000)
 	gone.Order = gone.Modified
-	b.batch(0, &event.Batch{Items: []event.Item{gone}})
+	b.batch(0, &event.Batch{Items: []*event.Item{gone}})
 	got, err = b.log.Event(ctx, 3)
 	b.must(err)
 	if got.Kind != event.Deleted || got.Title != "Title" || got.Via.Href != full.Via.Href || got.Via.Modified != full.Via.Modified || // D12: an inherited link as it came

@@ -12,6 +12,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -192,7 +193,7 @@ func (w *writer) each(do func(i int, u *submission.Update) error) error {
 // the rejections.
 func (w *writer) append(ctx context.Context) error {
 	in := w.in
-	w.log = event.Batch{Source: in.Source, Mode: event.ModeSubmission, Items: append([]event.Item(nil), in.Items...)}
+	w.log = event.Batch{Source: in.Source, Mode: event.ModeSubmission, Items: slices.Clone(in.Items)}
 	if in.URL != "" {
 		w.log.Documents = []event.Document{{URL: in.URL}}
 	}
@@ -200,7 +201,7 @@ func (w *writer) append(ctx context.Context) error {
 	_ = w.each(func(i int, u *submission.Update) error { // which never fails here
 		if u.Item != nil {
 			updates[len(w.log.Items)] = true
-			w.log.Items = append(w.log.Items, *u.Item)
+			w.log.Items = append(w.log.Items, u.Item)
 		}
 		if s := &u.Submission; u.Rejected {
 			w.log.Rejections = append(w.log.Rejections, event.Rejection{Record: s.Record, SourceIdentifier: s.SourceIdentifier, Reason: s.Reason, Title: s.Title})
@@ -240,7 +241,7 @@ func (w *writer) append(ctx context.Context) error {
 				continue
 			}
 		}
-		w.log.Items = append(w.log.Items, *n.Item)
+		w.log.Items = append(w.log.Items, n.Item)
 	}
 	if len(w.log.Items)+len(w.log.Rejections) == 0 {
 		return nil

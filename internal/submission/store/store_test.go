@@ -138,8 +138,8 @@ func (b *bench) kinds() (out []string) {
 }
 
 // accepted is a record that is accepted, as it is logged.
-func accepted(identifier string) event.Item {
-	return event.Item{Observation: event.Observation{Record: identifier, Fetched: true, Representations: []event.Representation{
+func accepted(identifier string) *event.Item {
+	return &event.Item{Observation: event.Observation{Record: identifier, Fetched: true, Representations: []event.Representation{
 		{Href: "urn:x:" + identifier, Type: "application/xml", Length: 1, Hash: event.HashOf([32]byte{1})}}}}
 }
 
@@ -148,7 +148,7 @@ func accepted(identifier string) event.Item {
 func TestUpdates(t *testing.T) {
 	b := begin(t, event.Redirect)
 	ctx := context.Background()
-	b.write(&Batch{Items: []event.Item{accepted("urn:r")}})
+	b.write(&Batch{Items: []*event.Item{accepted("urn:r")}})
 	full := Submission{Source: b.source, State: StateForwarding, Token: "token", Seq: 1, Request: [32]byte{1, 2}, SourceXML: []byte("<source/>"),
 		SourceIdentifier: "145", Record: "urn:r\xff", Content: [32]byte{3}, Length: 99, Type: "text/xml", Title: "A title", Recipient: "http://r.example/", Assigned: "a", Reason: "why",
 		Due: 5, Deadline: 6, Tries: 2, Late: true, ImportPending: true}
@@ -171,8 +171,8 @@ func TestUpdates(t *testing.T) {
 	answer, a, c := *got, accepted("urn:a"), accepted("urn:c")
 	answer.State, answer.Token, answer.ImportPending = StateAccepted, "another", false
 	updates := &Batch{Updates: []Update{
-		{Submission: answer, Item: &a, Outgoing: &OutgoingNotification{Recipient: "http://r.example/", Disposition: []byte("<d/>"), Message: "m@example"}},
-		{Submission: answer, Item: &c, Rejected: true, Outgoing: &OutgoingNotification{Recipient: "never"}, Incoming: &IncomingNotification{Digest: [32]byte{9}}},
+		{Submission: answer, Item: a, Outgoing: &OutgoingNotification{Recipient: "http://r.example/", Disposition: []byte("<d/>"), Message: "m@example"}},
+		{Submission: answer, Item: c, Rejected: true, Outgoing: &OutgoingNotification{Recipient: "never"}, Incoming: &IncomingNotification{Digest: [32]byte{9}}},
 	}}
 	if out := b.write(updates); !slices.Equal(out.Stale, []int{1}) || out.Created != 1 || out.Rejected != 0 {
 		t.Errorf("of two updates of one version: %+v", out)
@@ -223,7 +223,7 @@ func TestDo(t *testing.T) {
 	b := begin(t, event.Redirect)
 	failure := errors.New("failure")
 	err := b.Do(t.Context(), func(ctx context.Context, tx *store.Tx) error {
-		out, err := tx.Write(ctx, &Batch{Source: b.source, Items: []event.Item{accepted("urn:a")}, Updates: []Update{{Submission: b.in(StateProvisional)}},
+		out, err := tx.Write(ctx, &Batch{Source: b.source, Items: []*event.Item{accepted("urn:a")}, Updates: []Update{{Submission: b.in(StateProvisional)}},
 			Replies: []StoredReply{{Request: [32]byte{1}, Disposition: []byte("<d/>")}}})
 		if err != nil {
 			return err
@@ -256,7 +256,7 @@ func TestHook(t *testing.T) {
 	s.SourceXML, s.SourceIdentifier, s.Assigned, s.Recipient = []byte("<source/>"), "1", "x", "https://maps.example/"
 	calls := []func() error{
 		func() error {
-			_, err := b.Append(ctx, &event.Batch{Source: b.source, Mode: event.ModeSubmission, Items: []event.Item{accepted("x")}})
+			_, err := b.Append(ctx, &event.Batch{Source: b.source, Mode: event.ModeSubmission, Items: []*event.Item{accepted("x")}})
 			return err
 		},
 		func() error {
@@ -318,7 +318,7 @@ func TestDo_Group(t *testing.T) {
 			var callers []caller
 			for i := range rapid.IntRange(1, 8).Draw(rt, "callers") {
 				name := fmt.Sprintf("urn:%d", rapid.IntRange(0, 5).Draw(rt, "record"))
-				c := caller{&Batch{Source: b.source, URL: fmt.Sprintf("/sip/%d", rapid.IntRange(0, 2).Draw(rt, "url")), Items: []event.Item{accepted(name)},
+				c := caller{&Batch{Source: b.source, URL: fmt.Sprintf("/sip/%d", rapid.IntRange(0, 2).Draw(rt, "url")), Items: []*event.Item{accepted(name)},
 					Updates: []Update{{Submission: b.in(StateProvisional)}}, Replies: []StoredReply{{Request: [32]byte{byte(i)}, Disposition: []byte("<d/>")}},
 					Incoming: []IncomingNotification{*received(i, NotificationUncorrelated, StateAccepted, "")}}, rapid.Bool().Draw(rt, "fails")}
 				if !c.fails {
@@ -391,7 +391,7 @@ func TestSubmissions(t *testing.T) {
 		s.Request = [32]byte{byte(i % 2), 1}
 		updates = append(updates, Update{Submission: s})
 	}
-	updates[2].Item, updates[2].Submission.Assigned = &a, "urn:a"
+	updates[2].Item, updates[2].Submission.Assigned = a, "urn:a"
 	updates[1].Submission.ImportPending = true
 	ids := b.update(updates...)
 	request := [32]byte{1, 1}
@@ -527,7 +527,7 @@ func TestIncoming(t *testing.T) {
 	b := begin(t, event.Redirect)
 	note := IncomingNotification{Digest: [32]byte{1}, Verdict: NotificationRejected, Outcome: StateRejected, SourceIdentifier: "146", Reason: "out of range", SourceXML: []byte("<source/>")}
 	request := [32]byte{5}
-	out := b.write(&Batch{Items: []event.Item{accepted("urn:b")},
+	out := b.write(&Batch{Items: []*event.Item{accepted("urn:b")},
 		Rejections: []Rejection{{Rejection: event.Rejection{Record: "urn:a", SourceIdentifier: "145", Reason: "no", Title: "T"}}},
 		Incoming:   []IncomingNotification{note, note},
 		Replies:    []StoredReply{{Request: request, Disposition: []byte("<first/>")}}})
@@ -581,7 +581,7 @@ func TestIncomingOfWithdrawn(t *testing.T) {
 				if content == event.Mirror {
 					it.Pending, it.Fetched = "not fetched yet", false
 				}
-				in.Incoming = append(in.Incoming, IncomingNotification{Digest: [32]byte{n}, Verdict: NotificationRecord, Outcome: StateAccepted, Item: &it})
+				in.Incoming = append(in.Incoming, IncomingNotification{Digest: [32]byte{n}, Verdict: NotificationRecord, Outcome: StateAccepted, Item: it})
 			}
 			return b.write(in).Created
 		}
@@ -591,7 +591,7 @@ func TestIncomingOfWithdrawn(t *testing.T) {
 			return p
 		}
 		withdraw := func() {
-			_, err := b.Append(context.Background(), &event.Batch{Source: b.source, Mode: event.ModeSubmission, Items: []event.Item{{Observation: event.Observation{Record: "urn:a", Deleted: true}}}})
+			_, err := b.Append(context.Background(), &event.Batch{Source: b.source, Mode: event.ModeSubmission, Items: []*event.Item{{Observation: event.Observation{Record: "urn:a", Deleted: true}}}})
 			b.must(err)
 		}
 		notify(1)

@@ -74,7 +74,7 @@ func (b *bench) accept(identifier string) Update {
 	s := b.in(StateAccepted)
 	s.Assigned, s.Recipient = identifier, "https://r.example/"
 	it := accepted(identifier)
-	return Update{Submission: s, Item: &it, Outgoing: &OutgoingNotification{Recipient: s.Recipient, Disposition: []byte("<d/>")}}
+	return Update{Submission: s, Item: it, Outgoing: &OutgoingNotification{Recipient: s.Recipient, Disposition: []byte("<d/>")}}
 }
 
 // received is a notification of what was decided.
@@ -114,7 +114,7 @@ func TestVerify(t *testing.T) {
 			`submission 4: it was accepted as "urn:b", and its set has no event of such a record`},
 		{"accepted and published in another set", func(b *bench) {
 			b.must(b.EnsureSet(context.Background(), eventlog.SetConfig{Name: "elsewhere", Content: event.Mirror}))
-			b.write(&Batch{Source: b.ensure("elsewhere", "sip", "/sip/elsewhere"), Items: []event.Item{accepted("urn:b")}})
+			b.write(&Batch{Source: b.ensure("elsewhere", "sip", "/sip/elsewhere"), Items: []*event.Item{accepted("urn:b")}})
 			b.one(Update{Submission: b.accept("urn:b").Submission})
 		}, `submission 4: it was accepted as "urn:b"`},
 		{"accepted as nothing", func(b *bench) { b.one(Update{Submission: b.accept("").Submission}) }, `submission 4: it was accepted as ""`},
@@ -292,7 +292,7 @@ func TestVerify_AnyHistory(t *testing.T) {
 					s.Due = 5
 					u = Update{Submission: s}
 				case "deleted":
-					in.Items = append(in.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
+					in.Items = append(in.Items, &event.Item{Observation: event.Observation{Record: id, Deleted: true}})
 					continue
 				}
 				in.Updates = append(in.Updates, u)

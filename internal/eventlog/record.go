@@ -291,8 +291,12 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []*event.Item) 
 
 // loadStates fills in what table record holds. all is sorted by key.
 func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys []int64) error {
+	sorted := make([]int64, len(all)) // side by side in memory, which the records are not
+	for i, r := range all {
+		sorted[i] = r.key
+	}
 	return b.recordRows(ctx, q, keys, func(row *recordRow) error {
-		at, _ := slices.BinarySearchFunc(all, row.key, func(r *record, key int64) int { return cmp.Compare(r.key, key) })
+		at, _ := slices.BinarySearch(sorted, row.key)
 		for ; at < len(all) && all[at].key == row.key; at++ {
 			if r := all[at]; r.identifier == string(row.identifier) {
 				r.id = row.id

@@ -88,6 +88,11 @@ func TestA12_FullCatchesChangedArchives(t *testing.T) {
 	b.provider.ForgetRequests()
 	b.wantLog("not due any more")
 	b.wantAsked(map[string]int{"/feed.atom": 1})
+	b.later(100 * 24 * time.Hour)
+	b.wantLog("due by a clock that is ahead")
+	b.write(fixtures.Archive(1), active("a", "v3", day(2)), active("b", "v1", day(2)))
+	b.later(0)
+	b.wantLog("due once it was set right", "updated a v3")
 }
 
 func TestA1_TieAsksAnAlternate(t *testing.T) {

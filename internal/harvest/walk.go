@@ -417,9 +417,9 @@ func (r *run) askDoubted(ctx context.Context) error {
 func (r *run) full() bool { return r.opt.Full || r.fullDue() }
 
 // fullDue reports whether that is so because the last such walk is at least FullEvery
-// ago.
+// ago, or as far ahead: then the clock was wrong.
 func (r *run) fullDue() bool {
-	return r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt) >= r.src.FullEvery
+	return r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt).Abs() >= r.src.FullEvery
 }
 
 // stampOrUnknown is the stamp of a time that may be absent.

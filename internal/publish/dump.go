@@ -657,8 +657,8 @@ func (p *Publisher) removeDumps(st *state) error {
 
 func (p *Publisher) makeResourceDump(ctx context.Context, st *state, set event.Set, plan *dumpPlan) error {
 	now := p.opts.Now()
-	current := st.resourceDumps.current()
-	if current != nil && (current.Seq == set.Last || now.Sub(current.made) < p.opts.DumpEvery) || now.Before(plan.resources) {
+	current := st.resourceDumps.current() // made in the future: the clock was ahead then
+	if current != nil && (current.Seq == set.Last || now.Sub(current.made).Abs() < p.opts.DumpEvery) || now.Before(plan.resources) {
 		return nil
 	}
 	err := p.Dump(ctx, set.Name)

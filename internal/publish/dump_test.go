@@ -257,7 +257,8 @@ func TestDumps(t *testing.T) {
 }
 
 // Run makes dumps at the start; a package of a segment soon after that has closed, and a
-// new Resource Dump when the last one is old and something has changed. Two are kept.
+// new Resource Dump when the last one is old, or was made while the clock was ahead, and something
+// has changed. Two are kept.
 func TestDumpSchedule(t *testing.T) {
 	l, c := dumping(10, 45)
 	p := dumper(t, l, c, t.TempDir())
@@ -269,7 +270,7 @@ func TestDumpSchedule(t *testing.T) {
 		events   int
 		segments int
 		made     bool
-	}{{0, 0, 4, true}, {time.Minute, 20, 6, false}, {2 * time.Hour, 0, 6, true}, {2 * time.Hour, 0, 6, false}, {2 * time.Hour, 1, 6, true}} {
+	}{{0, 0, 4, true}, {time.Minute, 20, 6, false}, {2 * time.Hour, 0, 6, true}, {2 * time.Hour, 0, 6, false}, {2 * time.Hour, 1, 6, true}, {-30 * 24 * time.Hour, 1, 6, true}} {
 		l.fill("main", step.events)
 		c.take(l)
 		now = now.Add(step.later)

@@ -133,7 +133,7 @@ func nextSchedule(was event.Schedule, r *harvest.Report) (next event.Schedule, r
 	switch result := r.Result(); {
 	case result == event.ResultFailed:
 		next.LastError = r.Failure()
-		if was.FailingSince == 0 {
+		if was.FailingSince == 0 || was.FailingSince > ended { // the clock was ahead
 			next.FailingSince = ended
 		}
 	case r.Withheld: // it has delivered nothing yet

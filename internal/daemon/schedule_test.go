@@ -22,6 +22,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/defect"
@@ -307,6 +308,18 @@ func TestFullQuarantineIsSaid(t *testing.T) {
 	sets, err := h.Status(t.Context())
 	if err != nil || sets.Sets[0].Sources[0].Quarantined != 9000 || sets.Sets[0].Sources[0].Dropped != 1100 {
 		t.Errorf("status: %+v, %v", sets, err)
+	}
+}
+
+// TestFailingSinceIsNotAhead: a Source that began to fail while the clock was ahead has failed since
+// the next failure, or nobody would be alerted before the wrong time has come.
+func TestFailingSinceIsNotAhead(t *testing.T) {
+	now := time.Now()
+	for was, want := range map[time.Time]time.Time{now.AddDate(0, 6, 0): now, now.AddDate(0, -6, 0): now.AddDate(0, -6, 0)} {
+		next, _, err := nextSchedule(event.Schedule{FailingSince: event.MicrosOf(was)}, &harvest.Report{Ended: now, Error: "it answered 500"})
+		if err != nil || next.FailingSince != event.MicrosOf(want) {
+			t.Errorf("failing since %v: %v, %v, want %v", was, next.FailingSince, err, want)
+		}
 	}
 }
 

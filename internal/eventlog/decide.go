@@ -191,7 +191,7 @@ func (a *decider) unchanged(r *record, it *event.Item, d *decision) {
 // apply makes an observation the Source's current state of the record, and decides on an
 // event when that changes the state of the record (I5).
 func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error {
-	if s := r.of(a.source); it.Deleted && s != nil && a.inLists() && s.inOther(it.Place.Part) {
+	if s := r.of(a.source); it.Deleted && s != nil && a.inLists(it) && s.inOther(it.Place.Part) {
 		a.notePart(r, it, d)
 		if r.pending != nil && r.pending.is(it) {
 			d.pending = remove
@@ -225,11 +225,11 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 	if err := r.rememberVia(s, it); err != nil {
 		return err
 	}
-	if a.inLists() || a.mode == event.ModeRepair && a.ordering == byPlace && !it.Deleted {
+	if a.inLists(it) || a.mode == event.ModeRepair && a.ordering == byPlace && !it.Deleted {
 		s.setPart(it, d.late) // beside the state so far
 	}
 	s.alive, s.dirty = !it.Deleted, true
-	if a.mode == event.ModeAbsent || a.mode == event.ModeRepair && it.Deleted { // no part has it
+	if it.Deleted && (it.Place.IsZero() || a.mode == event.ModeRepair) { // no part has it
 		for i := range s.parts {
 			s.parts[i].alive = false
 		}

@@ -300,9 +300,9 @@ func (s *sourceState) setPart(it *event.Item, late bool) {
 	p.alive, p.future, p.stamp, p.place, p.claim = !it.Deleted, late, it.Order, it.Place, it.Claim
 }
 
-// inLists reports whether the items stand in lists, each of a part of the Source.
-func (a *decider) inLists() bool {
-	return a.ordering == byPlace && (a.mode == event.ModeWalk || a.mode == event.ModeSettle)
+// inLists reports whether an item stands in a list, of a part of the Source. An absence does not.
+func (a *decider) inLists(it *event.Item) bool {
+	return a.ordering == byPlace && (a.mode == event.ModeWalk || a.mode == event.ModeSettle) && !it.Place.IsZero()
 }
 
 // notePart stores the report of an item for its part, and nothing else of it.

@@ -3,6 +3,7 @@ package eventlogtest
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,29 @@ func testAbsentOfOtherKind(t *testing.T) {
 	b.want("absent", strings.Join(ids, " "), "urn:a")
 	b.want("outcome", b.more(event.ModeAbsent, "-a"), "logged")
 	b.want("live", b.now(), "b")
+}
+
+// A record of one of several sets of resources that no list of all resources has, and that a list
+// of changes mentioned last, without a time, is deleted when its URL confirms that.
+func testAbsentInParts(t *testing.T) {
+	for _, answer := range []event.Answer{event.Confirmed, event.Refuted} {
+		b := begin(t, set{content: event.Redirect, kind: "resourcesync"})
+		changes, none := placed(1, "a=x"), baseline(9, "b=x")
+		changes[0].Place.Part = 1
+		b.pass(changes)
+		b.news()
+		b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: none})
+		ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.StampFromNanos(9), 0, 10, 0, 1)
+		b.must(err)
+		b.want("absent", strings.Join(ids, " "), "urn:a")
+		b.want("outcome", outcomes(b.batch(0, &event.Batch{Mode: event.ModeAbsent, Parts: []int{0, 1}, Next: []byte("on"), Items: items("-a")}).Outcomes), "needs-content")
+		waits, err := b.log.Pending(context.Background(), b.sources[0], math.MaxInt64, 0, 10)
+		b.must(err)
+		b.batch(0, &event.Batch{Mode: event.ModeSettle, Next: []byte("on"), Items: []*event.Item{{Observation: waits[0].Observation, Answer: answer}}})
+		b.end(0)
+		b.want("live", b.now(), map[event.Answer]string{event.Confirmed: "b", event.Refuted: "a b"}[answer])
+		b.sound()
+	}
 }
 
 func unmoved(all []*event.Item) []*event.Item {

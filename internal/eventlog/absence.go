@@ -312,9 +312,10 @@ func (a *absence) each(ctx context.Context, q database.Querier, after int64, do 
 // left decides on a record by the last reports of the Source's parts. gone: no part has
 // it any more. left are the parts that no longer have it, though others may. A part that
 // last mentioned the record without a time may have done so after the enumeration: it is
-// not in left, and does not keep the record from being gone.
+// not in left, and does not keep the record from being gone. One whose enumeration has the
+// record has it, even if that report waits for its content.
 func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
-	has, untold := false, false
+	has, untold := a.walk.wasPresent(record), false
 	for i := range parts {
 		p := &parts[i]
 		if !p.alive {
@@ -332,13 +333,10 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 			left = append(left, p.number)
 		}
 	}
-	switch {
-	case has || untold:
+	if has || untold {
 		return !has, left
-	case len(left) > 0:
-		return true, nil
 	}
-	return !a.walk.wasPresent(record), nil
+	return true, nil
 }
 
 // later reports which of some records the Source has changed after the moment of the

@@ -149,6 +149,19 @@ func testAbsentInParts(t *testing.T) {
 	}
 }
 
+// A record that has moved from one set of resources to another, and whose content waits, is not
+// absent.
+func testMovedToPart(t *testing.T) {
+	b := begin(t, set{content: event.Mirror, kind: "resourcesync"})
+	b.pass(placed(1, "a@1=x"))
+	moved := baseline(9, "a=y")
+	moved[0].Place.Part, moved[0].Pending, moved[0].Fetched = 1, "no answer", false
+	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: moved})
+	ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.StampFromNanos(9), 0, 10, 0, 1)
+	b.must(err)
+	b.want("absent", strings.Join(ids, " "), "")
+}
+
 func unmoved(all []*event.Item) []*event.Item {
 	for i := range all {
 		all[i].Order = event.Stamp{}

@@ -191,7 +191,7 @@ func (a *decider) unchanged(r *record, it *event.Item, d *decision) {
 // apply makes an observation the Source's current state of the record, and decides on an
 // event when that changes the state of the record (I5).
 func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error {
-	if s := r.of(a.source); it.Deleted && s != nil && a.inLists(it) && s.inOther(it.Place.Part) {
+	if it.Deleted && a.inLists(it) && a.inOther(r, it) {
 		a.notePart(r, it, d)
 		if r.pending != nil && r.pending.is(it) {
 			d.pending = remove

@@ -280,17 +280,29 @@ func (s *sourceState) inOther(number int) bool {
 	return len(s.parts) == 0 && s.alive && !s.place.IsZero() && s.place.Part != number
 }
 
+// inOther reports whether another part of the Source than that of an item has the record, or
+// will have it once its content is there.
+func (a *decider) inOther(r *record, it *event.Item) bool {
+	if s := r.of(a.source); s != nil && s.inOther(it.Place.Part) {
+		return true
+	}
+	p := r.pending
+	return p != nil && !p.v.obs.Deleted && !p.v.obs.Place.IsZero() && p.v.obs.Place.Part != it.Place.Part
+}
+
 // setPart stores the report of an item for its part. Where only the first part has
 // reported anything, that is the report of the Source.
 func (s *sourceState) setPart(it *event.Item, late bool) {
+	if len(s.parts) > 0 || it.Place.Part != 0 || !s.place.IsZero() && s.place.Part != 0 {
+		s.storePart(it, late)
+	}
+}
+
+// storePart stores the report of an item for its part.
+func (s *sourceState) storePart(it *event.Item, late bool) {
 	number := it.Place.Part
-	if len(s.parts) == 0 {
-		if number == 0 && (s.place.IsZero() || s.place.Part == 0) {
-			return
-		}
-		if !s.place.IsZero() {
-			s.parts = append(s.parts, s.asPart())
-		}
+	if len(s.parts) == 0 && !s.place.IsZero() {
+		s.parts = append(s.parts, s.asPart())
 	}
 	p := s.part(number)
 	if p == nil {
@@ -311,7 +323,7 @@ func (a *decider) notePart(r *record, it *event.Item, d *decision) {
 	if s == nil {
 		s = r.addSource(a.source)
 	}
-	s.setPart(it, d.late)
+	s.storePart(it, d.late)
 	s.dirty, d.changed, d.old, d.outcome = true, true, true, event.Unchanged
 }
 
@@ -320,7 +332,7 @@ func (a *decider) notePart(r *record, it *event.Item, d *decision) {
 // so it is compared with the last report of that part. noted: nothing else follows.
 func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decision) (_ comparison, noted bool) {
 	s := r.of(a.source)
-	if it.Place.Part == 0 && (s == nil || len(s.parts) == 0) && (s == nil || s.place.Part == 0) {
+	if it.Place.Part == 0 && (s == nil || len(s.parts) == 0 && s.place.Part == 0) && (r.pending == nil || r.pending.v.obs.Place.Part == 0) {
 		return v, false
 	}
 	own := a.comparePart(r, it, s)
@@ -328,7 +340,7 @@ func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decisio
 	case own != apply && own != doubt:
 		d.old = true
 		return own, false
-	case it.Deleted && s != nil && s.inOther(it.Place.Part): // whatever the URL answers
+	case it.Deleted && a.inOther(r, it): // whatever the URL answers
 		return apply, false
 	case it.Deleted:
 		return own, false
@@ -370,7 +382,7 @@ func (a *decider) comparePart(r *record, it *event.Item, s *sourceState) compari
 func (a *decider) leavePart(r *record, it *event.Item) decision {
 	d := decision{outcome: event.Unchanged}
 	s := r.of(a.source)
-	if s == nil || !s.inOther(it.Place.Part) {
+	if s == nil || !a.inOther(r, it) {
 		return d
 	}
 	if p := s.part(it.Place.Part); p != nil && p.alive {

@@ -162,6 +162,33 @@ func testMovedToPart(t *testing.T) {
 	b.want("absent", strings.Join(ids, " "), "")
 }
 
+// What waits for its content in one set of resources goes on to wait when another one does not have
+// the record any more. It is deleted when that one does not have it either.
+func testDeletedInOtherPart(t *testing.T) {
+	for n, before := range []string{"", "a@1=x", "", "a@1=x"} {
+		b := begin(t, set{content: event.Mirror, kind: "resourcesync"})
+		in := func(part int, words string) []*event.Item {
+			all := placed(int64(1+part), words)
+			for i := range all {
+				all[i].Place.Part = part
+			}
+			return all
+		}
+		one, other := n/2, 1-n/2
+		b.pass(in(one, before))
+		waits := in(other, "a@3=y")
+		waits[0].Pending, waits[0].Fetched = "no answer", false
+		b.want("outcomes", b.pass(waits, in(one, "!z -a@4")), "waiting bad unchanged")
+		waits[0].Pending, waits[0].Fetched = "", true
+		b.want("settled", outcomes(b.batch(0, &event.Batch{Mode: event.ModeSettle, Next: []byte("on"), Items: waits}).Outcomes), "logged")
+		b.end(0)
+		b.want("live", b.now(), "a")
+		b.want("outcomes", b.pass(in(other, "!z -a@5")), "bad logged")
+		b.want("live", b.now(), "")
+		b.sound()
+	}
+}
+
 func unmoved(all []*event.Item) []*event.Item {
 	for i := range all {
 		all[i].Order = event.Stamp{}

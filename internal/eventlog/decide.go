@@ -198,6 +198,7 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 		}
 		return nil
 	}
+	a.noteWaitingPart(r, it, d)
 	switch {
 	case it.Pending != "":
 		d.pending, d.reason = put, it.Pending

@@ -286,6 +286,12 @@ func (a *decider) inOther(r *record, it *event.Item) bool {
 	if s := r.of(a.source); s != nil && s.inOther(it.Place.Part) {
 		return true
 	}
+	return r.waitsInOther(it)
+}
+
+// waitsInOther reports whether another part than that of an item has the record, and its report
+// waits for the content.
+func (r *record) waitsInOther(it *event.Item) bool {
 	p := r.pending
 	return p != nil && !p.v.obs.Deleted && !p.v.obs.Place.IsZero() && p.v.obs.Place.Part != it.Place.Part
 }
@@ -325,6 +331,20 @@ func (a *decider) notePart(r *record, it *event.Item, d *decision) {
 	}
 	s.storePart(it, d.late)
 	s.dirty, d.changed, d.old, d.outcome = true, true, true, event.Unchanged
+}
+
+// noteWaitingPart stores that a part has the record whose report waits, and is replaced by an item of
+// another part.
+func (a *decider) noteWaitingPart(r *record, it *event.Item, d *decision) {
+	if !a.inLists(it) || !r.waitsInOther(it) {
+		return
+	}
+	s := r.of(a.source)
+	if s == nil {
+		s = r.addSource(a.source)
+	}
+	s.storePart(&event.Item{Observation: r.pending.v.obs}, r.pending.v.late)
+	s.dirty, d.changed = true, true
 }
 
 // decidePart decides for a Source with several parts. v is the comparison with the last

@@ -165,15 +165,15 @@ func testMovedToPart(t *testing.T) {
 // What waits for its content in one set of resources goes on to wait when another one does not have
 // the record any more. It is deleted when that one does not have it either.
 func testDeletedInOtherPart(t *testing.T) {
+	in := func(part int, words string) []*event.Item {
+		all := placed(int64(1+part), words)
+		for i := range all {
+			all[i].Place.Part = part
+		}
+		return all
+	}
 	for n, before := range []string{"", "a@1=x", "", "a@1=x"} {
 		b := begin(t, set{content: event.Mirror, kind: "resourcesync"})
-		in := func(part int, words string) []*event.Item {
-			all := placed(int64(1+part), words)
-			for i := range all {
-				all[i].Place.Part = part
-			}
-			return all
-		}
 		one, other := n/2, 1-n/2
 		b.pass(in(one, before))
 		waits := in(other, "a@3=y")
@@ -184,6 +184,17 @@ func testDeletedInOtherPart(t *testing.T) {
 		b.end(0)
 		b.want("live", b.now(), "a")
 		b.want("outcomes", b.pass(in(other, "!z -a@5")), "bad logged")
+		b.want("live", b.now(), "")
+		b.sound()
+	}
+	for one := range 2 { // whose report takes the place of the one that waits
+		b := begin(t, set{content: event.Mirror, kind: "resourcesync"})
+		waits := in(1-one, "a@1=x")
+		waits[0].Pending, waits[0].Fetched = "no answer", false
+		b.want("outcomes", b.pass(waits, in(one, "a@2=x")), "waiting logged")
+		b.want("outcomes", b.pass(in(one, "!z -a@3")), "bad unchanged")
+		b.want("live", b.now(), "a")
+		b.want("outcomes", b.pass(in(1-one, "!z -a@4")), "bad logged")
 		b.want("live", b.now(), "")
 		b.sound()
 	}

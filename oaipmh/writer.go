@@ -96,9 +96,6 @@ func NewWriter(w io.Writer, date time.Time, base string, q *Request) *Writer {
 	return wr
 }
 
-// Len counts the bytes of the answer so far.
-func (w *Writer) Len() int64 { return w.out.Len() }
-
 // Sent reports whether bytes of the answer have reached the underlying writer.
 func (w *Writer) Sent() bool { return w.out.Passed() > 0 }
 

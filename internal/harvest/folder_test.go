@@ -538,3 +538,30 @@ func TestFolderOfThousands(t *testing.T) {
 		t.Errorf("%d files were read, want 1", asked)
 	}
 }
+
+// When the log has no room for what is new, the harvest says that alone: nobody else has
+// moved its cursor, which the log forgets with what could not be written.
+func TestFolderOfFullLog(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, t.TempDir(), event.Redirect)
+	s.harvest.BatchSize = 30
+	name := strings.Repeat("n", 200)
+	for n := range 30 {
+		s.put(fmt.Sprint("a", n, name), "a")
+	}
+	s.run()
+	_, err := s.try(harvest.Options{Full: true})
+	s.must(err)
+	s.must(s.log.Do(t.Context(), func(ctx context.Context, tx *eventlog.Tx) error {
+		return tx.Exec(ctx, "PRAGMA max_page_count = 1")
+	}))
+	s.must(os.Rename(s.dir, s.dir+"-moved"))
+	s.dir += "-moved"
+	s.at(s.dir)
+	for n := range 60 {
+		s.put(fmt.Sprint("b", n, name), "b")
+	}
+	if _, err := s.try(harvest.Options{}); !errors.Is(err, eventlog.ErrFull) || errors.Is(err, event.ErrConflict) {
+		t.Errorf("with a full log: %v", err)
+	}
+}

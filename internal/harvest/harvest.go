@@ -264,7 +264,7 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 	r.walking = true
 	err = r.dispatch(ctx)
 	r.walking = false
-	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
+	if errors.As(err, new(*appendError)) || ctx.Err() != nil {
 		return err
 	}
 	var status *follow.StatusError
@@ -288,7 +288,7 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 		}
 		err = errors.Join(err, waits)
 	}
-	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil || r.src.Kind == SIP {
+	if errors.As(err, new(*appendError)) || ctx.Err() != nil || r.src.Kind == SIP {
 		return err // nothing was asked, so nothing is to be kept
 	}
 	return errors.Join(err, r.overdue(ctx), r.remember(ctx))

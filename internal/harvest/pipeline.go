@@ -336,7 +336,7 @@ func (p *pipeline) commitMany() (filled bool, err error) {
 	})
 	if err != nil {
 		r.version, r.data = version, data
-		return false, fmt.Errorf("appending to the log: %w", err)
+		return false, &appendError{err}
 	}
 	for _, m := range missed {
 		m.Next = r.data // where the last batch has put it

@@ -65,6 +65,13 @@ type startAnewError struct{ error }
 // pausedError: the Source is busy, and the walk goes on later where it was.
 type pausedError struct{ error }
 
+// appendError: the log has not taken a batch. What it has of the Source's cursor may have
+// gone with it, so it takes no other one of this harvest.
+type appendError struct{ error }
+
+// Error says what went wrong.
+func (e *appendError) Error() string { return "appending to the log: " + e.error.Error() }
+
 // Unwrap returns what went wrong.
 func (e *tooManyError) Unwrap() error { return e.error }
 
@@ -73,6 +80,9 @@ func (e *startAnewError) Unwrap() error { return e.error }
 
 // Unwrap returns what went wrong.
 func (e *pausedError) Unwrap() error { return e.error }
+
+// Unwrap returns what went wrong.
+func (e *appendError) Unwrap() error { return e.error }
 
 // walkResult is the result of a walk, and what its end allows. It is stored while that
 // is applied.
@@ -154,7 +164,7 @@ func resumeWalk[T any](ctx context.Context, r *run, w walker[T]) error {
 	switch {
 	case r.retryAfterTooMany():
 		return nil
-	case err == nil, r.documents.Load() > 0, ctx.Err() != nil, errors.Is(err, event.ErrConflict):
+	case err == nil, r.documents.Load() > 0, ctx.Err() != nil, errors.As(err, new(*appendError)):
 		return err
 	case errors.As(err, new(*pausedError)):
 		return err
@@ -558,7 +568,7 @@ func (r *run) append(ctx context.Context, b *event.Batch) (out event.Appended, e
 	})
 	if err != nil {
 		r.version, r.data = version, data
-		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
+		return event.Appended{}, &appendError{err}
 	}
 	if b.Progress != nil {
 		r.saved = *b.Progress

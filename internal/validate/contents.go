@@ -2,18 +2,23 @@ package validate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"mime"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
@@ -24,6 +29,9 @@ const (
 	maxContents = 100_000
 	// maxPackage is how many bytes a package may have.
 	maxPackage = 64 << 30
+	// silentAfter is how many contents of one host in a row have to go without an answer
+	// before it is asked for no other: each may take as long as a request may.
+	silentAfter = 8
 )
 
 // The rules that only a content shows.
@@ -136,7 +144,9 @@ func (r *run) noteAlternates(of *newest) {
 }
 
 // fetch fetches the noted contents, and compares them with the statements of the documents.
+// The contents of a host that has not answered for several in a row are only counted.
 func (r *run) fetch(ctx context.Context) error {
+	failed, left, first := map[string]int{}, map[string]int{}, map[string]string{}
 	for i, c := range r.contents {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -145,12 +155,40 @@ func (r *run) fetch(ctx context.Context) error {
 			r.unread(c.url, fmt.Errorf("%d resources and packages were fetched; no more are", i))
 			break
 		}
-		r.fetchOne(ctx, c)
+		host := hostOf(c.url)
+		if failed[host] == silentAfter {
+			first[host] = cmp.Or(first[host], c.url)
+			left[host]++
+			continue
+		}
+		err := r.fetchOne(ctx, c)
+		if err != nil {
+			r.unread(c.url, err)
+		}
+		if fetch.Transient(err) {
+			failed[host]++
+		} else {
+			failed[host] = 0
+		}
+	}
+	for _, host := range slices.Sorted(maps.Keys(left)) {
+		r.sum.Unread += left[host] - 1
+		r.unread(first[host], fmt.Errorf("%d contents in a row had no answer, so the others of %s were not asked for: %d", silentAfter, host, left[host]))
 	}
 	return nil
 }
 
-func (r *run) fetchOne(ctx context.Context, c content) {
+// hostOf returns the host and port of a URL.
+func hostOf(at string) string {
+	u, err := url.Parse(at)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// fetchOne fetches a content, and compares it. The error says why that could not be done.
+func (r *run) fetchOne(ctx context.Context, c content) error {
 	broken := func(rule, found, expected string) {
 		r.found(Finding{Rule: rule, URL: c.document, Line: c.line, Column: c.column, Record: c.record, Found: found, Expected: expected})
 	}
@@ -158,10 +196,9 @@ func (r *run) fetchOne(ctx context.Context, c content) {
 	switch status := follow.Status(err); {
 	case status == 403 || follow.Missing(err):
 		broken(c.rule, fmt.Sprintf("%s, which answers HTTP status %d", c.url, status), "a URI that resolves")
-		return
+		return nil
 	case err != nil:
-		r.unread(c.url, err)
-		return
+		return err
 	}
 	defer a.Close()
 	check := resourcesync.NewHashCheck(resourcesync.Hashes(c.hash))
@@ -172,8 +209,7 @@ func (r *run) fetchOne(ctx context.Context, c content) {
 		n, err = io.Copy(check, a.Body)
 	}
 	if err != nil {
-		r.unread(c.url, err)
-		return
+		return err
 	}
 	if length, known := c.length.Bytes(); known && length != n && !c.coded {
 		broken(c.rule, fmt.Sprintf("%d bytes at %s", n, c.url), fmt.Sprintf("%d, as stated", length))
@@ -184,6 +220,7 @@ func (r *run) fetchOne(ctx context.Context, c content) {
 	if served := a.Header.Get("Content-Type"); c.typ != "" && served != "" && essence(served) != essence(c.typ) && !strings.HasPrefix(a.URL, "file:") {
 		broken(c.rule, "Content-Type "+served+" at "+c.url, c.typ+", as stated")
 	}
+	return nil
 }
 
 // essence returns a media type without its parameters.

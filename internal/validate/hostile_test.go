@@ -12,10 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -201,6 +205,34 @@ func TestPackagesStay(t *testing.T) {
 	}
 	if _, sum := check(t, Options{Follow: true, Contents: true}, site["pass"]+"/dump.xml"); sum.Musts != 1 {
 		t.Errorf("the package is missing: %+v", sum)
+	}
+}
+
+// A host that does not answer any more is not waited for once for each of its contents.
+func TestSilentHost(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n := asked.Add(1); n > 10 || n == 5 {
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(server.Close)
+	guard := fetch.New(fetch.Options{HeaderTimeout: 20 * time.Millisecond, Reach: fetch.Reach{Origin: server.URL}})
+	t.Cleanup(guard.Close)
+	var last Finding
+	r := &run{o: Options{Contents: true, Report: func(f Finding) { last = f }}, client: guard.Client(""), docs: map[string]*document{}}
+	var err error
+	if r.get, err = follow.New(follow.Options{HTTP: r.client, Start: server.URL}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 2000 {
+		r.note(content{url: fmt.Sprint(server.URL, "/", n)})
+	}
+	if err := r.fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n != 10+silentAfter || r.sum.Unread != 1+1990 || !strings.HasSuffix(last.URL, "/18") || !strings.HasSuffix(last.Found, ": 1982") {
+		t.Errorf("asked %d times, %d unread, at last %v", n, r.sum.Unread, last)
 	}
 }
 

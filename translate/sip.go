@@ -128,7 +128,7 @@ const assignedPlace = "{assigned-identifier}"
 // FillRecordURL puts an identifier, which may be any text, in its place in a
 // template. Scheme, host and what stands before the place remain those of the
 // template: an identifier that would lead out of that, as a server may read the
-// URL, is an error.
+// URL, is an error, and so is one that makes a URL longer than event.MaxHref.
 func FillRecordURL(template, assigned string) (string, error) {
 	before, after, ok := strings.Cut(template, assignedPlace)
 	if !ok {
@@ -151,6 +151,8 @@ func FillRecordURL(template, assigned string) (string, error) {
 		return "", fmt.Errorf("the identifier %q makes a URL elsewhere than the record_url %q: %s", assigned, template, built)
 	case assigned == "" || slices.Contains(segments, "..") || slices.Contains(segments, "."):
 		return "", fmt.Errorf("the identifier %q cannot stand in the record_url %q: it would lead out of its folder", assigned, template)
+	case len(built) > event.MaxHref:
+		return "", fmt.Errorf("the identifier, of %d bytes, makes of the record_url %q a URL of %d bytes; want at most %d", len(assigned), template, len(built), event.MaxHref)
 	}
 	return built, nil
 }

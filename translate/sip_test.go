@@ -134,6 +134,7 @@ func TestFillRecordURL(t *testing.T) {
 		{in, ".", "lead out"}, {in, "..", "lead out"}, {in, "", "lead out"},
 		{in, "../admin", "lead out"}, {in, "a/../../admin", "lead out"}, {in, `a\..\b`, "lead out"}, {in, "a/.", "lead out"},
 		{in + "/oai", "..", "lead out"},
+		{in, strings.Repeat("ü", 4096), "a URL of 24608 bytes; want at most 8192"},
 		{"https://library.example/records/", "1", "has no place"},
 		{"https://{assigned-identifier}/", "evil.example", "elsewhere"},
 		{"https://library.example{assigned-identifier}/", ".evil.example", "elsewhere"},

@@ -253,6 +253,10 @@ func TestRecordURL(t *testing.T) {
 			if got := h.notifications(); !slices.Equal(got, []string{"record 2", "uncorrelated 1"}) {
 				t.Errorf("an identifier that leads out: %q", got)
 			}
+			h.notify("", accepted(mapOf("2"), strings.Repeat("ü", submission.MaxText/2)))
+			if got := h.notifications(); !slices.Equal(got, []string{"record 2", "uncorrelated 1", "uncorrelated 1"}) {
+				t.Errorf("an identifier that makes a URL of 24 KiB: %q", got)
+			}
 			h.verified()
 		})
 	}

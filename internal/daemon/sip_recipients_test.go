@@ -159,6 +159,36 @@ func TestNotificationSentAgain(t *testing.T) {
 	h.verified()
 }
 
+// What a notification says that was refused is not sent again once an operator has found that
+// the ingest server decided otherwise.
+func TestNotificationOfAnotherDecision(t *testing.T) {
+	behind := testserver.NewIngestServer(t, testserver.Defers)
+	var told atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		told.Add(1)
+		w.Header().Set("Content-Type", "text/xml")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write(sip.AppendMessage(nil, &sip.Message{Kind: sip.KindFault, Fault: &sip.Fault{Code: sip.Client, Text: "no such project"}}))
+	}))
+	t.Cleanup(front.Close)
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", behind.URL)))
+	h.send("/sip/main", requestNaming("1", front.URL), 200)
+	request := behind.Requests("1")[0]
+	tell(t, request.Recipient, request, testserver.Accepts)
+	eventually(t, "it is refused", func() bool { return len(h.notices(submission.DeliveryRefused)) == 1 })
+	tell(t, request.Recipient, request, testserver.Rejects)
+	if _, err := h.bridge.Decide(t.Context(), daemon.Decision{ID: 1, Settle: &daemon.Settlement{Outcome: submission.StateRejected}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.bridge.Decide(t.Context(), daemon.Decision{ID: 1, Resend: submission.StateUnsent.String()}); err == nil || !strings.Contains(err.Error(), "has been settled otherwise since") {
+		t.Errorf("sent again: %v", err)
+	}
+	if len(h.notices(submission.DeliveryRefused)) != 1 || told.Load() != 1 {
+		t.Errorf("told %d times", told.Load())
+	}
+	h.verified()
+}
+
 // TestMailFrom: what the configuration takes for an address that mail can come
 // from, by itself or by default, is one for the sender too.
 func TestMailFrom(t *testing.T) {

@@ -100,7 +100,7 @@ type Walk struct {
 	// walk goes on as it began.
 	Full bool
 	// Accepted are URLs of lists that are known to be gone. They are not asked
-	// for.
+	// for, but for a Resource List: it is read when it is there again.
 	Accepted []string
 
 	// MaxDocuments caps the lists of one walk, resumed parts included, and each

@@ -186,12 +186,18 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, k.compare(s)
 	case k.passed(s):
 		return nil, nil
-	case slices.Contains(k.w.Accepted, s.URL):
+	}
+	accepted := slices.Contains(k.w.Accepted, s.URL)
+	if accepted && (!s.Baseline || s.Package != nil) {
 		k.cur.Incomplete = k.cur.Incomplete || s.Baseline
 		return nil, nil
 	}
 	stream := k.stream(s.Stream)
 	l, err := k.openStep(s)
+	if accepted && err != nil && k.ctx.Err() == nil { // it is still gone
+		k.cur.Incomplete = true
+		return nil, k.countOther(s.URL)
+	}
 	resuming := k.resuming
 	k.resuming = false
 	switch {
@@ -764,7 +770,7 @@ func (k *walker) countOther(at string) error {
 // noteGap notes a missing list that nothing replaces.
 func (k *walker) noteGap(g Gap) {
 	k.cur.Incomplete = true
-	if k.cur.Gap == nil {
+	if k.cur.Gap == nil && !slices.Contains(k.w.Accepted, g.URL) {
 		k.cur.Gap = &g
 	}
 }

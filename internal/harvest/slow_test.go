@@ -30,6 +30,54 @@ func resourceList(root, entry string, locs ...string) string {
 	return b.String()
 }
 
+// A part of a Resource List that is gone, which an operator has accepted, is read when it is
+// there again.
+func TestPartComesBack(t *testing.T) {
+	s := newShelf(t, t.TempDir(), event.Redirect)
+	var pages sync.Map
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page, ok := pages.Load(r.URL.Path)
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, page.(string))
+	}))
+	t.Cleanup(server.Close)
+	part := func(path string, names ...string) {
+		for i := range names {
+			names[i] = server.URL + names[i]
+		}
+		pages.Store(path, resourceList("urlset", "url", names...))
+	}
+	pages.Store("/rl", resourceList("sitemapindex", "sitemap", server.URL+"/1", server.URL+"/2"))
+	part("/1", "/a")
+	part("/2", "/b")
+	s.from(harvest.ResourceSync, server.URL+"/rl", server.Client())
+	want := func(when, news string) {
+		t.Helper()
+		if got := strings.ReplaceAll(s.news(), server.URL, ""); got != news {
+			t.Errorf("%s: %s, want %s", when, got, news)
+		}
+	}
+	s.run()
+	want("at first", "created /a, created /b")
+	pages.Delete("/2")
+	if r := s.run(); r.Gap == "" {
+		t.Errorf("the part is gone: %+v", r)
+	}
+	_, err := s.harvest.AcceptGap(t.Context(), &s.src)
+	s.must(err)
+	part("/1", "/c")
+	if r := s.run(); r.Gap != "" || len(r.Examples) > 1 {
+		t.Errorf("accepted: %+v", r)
+	}
+	want("accepted", "created /c")
+	part("/2", "/b", "/d")
+	s.run()
+	want("there again", "created /d, deleted /a")
+}
+
 // While the contents of one list are fetched, the server gives up on the next one, which was
 // requested meanwhile and which nobody has read. It is requested again.
 func TestListGivenUpMeanwhile(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,8 +59,12 @@ type auditPrinter struct {
 // that serves from the data folder, or by this one with the lock of the folder.
 func (p *auditPrinter) found(_ context.Context, page *audit.Page) error {
 	if p.repair {
-		if err := p.repairPage(page); err != nil {
-			return err
+		for some := range slices.Chunk(page.Differences, daemon.RepairedAtOnce) {
+			part := *page
+			part.Differences = some
+			if err := p.repairPage(&part); err != nil {
+				return err
+			}
 		}
 	}
 	p.bar.clear()

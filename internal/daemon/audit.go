@@ -214,6 +214,10 @@ type Repair struct {
 	Records []byte `json:"records"`
 }
 
+// RepairedAtOnce is how many differences a Repair may be of: so many of the largest records fit
+// into one request to the process that has the data folder.
+const RepairedAtOnce = 100
+
 type repairs struct {
 	harvest.Repairs
 	Contents []bool

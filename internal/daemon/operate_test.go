@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/audit"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -277,5 +279,20 @@ func TestLookAt(t *testing.T) {
 	}
 	if _, err := LookAt(t.Context(), c, "other", url, Options{Network: Unresolved}); err == nil || !strings.Contains(err.Error(), `set "other" has no Source `+server.URL+"/?***") {
 		t.Errorf("of no set: %v", err)
+	}
+}
+
+// The repairs that are sent at once fit into one request, however large the records are.
+func TestLargestRepairs(t *testing.T) {
+	var o event.Observation
+	for o.Bound() == nil {
+		o.Links = append(o.Links, event.Link{Rel: "describedby", Href: strings.Repeat("x", 5000)})
+	}
+	r, _, err := NewRepair(&audit.Page{Differences: []audit.Difference{{Findings: make([]audit.Finding, 1), Repair: &harvest.Repair{Observation: o}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := RepairedAtOnce * base64.StdEncoding.EncodedLen(len(r.Records)); n < mostDecisions/2 || n > mostDecisions-1<<20 {
+		t.Errorf("%d bytes; a request may have %d", n, mostDecisions)
 	}
 }

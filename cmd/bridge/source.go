@@ -345,7 +345,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		}
 		fmt.Fprintf(w, "    PAUSED since %s until %s%s\n", stamp(p.Since.Time), until, reasonText(p.Reason))
 	}
-	if !s.Next.IsZero() && s.Underway == nil && s.Paused == nil {
+	if !s.Next.IsZero() && s.Underway == nil {
 		after := ""
 		if r := s.Last; r != nil && r.Error != "" && s.Next.Equal(r.RetryAfter.Truncate(time.Microsecond)) {
 			after = " (the Source asks for that with Retry-After)"

@@ -54,7 +54,10 @@ type Unchanged struct {
 // fields must be set before.
 func (s *Source) SetSchedule(f *event.Schedule) {
 	s.Failures = f.Failures
-	s.Next, s.LastSuccess, s.FailingSince = at(f.Next), at(f.LastSuccess), at(f.FailingSince)
+	s.LastSuccess, s.FailingSince = at(f.LastSuccess), at(f.FailingSince)
+	if !s.Former && s.Paused == nil {
+		s.Next = at(f.Next)
+	}
 	if e := f.LastError; e != (event.Failure{}) {
 		s.LastError = &HarvestError{at(e.At), e.Text, e.Kind, e.Rule}
 	}

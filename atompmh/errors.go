@@ -115,8 +115,8 @@ func (g Gap) String() string {
 
 // Errors of a walk that decide what to do next.
 var (
-	// ErrFeedID: the feed behind the URL is another one than was harvested
-	// before.
+	// ErrFeedID: the feed behind the URL is another one than was harvested before. If that
+	// is meant, start anew with a zero State.
 	ErrFeedID = errors.New("the feed's id has changed")
 	// ErrLoop: the chain leads back to a document of this walk. What was read
 	// stays good; the mark must not move.

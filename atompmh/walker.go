@@ -150,7 +150,7 @@ func (k *walker) current(doc *Document) (*Document, error) {
 func (k *walker) identify(doc *Document) error {
 	id := doc.reader.feed.ID
 	if id != "" && k.feedID() != "" && id != k.feedID() {
-		return fmt.Errorf("%s: %w from %q to %q; if that is meant, forget what was harvested and start anew", doc.URL, ErrFeedID, clip(k.feedID()), clip(id))
+		return fmt.Errorf("%s: %w from %q to %q", doc.URL, ErrFeedID, clip(k.feedID()), clip(id))
 	}
 	k.cur.FeedID = id
 	return nil

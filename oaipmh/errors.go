@@ -85,7 +85,7 @@ func clip(s string) string { return strictxml.Clip(s) }
 // Errors of a walk that decide what to do next.
 var (
 	// ErrRepository: the repository behind the URL is another one than was harvested
-	// before: its baseURL has changed.
+	// before: its baseURL has changed. If that is meant, start anew with a zero State.
 	ErrRepository = errors.New("the repository has changed")
 	// ErrLoop: the list does not come to an end: its tokens lead back to records that it
 	// has listed before. What was read stays good; the mark must not move, and absence

@@ -154,7 +154,7 @@ func (k *walker) begin() error {
 	k.identity = id
 	moved := r.movedTo != "" && sameRepository(r.movedTo, id.BaseURL) // it says so itself
 	if was := k.before.BaseURL; was != "" && id.BaseURL != "" && !sameRepository(was, id.BaseURL) && !moved {
-		return fmt.Errorf("%s: %w: its baseURL was %q and is %q; if that is meant, forget what was harvested and start anew", k.base, ErrRepository, clip(was), clip(id.BaseURL))
+		return fmt.Errorf("%s: %w: its baseURL was %q and is %q", k.base, ErrRepository, clip(was), clip(id.BaseURL))
 	}
 	if id.BaseURL != "" && !sameRepository(k.base, id.BaseURL) && !moved {
 		k.report(Problem{Rule: ruleBaseURL, URL: k.base, Found: "baseURL " + strconv.Quote(clip(id.BaseURL)), Expected: "the address that was asked"})

@@ -155,7 +155,7 @@ func TestA7_ChangedFeedID(t *testing.T) {
 		d.ID = "urn:another"
 		d.Entries = []fixtures.Entry{active("a", "v2", day(2)), active("c", "v1", day(2))}
 	})
-	b.want("refused", b.wantError("urn:another", "bridge source reset main"))
+	b.want("refused", b.wantError(`to "urn:another": nothing was harvested; if the feed was replaced on purpose, run bridge source reset main `))
 	b.want("refused again", b.wantError("urn:another"))
 	if err := b.bridge.Harvester().Reset(t.Context(), b.source().ID); err != nil {
 		t.Fatal(err)

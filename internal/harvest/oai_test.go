@@ -392,7 +392,7 @@ func TestO12ChangedRepository(t *testing.T) {
 	a.repo.Lie(testserver.OtherBaseURL)
 	a.put("a", "a2")
 	_, err := a.try(harvest.Options{})
-	if err == nil || !strings.Contains(err.Error(), "nothing was harvested") || !strings.Contains(err.Error(), "bridge source reset main") {
+	if err == nil || !strings.Contains(err.Error(), `": nothing was harvested; if the repository has moved, or was replaced on purpose, run bridge source reset main `) {
 		t.Errorf("%v", err)
 	}
 	a.want("events", a.news(), "")

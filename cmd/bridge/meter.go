@@ -135,6 +135,9 @@ func progressText(p *harvest.Progress) string {
 	if p.Wanted > 0 {
 		text += fmt.Sprintf("; fetched %d of %s", p.Fetched, plural(int(p.Wanted), "content", "contents"))
 	}
+	if p.Doing != "" {
+		text += "; " + doingText(p)
+	}
 	return text
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
@@ -168,6 +169,18 @@ func TestSourceTellsTheTerminalNothing(t *testing.T) {
 		if !strings.Contains(both, "404") {
 			t.Errorf("%s does not say what is wrong: %q", args[0], both)
 		}
+	}
+}
+
+// The first line about a harvest is written before there is anything that it does.
+func TestUnderwayLine(t *testing.T) {
+	s := &status.Source{Underway: &status.Underway{Progress: harvest.Progress{Documents: 1}}}
+	const want = "harvested since never: read 1 document, 0 entries; logged 0 events"
+	if got := sourceLine(s); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if s.Underway.Doing = "reading"; sourceLine(s) != want+"; reading" {
+		t.Errorf("%q, want it to say that it is reading", sourceLine(s))
 	}
 }
 

@@ -333,7 +333,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		fmt.Fprintf(w, "    last error %s, %s: %s\n", stamp(e.At.Time), kindText(e), dropRepeat(e.Text))
 	}
 	if u := s.Underway; u != nil {
-		fmt.Fprintf(w, "    being harvested since %s: %s\n", stamp(u.Started), progressText(&u.Progress)+"; "+doingText(&u.Progress))
+		fmt.Fprintf(w, "    being harvested since %s: %s\n", stamp(u.Started), progressText(&u.Progress))
 	}
 	if s.Unfinished && s.Underway == nil {
 		fmt.Fprintf(w, "    a harvest was interrupted; the next one continues it\n")

@@ -215,7 +215,7 @@ func sourceLine(s *status.Source) string {
 	}
 	switch r := s.Last; {
 	case s.Underway != nil:
-		return "harvested since " + minute(s.Underway.Started) + attention + ": " + progressText(&s.Underway.Progress) + "; " + doingText(&s.Underway.Progress)
+		return "harvested since " + minute(s.Underway.Started) + attention + ": " + progressText(&s.Underway.Progress)
 	case s.Kind == harvest.SIP:
 		return "it calls bridge" + attention
 	case r != nil && r.Withheld:

@@ -470,15 +470,16 @@ func operatorSourceView(s *status.Source) sourceView {
 }
 
 // publicSourceView is a Source as public pages show it: its host, if that is not in a
-// private network, and how far it has been harvested.
+// private network, how far it has been harvested, and when that last succeeded.
 func publicSourceView(s *status.Source) sourceView {
 	v := sourceView{Kind: s.Kind, Harvested: s.Kind != "sip", Mark: optionalTime(s.Mark.Time())}
 	if publicName(s.URL) {
 		v.URL = public(s.URL)
 		v.URL = v.Host()
 	}
-	if r := s.Last; r != nil {
-		v.Last = &lastView{Ended: r.Ended}
+	if !s.LastSuccess.IsZero() {
+		v.Last = &lastView{Ended: s.LastSuccess.Time}
+		v.Timeless = v.Mark == nil && s.Gap == ""
 	}
 	return v
 }

@@ -77,7 +77,10 @@ func TestPagesTellVisitorsLittle(t *testing.T) {
 		return []status.Set{{Name: "main",
 			Sources: []status.Source{
 				{Kind: "atompmh", URL: "https://origin.example/hidden/feed.atom", Held: 7777, Quarantined: 8888, Gap: "https://origin.example/hidden/3",
-					Last: report(harvest.Report{Ended: time.Unix(1_700_000_000, 0), Documents: 9999, Error: "dial tcp 10.1.2.3:443: refused", Warnings: []string{"hidden"}})},
+					LastSuccess: status.Time{Time: time.Unix(1_699_990_000, 0)},
+					Last:        report(harvest.Report{Ended: time.Unix(1_700_000_000, 0), Documents: 9999, Error: "dial tcp 10.1.2.3:443: refused", Warnings: []string{"hidden"}})},
+				{Kind: "resourcesync", URL: "https://sitemap.example/sitemap.xml", LastSuccess: status.Time{Time: time.Unix(1_699_990_000, 0)}},
+				{URL: "https://gone.example/", Last: report(harvest.Report{Ended: time.Unix(1_700_000_000, 0), Error: "hidden"})},
 				{Kind: "resourcesync", URL: "http://10.1.2.3/list.xml"},
 				{Kind: "resourcesync", URL: "http://dspace.internal:8080/list.xml"},
 				{Kind: "resourcesync", URL: "http://dspace/list.xml"},
@@ -101,7 +104,9 @@ func TestPagesTellVisitorsLittle(t *testing.T) {
 			}
 		}
 	}
-	has(t, visitor.page("/sets/main/"), "origin.example", "kind atompmh", "last harvest 2023-11-14 22:13:20 UTC")
+	has(t, visitor.page("/sets/main/"), "origin.example", "kind atompmh", "last harvest 2023-11-14 19:26:40 UTC",
+		"harvested up to the end; the Source states no times last harvest 2023-11-14 19:26:40 UTC", "harvested up to nothing yet last harvest none yet")
+	has(t, visitor.page("/"), "from origin.example, last harvest 2023-11-14 19:26:40 UTC", "from gone.example, not harvested yet")
 	has(t, own.page("/sets/main/"), "https://origin.example/hidden/feed.atom", "held 7,777", "http://10.1.2.3/list.xml", "http://ingest.internal/sip")
 	if r := own.get("/readyz").want(t, 503); !strings.Contains(r.body, "no such file") {
 		t.Errorf("the operator is told %q", r.body)

@@ -227,7 +227,7 @@ type feedPage struct {
 }
 
 func (r *run) newFeedPage(doc *feedDocument, answer *follow.Answer) *feedPage {
-	return &feedPage{r: r, doc: doc, answer: answer, counts: r.latestItems(doc, answer.URL)}
+	return &feedPage{r: r, doc: doc, answer: answer, counts: doc.latestItems(answer.URL, r.problem)}
 }
 
 func (p *feedPage) origin() event.Document {
@@ -323,7 +323,7 @@ func (p *feedPage) state() ([]byte, error) { return nil, nil }
 
 // latestItems returns of each record the item that counts: the latest, of several with
 // one date the first, and a deletion unless an item is later.
-func (r *run) latestItems(doc *feedDocument, url string) map[string]*feedItem {
+func (doc *feedDocument) latestItems(url string, problem func(rule, text string)) map[string]*feedItem {
 	latest := map[string]*feedItem{}
 	for i := range doc.items {
 		it := &doc.items[i]
@@ -343,7 +343,7 @@ func (r *run) latestItems(doc *feedDocument, url string) map[string]*feedItem {
 		if it.entry.Updated.After(first.entry.Updated) {
 			counts, latest[it.entry.ID] = "the later one counts, not that", it
 		}
-		r.problem(ruleFeedID, fmt.Sprintf("%s: identity %q is there twice; %s in line %d",
+		problem(ruleFeedID, fmt.Sprintf("%s: identity %q is there twice; %s in line %d",
 			strictxml.Place(url, it.entry.Line, it.entry.Column), strictxml.Clip(it.entry.ID), counts, first.entry.Line))
 	}
 	return latest

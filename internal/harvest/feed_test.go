@@ -354,7 +354,7 @@ func TestFeedTakesTheLatestOfTwins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := r.latestItems(doc, r.src.URL); len(w) != 1 || w["urn:x:1"].entry.Title != c.want {
+		if w := doc.latestItems(r.src.URL, r.problem); len(w) != 1 || w["urn:x:1"].entry.Title != c.want {
 			t.Errorf("%s: %d records, the first is %q, want %q", c.items, len(w), w["urn:x:1"].entry.Title, c.want)
 		}
 	}

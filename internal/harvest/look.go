@@ -259,13 +259,14 @@ func (l *looker) feed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		doc := LookedAt{URL: a.URL, What: "feed", Formats: map[string]int64{}}
+		doc, counts := LookedAt{URL: a.URL, What: "feed", Formats: map[string]int64{}}, feed.latestItems(a.URL, l.problem)
 		for i := range feed.items {
 			it := &feed.items[i]
 			switch {
 			case it.rule != "":
 				l.look.Bad++
 				l.problem(it.rule, strictxml.Place(a.URL, it.entry.Line, it.entry.Column)+": "+it.reason)
+			case counts[it.entry.ID] != it: // another one of the same record counts
 			case it.entry.Kind == atompmh.Deletion:
 				doc.Deletions++
 			default:

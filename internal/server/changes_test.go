@@ -363,7 +363,8 @@ func TestStreamIsAlive(t *testing.T) {
 	})
 }
 
-// The commands that the page of a set shows, and docs/consumers.md, work as they stand there.
+// The commands that the page of a set shows, and docs/consumers.md, work as they stand there,
+// also after the set was renamed.
 func TestWays(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
@@ -376,7 +377,9 @@ func TestWays(t *testing.T) {
 			t.Errorf("docs/consumers.md lacks\n%s", indented)
 		}
 	}
-	h := newTestServer(t, "", nil).set("maps", "Maps", event.Redirect)
+	h := newTestServer(t, "", func(o *server.Options) {
+		o.Moved = func(name string) string { return map[string]string{"atlas": "maps"}[name] }
+	}).set("maps", "Maps", event.Redirect)
 	for i := range 120 {
 		h.unstored("maps", fmt.Sprintf("urn:%03d", i), rep{"text/xml", "x"})
 	}
@@ -401,7 +404,7 @@ func TestWays(t *testing.T) {
 		}
 		return true
 	}
-	all := server.Ways(h.base, "maps")
+	all, former := server.Ways(h.base, "maps"), server.Ways(h.base, "atlas")
 	check := func(lines []string) {
 		t.Helper()
 		if len(lines) != 121 || !strings.HasPrefix(lines[120], "deleted") || !strings.HasSuffix(lines[120], "urn:007") || !strings.Contains(lines[0], "/sets/maps/records/") {
@@ -410,12 +413,15 @@ func TestWays(t *testing.T) {
 	}
 	if has("sh", "curl", "jq") {
 		check(run("sh", "-c", all[0].Script))
+		check(run("sh", "-c", former[0].Script))
 		h.dead("maps", "urn:008")
 		if lines := run("sh", "-c", all[0].Script); len(lines) != 1 || !strings.Contains(lines[0], "urn:008") {
 			t.Errorf("then there is %q", lines)
 		}
-		if lines := run("sh", "-c", strings.Replace(all[1].Script, "/changes/stream |", "/changes/stream 2>/dev/null | head -n 8 |", 1)); len(lines) != 2 || !strings.Contains(lines[0], "urn:000") {
-			t.Errorf("the stream gives %q", lines)
+		for _, w := range []server.Way{all[1], former[1]} {
+			if lines := run("sh", "-c", strings.Replace(w.Script, "/changes/stream |", "/changes/stream 2>/dev/null | head -n 8 |", 1)); len(lines) != 2 || !strings.Contains(lines[0], "urn:000") {
+				t.Errorf("the stream gives %q", lines)
+			}
 		}
 		if lines := run("sh", "-c", all[4].Script); !strings.Contains(strings.Join(lines, ""), "OAI-PMH") && h.opt.Repository != nil {
 			t.Errorf("OAI-PMH gives %q", lines)

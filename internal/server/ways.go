@@ -17,12 +17,12 @@ type Way struct {
 // SET its name.
 var ways = []Way{
 	{Name: "With curl and jq", About: "Prints the changes since the last time; the first time all that there ever were. Run it as often as you like:", Running: true, Script: `[ -s SET.next ] || echo "BASE/changes.json?after=0" > SET.next
-while curl -sSf -o SET.json "$(cat SET.next)" &&
+while curl -sSfL -o SET.json "$(cat SET.next)" &&
       jq -r '.changes[] | [.kind, .identifier, .representations[0].url] | @tsv' SET.json &&
       jq -r .next SET.json > SET.next &&
       ! jq -e .complete SET.json > SET.done; do :; done
 `},
-	{Name: "As they happen", About: "The same as server-sent events, without an end. A client that comes back sends the id of the last event in Last-Event-ID:", Running: true, Script: `curl -sSN BASE/changes/stream |
+	{Name: "As they happen", About: "The same as server-sent events, without an end. A client that comes back sends the id of the last event in Last-Event-ID:", Running: true, Script: `curl -sSNL BASE/changes/stream |
 jq -rR --unbuffered 'select(startswith("data: "))[6:] | fromjson | [.kind, .identifier, .title] | @tsv'
 `},
 	{Name: "With Python", About: "The standard library is enough. Keep place for the next time:", Running: true, Script: `import json, urllib.request
@@ -40,7 +40,7 @@ while True:
 	{Name: "A copy of all files", About: "The reference client of ResourceSync copies the records into a folder, and then what has changed:", Script: `resync --baseline --delete BASE SET
 resync --incremental BASE SET
 `},
-	{Name: "With OAI-PMH", About: "The base URL for any harvester; all records in Dublin Core:", Running: true, Repository: true, Script: `curl -sS "BASE/oai?verb=ListRecords&metadataPrefix=oai_dc"
+	{Name: "With OAI-PMH", About: "The base URL for any harvester; all records in Dublin Core:", Running: true, Repository: true, Script: `curl -sSL "BASE/oai?verb=ListRecords&metadataPrefix=oai_dc"
 `},
 	{Name: "In a feed reader", About: "Subscribe to the records that changed last:", Feeds: true, Script: `BASE/recent.atom
 `},

@@ -273,7 +273,7 @@ type Link struct {
 
 // Origin is where the observation behind an event came from.
 type Origin struct {
-	Protocol string // atom-pmh, resourcesync, oai-pmh, sip, feed, folder, csv or sitemap
+	Protocol string // atom-pmh, resourcesync, oai-pmh, sip, feed, folder, csv, sitemap or set
 	Source   string // URL of the Source as configured
 	Document string // URL of the document that contained it
 	// FeedID, FeedTitle and FeedUpdated are what atom:source carries (RFC 4287

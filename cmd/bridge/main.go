@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,6 +16,7 @@ import (
 )
 
 func main() {
+	log.SetOutput(io.Discard) // net/http writes there what servers say beyond the end of an answer
 	daemon.LimitMemory()
 	ctx, cancel := context.WithCancel(context.Background())
 	ends := make(chan os.Signal, 2)

@@ -3,9 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
 	"iter"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -109,6 +113,31 @@ func TestNothingHidden(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &is); err != nil || !reflect.DeepEqual(is, was) || !ended || strings.ContainsFunc(line, unseen) {
 			t.Fatalf("%+q is printed as %+q: %v", text, line, err)
 		}
+	}
+}
+
+// What a server says beyond the end of its answer is no line of ours.
+func TestAnswerThatGoesOn(t *testing.T) {
+	const feed = `<rss version="2.0"><channel><title>t</title><item><guid>1</guid><link>/1</link></item></channel></rss>`
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, to, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprintf(to, "HTTP/1.1 200 OK\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n%sbeyond its end", len(feed), feed)
+		_ = to.Flush()
+		_, _ = io.Copy(io.Discard, c) // until the client closes the connection
+	}))
+	defer source.Close()
+	c, err := start(t.TempDir(), nil, "bridge", "harvest", "--quiet", "feed:"+source.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-c.ended
+	if got := c.stdout.String() + c.stderr.String(); got != "" {
+		t.Errorf("bridge harvest --quiet says %s", got)
 	}
 }
 

@@ -37,7 +37,7 @@ func logCommand() *cobra.Command {
 		if err != nil {
 			return usage(fmt.Errorf("--since: %w", err))
 		}
-		if f.tail < 0 {
+		if f.tail < 1 && cmd.Flags().Changed("tail") {
 			return usage(fmt.Errorf("--tail: %d is no number of events; write 1 or more", f.tail))
 		}
 		if f.kind != "" && !slices.Contains([]string{event.Created.String(), event.Updated.String(), event.Deleted.String(), event.Rejected.String()}, f.kind) {

@@ -228,7 +228,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	}
 	err := fmt.Errorf("%s takes no argument %q", cmd.CommandPath(), args[0])
 	if cmd.Flags().Lookup("set") != nil {
-		err = fmt.Errorf("%w; for a set of that name write --set %s", err, args[0])
+		set, _, _ := strings.Cut(args[0], "/") // of SET/NAME, as other commands take a Source
+		err = fmt.Errorf("%w; for the set of that name write --set %s", err, set)
 	}
 	return err
 }

@@ -342,7 +342,7 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 // later reports which of some records the Source has changed after the moment of the
 // enumeration, and returns the states of the parts for the others.
 func (a *absence) later(ctx context.Context, q database.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
-	later, parts := map[int64]bool{}, map[int64][]part{}
+	later, parts, has := map[int64]bool{}, map[int64][]part{}, map[int64]bool{}
 	note := func(record int64, w lastReport) {
 		w.comparableBy(a.ordering)
 		if w.laterThan(a.at) {
@@ -359,6 +359,7 @@ func (a *absence) later(ctx context.Context, q database.Querier, records []int64
 		if err != nil {
 			return fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
 		}
+		has[record] = has[record] || s.source == a.source && s.alive
 		if s.source == a.source && s.alive && len(s.parts) > 0 {
 			parts[record] = s.parts
 		} else if s.source == a.source && s.alive && len(a.parts) > 0 && !s.place.IsZero() {
@@ -386,6 +387,9 @@ func (a *absence) later(ctx context.Context, q database.Querier, records []int64
 			return fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
 		}
 		note(record, lastReport{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
+		if waits := (part{stamp: v.obs.Order, place: v.obs.Place, future: v.late}); !has[record] && waits.undated() && a.walk.has(record) {
+			later[record] = true // it is new, and perhaps newer than the enumeration
+		}
 		return nil
 	})
 }

@@ -186,7 +186,7 @@ func (l *Log) walkOf(ctx context.Context, tx *database.Tx, source event.SourceID
 	return w, nil
 }
 
-// walkNow returns a copy of what was present that nobody else changes.
+// walkNow returns a copy of what was seen that nobody else changes.
 func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error) {
 	now := newWalk()
 	err := l.use(ctx, func(ctx context.Context, tx *database.Tx) error {
@@ -195,7 +195,7 @@ func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error)
 			return err
 		}
 		for n, p := range w.present {
-			now.add(n, nil, (*page)(slices.Clone(p[:])))
+			now.add(n, (*page)(slices.Clone(w.seen[n][:])), (*page)(slices.Clone(p[:])))
 		}
 		return nil
 	})

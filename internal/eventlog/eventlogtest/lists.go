@@ -126,6 +126,27 @@ func testAbsentOfOtherKind(t *testing.T) {
 	b.want("live", b.now(), "b")
 }
 
+// A new record that waits for its content, and that a list of changes has mentioned in this walk
+// without a time, may be later than the list of all resources that does not have it.
+func testAbsentWhileItWaits(t *testing.T) {
+	b := begin(t, set{content: event.Mirror, kind: "resourcesync"})
+	waits := placed(1, "a=x")
+	waits[0].Pending, waits[0].Fetched = "no answer", false
+	for _, walk := range []struct {
+		lists  [][]*event.Item
+		absent string
+	}{{[][]*event.Item{waits, baseline(9, "b=x")}, ""}, {[][]*event.Item{baseline(10, "b=x")}, "urn:a"}} {
+		for i, l := range walk.lists {
+			b.batch(0, &event.Batch{Start: i == 0, Next: []byte("on"), Items: l})
+		}
+		b.reopen()
+		ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.StampFromNanos(9), 0, 10)
+		b.must(err)
+		b.want("absent", strings.Join(ids, " "), walk.absent)
+		b.end(0)
+	}
+}
+
 // A record of one of several sets of resources that no list of all resources has, and that a list
 // of changes mentioned last, without a time, is deleted when its URL confirms that.
 func testAbsentInParts(t *testing.T) {

@@ -305,7 +305,7 @@ func (b *Bridge) failedTopic(h *eventlog.HubTopic, now event.Micros, failed erro
 	was := b.hubs.notified[[2]string{h.Hub, h.Topic}]
 	b.hubs.mu.Unlock()
 	was.Hub, was.Topic, was.Error = h.Hub, h.Topic, submission.Clip(Redact(failed.Error()))
-	if was.Since == 0 {
+	if was.Since == 0 || was.Since > now { // the clock was ahead
 		was.Since = now
 		b.opt.Logger.Warn("a hub cannot be told of changes; it is tried again ever less often, at least once an hour", "hub", Redact(h.Hub), "topic", h.Topic, "error", was.Error)
 	}

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+	"log/slog"
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
@@ -47,5 +49,20 @@ func TestHubStatus(t *testing.T) {
 	told := []eventlog.HubTopic{{Hub: "h", Topic: "a", Since: 3, Error: "c"}, {Hub: "h", Topic: "b", Since: 1, Error: "d"}, {Hub: "h", Topic: "c", Told: 9}, {Hub: "h", Topic: "d", Since: 2, Error: "e"}}
 	if all := hubStatus(b.hubsOf("main"), told); len(all) != 1 || all[0].FailingSince != timeOf(1) || all[0].Error != "d" || all[0].Told != timeOf(9) {
 		t.Errorf("%+v", all)
+	}
+}
+
+// TestHubFailsSinceNow: a hub that began to fail while the clock was ahead has failed since the next
+// failure, or nobody would be alerted before the wrong time has come.
+func TestHubFailsSinceNow(t *testing.T) {
+	t.Parallel()
+	var b Bridge
+	b.opt.Logger = slog.New(slog.DiscardHandler)
+	h := eventlog.HubTopic{Hub: "h", Topic: "a"}
+	for since, want := range map[event.Micros]event.Micros{0: 5, 3: 3, 9: 5} {
+		b.hubs.notified = map[[2]string]eventlog.HubTopic{{"h", "a"}: {Hub: "h", Topic: "a", Since: since}}
+		if got := b.failedTopic(&h, 5, errors.New("502")); got.Since != want || got.Error != "502" {
+			t.Errorf("failing since %d: %+v, want %d", since, got, want)
+		}
 	}
 }

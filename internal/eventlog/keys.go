@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/internal/database"
@@ -24,6 +25,8 @@ type lateKeys struct {
 
 type recordKey struct{ key, record int64 }
 
+func (k recordKey) hash() int64 { return k.key }
+
 // locUse is the new row of a URI; a URI without an owner loses its row.
 type locUse struct {
 	key      int64
@@ -32,14 +35,52 @@ type locUse struct {
 	use
 }
 
+func (u locUse) hash() int64 { return u.key }
+
+// byHash returns the rows of all parts in the order of compare, which is first of all that
+// of their keys. These are hashes, so their first bits share the rows out evenly, a few to
+// each bucket: that leaves little to compare.
+func byHash[T any](key func(T) int64, compare func(a, b T) int, parts ...[]T) []T {
+	n := 0
+	for _, part := range parts {
+		n += len(part)
+	}
+	width := bits.Len(uint(n / 16))
+	bucket := func(row T) int { return int((uint64(key(row)) ^ 1<<63) >> (64 - width)) }
+	ends := make([]int, 1<<width)
+	for _, part := range parts {
+		for _, row := range part {
+			ends[bucket(row)]++
+		}
+	}
+	at := 0
+	for i, count := range ends {
+		ends[i] = at // where its next row goes: in the end that is where the bucket ends
+		at += count
+	}
+	sorted := make([]T, n)
+	for _, part := range parts {
+		for _, row := range part {
+			b := bucket(row)
+			sorted[ends[b]] = row
+			ends[b]++
+		}
+	}
+	at = 0
+	for _, end := range ends {
+		slices.SortFunc(sorted[at:end], compare)
+		at = end
+	}
+	return sorted
+}
+
 // addRecords adds the keys of new records.
 func (l *lateKeys) addRecords(fresh []*record) {
 	keys := make([]recordKey, len(fresh))
 	for i, r := range fresh {
 		keys[i] = recordKey{r.key, r.id}
 	}
-	slices.SortFunc(keys, compareRecordKeys)
-	l.records = append(l.records, keys)
+	l.records = append(l.records, byHash(recordKey.hash, compareRecordKeys, keys))
 }
 
 func compareRecordKeys(a, b recordKey) int {
@@ -66,8 +107,7 @@ func (l *lateKeys) addLocs(changed []locUse) {
 	for i := range changed {
 		changed[i].batch = len(l.locs)
 	}
-	slices.SortFunc(changed, compareLocUses)
-	l.locs = append(l.locs, changed)
+	l.locs = append(l.locs, byHash(locUse.hash, compareLocUses, changed))
 }
 
 func compareLocUses(a, b locUse) int {
@@ -92,8 +132,7 @@ func (l *lateKeys) usesOf(keys []int64, found func(key int64, u use)) {
 func (tx *Tx) saveKeys(ctx context.Context) error {
 	late := tx.late
 	tx.late = lateKeys{}
-	records := slices.Concat(late.records...)
-	slices.SortFunc(records, compareRecordKeys)
+	records := byHash(recordKey.hash, compareRecordKeys, late.records...)
 	rows := tx.Bulk(ctx, insertKeys, 2)
 	for _, r := range records {
 		if err := rows.Add(r.key, r.record); err != nil {
@@ -106,8 +145,7 @@ func (tx *Tx) saveKeys(ctx context.Context) error {
 	if err := tx.l.newKeys.added(ctx, tx.Tx, len(records)); err != nil {
 		return err
 	}
-	locs := slices.Concat(late.locs...)
-	slices.SortFunc(locs, compareLocUses)
+	locs := byHash(locUse.hash, compareLocUses, late.locs...)
 	rows = tx.Bulk(ctx, insertLocs, 3)
 	added, replaces := 0, false
 	for i := range locs {

@@ -239,10 +239,10 @@ func (a *answer) message() (*Message, error) {
 	case a.err != nil && done:
 		return nil, &callError{operation: a.operation, url: a.url, err: a.err, unanswered: !errors.Is(a.err, ErrTooLarge)}
 	}
-	m, err := ReadMessage(bytes.NewReader(a.body), ReadOptions{
+	m, err := readBytes(a.body, ReadOptions{
 		ContentType: a.Header.Get("Content-Type"),
 		Limits:      Limits{Document: int64(len(a.body)) + 1}, // it has been capped
-	})
+	}, func(r *reader) (*Message, error) { return r.message(false) })
 	switch {
 	case err == nil && m.Kind == KindFault:
 		return nil, a.fail(m.Fault)

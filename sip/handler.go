@@ -230,7 +230,7 @@ func (x *exchange) readBody() (body []byte, ok bool) {
 		err      error
 	)
 	if x.r.ContentLength <= most {
-		body, n, err = readPieces(http.MaxBytesReader(x.w, x.r.Body, most))
+		body, n, err = readPieces(http.MaxBytesReader(x.w, x.r.Body, most), x.r.ContentLength)
 	}
 	x.bodyDone = x.r.ContentLength <= most && !errors.As(err, &tooLarge)
 	switch {
@@ -258,13 +258,17 @@ func (x *exchange) limit() int64 {
 	return x.MaxBytes
 }
 
-// readPieces returns all that r has. It takes memory as the bytes come, in pieces, and
+// readPieces returns all that r has, of which stated is the length, or -1. It takes memory as the bytes come, in pieces, and
 // joins them when they are all there: of a message that never ends nothing is
 // copied. With an error it returns the first piece, and how many bytes there were.
-func readPieces(r io.Reader) (whole []byte, n int, err error) {
-	const first, largest = 4 << 10, 256 << 10
+func readPieces(r io.Reader, stated int64) (whole []byte, n int, err error) {
+	const largest = 256 << 10
+	size := 4 << 10
+	if 0 <= stated && stated < int64(size) {
+		size = int(stated) + 1 // room to see that it ends
+	}
 	var pieces [][]byte
-	for size := first; err == nil; size = min(2*size, largest) {
+	for ; err == nil; size = min(2*size, largest) {
 		p := make([]byte, 0, size)
 		for len(p) < size && err == nil {
 			var k int
@@ -297,15 +301,18 @@ func (x *exchange) readMessage(body []byte, places Places) (*Message, error) {
 	x.plain = x.isPlain(body)
 	o := ReadOptions{Context: ctx, ContentType: x.r.Header.Get("Content-Type"), Limits: x.Limits, Plain: x.plain, Action: x.r.Header.Get("SOAPAction"), Places: places}
 	o.Limits.Document = x.limit()
-	return ReadMessage(bytes.NewReader(body), o)
+	return readBytes(body, o, func(r *reader) (*Message, error) { return r.message(o.Plain) })
 }
 
 // isPlain reports whether the message is taken for one without an envelope: where such
 // are allowed, and the root is no Envelope in whatever namespace. What has no root
 // that can be read, such as nothing at all, has no envelope.
 func (x *exchange) isPlain(body []byte) bool {
+	if !x.Plain {
+		return false
+	}
 	s := strictxml.New(bytes.NewReader(body), strictxml.Options{ContentType: x.r.Header.Get("Content-Type")})
-	return x.Plain && (s.Next() != nil || s.Local != "Envelope")
+	return s.Next() != nil || s.Local != "Envelope"
 }
 
 // dispatch calls the operation that the message is for. The answer to a

@@ -1,7 +1,6 @@
 package sip
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,28 +41,41 @@ func ReadMessage(r io.Reader, o ReadOptions) (*Message, error) {
 	if o.Limits.Document == 0 {
 		o.Limits.Document = maxMessage
 	}
-	d := newReader(r, o)
-	if err := d.root(); err != nil {
+	return newReader(strictxml.New(r, scanOptions(&o)), o).message(o.Plain)
+}
+
+// readBytes calls read with a reader of a document in memory.
+func readBytes[T any](doc []byte, o ReadOptions, read func(r *reader) (T, error)) (m T, err error) {
+	err = strictxml.Read(doc, scanOptions(&o), func(s *strictxml.Scanner) (err error) {
+		m, err = read(newReader(s, o))
+		return err
+	})
+	return m, err
+}
+
+// message reads a message to its end; plain allows one without an envelope.
+func (r *reader) message(plain bool) (*Message, error) {
+	if err := r.root(); err != nil {
 		return nil, err
 	}
 	var m *Message
 	var err error
-	switch s := d.s; {
+	switch s := r.s; {
 	case s.Space == soapNamespace && s.Local == "Envelope":
-		m, err = d.envelope()
+		m, err = r.envelope()
 	case s.Local == "Envelope":
-		f := d.fault(ruleEnvelope, "found an envelope%s, expected one of SOAP 1.1 in namespace %q", d.namespace(), soapNamespace)
+		f := r.fault(ruleEnvelope, "found an envelope%s, expected one of SOAP 1.1 in namespace %q", r.namespace(), soapNamespace)
 		f.Code = VersionMismatch
 		return nil, f
-	case o.Plain:
-		m, err = d.document()
+	case plain:
+		m, err = r.document()
 	default:
-		return nil, d.fault(ruleEnvelope, "found <%s>%s, expected a SOAP 1.1 <Envelope>", d.name(), d.namespace())
+		return nil, r.fault(ruleEnvelope, "found <%s>%s, expected a SOAP 1.1 <Envelope>", r.name(), r.namespace())
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := d.end(); err != nil {
+	if err := r.end(); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -72,43 +84,43 @@ func ReadMessage(r io.Reader, o ReadOptions) (*Message, error) {
 // ReadDocument reads one document without an envelope, in UTF-8. The error is a
 // *Fault.
 func ReadDocument(b []byte) (*Message, error) {
-	d := bytesReader(b)
-	if err := d.root(); err != nil {
-		return nil, err
-	}
-	m, err := d.document()
-	if err != nil {
-		return nil, err
-	}
-	if err := d.end(); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return readBytes(b, stored(b), func(r *reader) (*Message, error) {
+		if err := r.root(); err != nil {
+			return nil, err
+		}
+		m, err := r.document()
+		if err != nil {
+			return nil, err
+		}
+		if err := r.end(); err != nil {
+			return nil, err
+		}
+		return m, nil
+	})
 }
 
 // ParseSource reads what AppendSource has written. The error is a *Fault.
 func ParseSource(b []byte) (*Source, error) {
-	d := bytesReader(b)
-	if err := d.root(); err != nil {
-		return nil, err
-	}
-	if d.s.Space != Namespace || d.s.Local != "source" {
-		return nil, d.fault(ruleElement, "found <%s>%s, expected <source> in namespace %q", d.name(), d.namespace(), Namespace)
-	}
-	if err := d.attributes(); err != nil {
-		return nil, err
-	}
-	s, err := d.source()
-	if err != nil {
-		return nil, err
-	}
-	return s, d.end()
+	return readBytes(b, stored(b), func(r *reader) (*Source, error) {
+		if err := r.root(); err != nil {
+			return nil, err
+		}
+		if r.s.Space != Namespace || r.s.Local != "source" {
+			return nil, r.fault(ruleElement, "found <%s>%s, expected <source> in namespace %q", r.name(), r.namespace(), Namespace)
+		}
+		if err := r.attributes(); err != nil {
+			return nil, err
+		}
+		s, err := r.source()
+		if err != nil {
+			return nil, err
+		}
+		return s, r.end()
+	})
 }
 
-// bytesReader returns a reader of stored bytes, whatever their length.
-func bytesReader(b []byte) *reader {
-	return newReader(bytes.NewReader(b), ReadOptions{Limits: Limits{Document: int64(len(b))}})
-}
+// stored are the options for stored bytes, whatever their length.
+func stored(b []byte) ReadOptions { return ReadOptions{Limits: Limits{Document: int64(len(b))}} }
 
 // reader reads a message from front to back. Each of its methods that reads an
 // element begins at the start tag and ends at the end tag; path then is what it
@@ -123,13 +135,17 @@ type reader struct {
 	places Places // nil when they are not wanted
 }
 
-func newReader(r io.Reader, o ReadOptions) *reader {
-	return &reader{limits: strictxml.Limits(o.Limits), action: o.Action, places: o.Places, s: strictxml.New(r, strictxml.Options{
+func newReader(s *strictxml.Scanner, o ReadOptions) *reader {
+	return &reader{s: s, limits: strictxml.Limits(o.Limits), action: o.Action, places: o.Places}
+}
+
+func scanOptions(o *ReadOptions) strictxml.Options {
+	return strictxml.Options{
 		URL: o.URL, ContentType: o.ContentType, Limits: strictxml.Limits(o.Limits), Want: "a message of the Simple Ingest Protocol",
 		Instructions: strictxml.InstructionsNowhere, // SOAP 1.1, 3
 		Namespaces:   []string{Namespace, soapNamespace},
 		Context:      o.Context,
-	})}
+	}
 }
 
 // root reads the first start tag.

@@ -63,9 +63,8 @@ func readRecord(s *strictxml.Scanner, limits strictxml.Limits) (Record, error) {
 	}
 
 	// With what was added, the start tag may have become more than the limits allow.
-	again := strictxml.New(bytes.NewReader(doc), strictxml.Options{Limits: strictxml.Limits{
-		Document: int64(len(doc)), Attributes: limits.Attributes, Text: limits.Text}})
-	if err := again.Next(); err != nil {
+	if err := strictxml.Read(doc, strictxml.Options{Limits: strictxml.Limits{
+		Document: int64(len(doc)), Attributes: limits.Attributes, Text: limits.Text}}, (*strictxml.Scanner).Next); err != nil {
 		return Record{}, &strictxml.DocumentError{Line: line, Column: column,
 			Reason: fmt.Sprintf("the record's start tag has too much in it, together with the namespaces in scope: %v", err)}
 	}

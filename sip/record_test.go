@@ -241,12 +241,14 @@ func TestReadPieces(t *testing.T) {
 		for i := range want {
 			want[i] = byte(i * 31 >> 3)
 		}
-		for name, r := range map[string]io.Reader{"whole": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)), "with its end": iotest.DataErrReader(bytes.NewReader(want))} {
-			if got, k, err := readPieces(r); err != nil || k != n || !bytes.Equal(got, want) {
-				t.Errorf("%d bytes %s: got %d and %d, %v", n, name, len(got), k, err)
+		for _, stated := range []int64{-1, int64(n)} {
+			for name, r := range map[string]io.Reader{"whole": bytes.NewReader(want), "in halves": iotest.HalfReader(bytes.NewReader(want)), "with its end": iotest.DataErrReader(bytes.NewReader(want))} {
+				if got, k, err := readPieces(r, stated); err != nil || k != n || !bytes.Equal(got, want) {
+					t.Errorf("%d bytes %s, stated as %d: got %d and %d, %v", n, name, stated, len(got), k, err)
+				}
 			}
 		}
-		got, k, err := readPieces(io.MultiReader(bytes.NewReader(want), iotest.ErrReader(broken)))
+		got, k, err := readPieces(io.MultiReader(bytes.NewReader(want), iotest.ErrReader(broken)), int64(n))
 		if !errors.Is(err, broken) || k != n || !bytes.HasPrefix(want, got) || n > 0 && len(got) == 0 {
 			t.Errorf("%d bytes that break off: got %d and %d, %v", n, len(got), k, err)
 		}

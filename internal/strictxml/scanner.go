@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/text/transform"
 )
@@ -169,6 +170,24 @@ func (s *Scanner) Reset(doc []byte, o Options) {
 	if int64(len(doc)) > o.Limits.Document {
 		s.in = bytes.NewReader(doc)
 	}
+}
+
+var scanners = sync.Pool{New: func() any { return new(Scanner) }}
+
+// shortDocument is up to how many bytes a document has whose Scanner, with its buffers, is kept for others.
+const shortDocument = 64 << 10
+
+// Read runs read with a Scanner of a document in memory, which must not change meanwhile. The
+// Scanner is used again: what read keeps of it has to be a copy.
+func Read(doc []byte, o Options, read func(s *Scanner) error) error {
+	s := scanners.Get().(*Scanner) //nolint:forcetypeassert // there are no others
+	s.Reset(doc, o)
+	err := read(s)
+	if len(doc) <= shortDocument {
+		s.Reset(nil, Options{}) // lets go of the document
+		scanners.Put(s)
+	}
+	return err
 }
 
 // begin sets up the decoding.

@@ -2,8 +2,10 @@ package strictxml
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -193,3 +195,37 @@ func TestBroughtBadly(t *testing.T) {
 type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+// Documents that are read at the same time, some of them broken, know nothing of each other.
+func TestRead(t *testing.T) {
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for n := range 100 {
+				name := fmt.Sprintf("d%d", i*100+n)
+				doc := fmt.Sprintf(`<p:%[1]s xmlns:p="urn:%[1]s"><p:t>&lt;%[1]s</p:t></p:%[1]s>`, name)
+				if n%3 == 0 {
+					doc = doc[:len(doc)-n%20-1]
+				}
+				var space, text string
+				err := Read([]byte(doc), Options{}, func(s *Scanner) error {
+					for {
+						if err := s.Next(); err != nil {
+							return err
+						}
+						switch s.Kind {
+						case StartTag:
+							space = s.Space
+						case Text:
+							text += string(s.Data)
+						}
+					}
+				})
+				if broken := n%3 == 0; errors.Is(err, io.EOF) == broken || space != "urn:"+name || text != "<"+name && (!broken || !strings.HasPrefix("<"+name, text)) {
+					t.Errorf("%s: namespace %q, text %q, %v", doc, space, text, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -258,9 +258,10 @@ func (x *exchange) limit() int64 {
 	return x.MaxBytes
 }
 
-// readPieces returns all that r has, of which stated is the length, or -1. It takes memory as the bytes come, in pieces, and
-// joins them when they are all there: of a message that never ends nothing is
-// copied. With an error it returns the first piece, and how many bytes there were.
+// readPieces returns all that r has; stated is how much that is, or -1. It takes memory as
+// the bytes come, in pieces, and joins them when they are all there: of a message that never
+// ends nothing is copied. With an error it returns the first piece, and how many bytes there
+// were.
 func readPieces(r io.Reader, stated int64) (whole []byte, n int, err error) {
 	const largest = 256 << 10
 	size := 4 << 10

@@ -161,8 +161,16 @@ func (s *repository) source() *source {
 			defer s.mu.Unlock()
 			return append([]fixtures.Change(nil), s.past...)
 		},
-		live: s.live,
+		live: s.live, rest: s.rest,
 	}
+}
+
+// rest lets time pass: a record of the very second in which a list begins may have changed
+// while the list was read, so what it lacks is in doubt.
+func (s *repository) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.now.Add(time.Second)
 }
 
 func (s *repository) live() (out []fixtures.Change) {

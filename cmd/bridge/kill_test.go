@@ -95,6 +95,7 @@ type source struct {
 	history, live func() []fixtures.Change
 	asked         func() map[string]int // since forget
 	forget        func()
+	rest          func() // lets time pass without a change; nil where nothing depends on it
 	// steady are the documents that each harvest asks for when nothing changes.
 	steady func() []string
 
@@ -264,6 +265,11 @@ func (k *killing) settle() {
 	k.t.Helper()
 	k.beStill(true) // a request of a bridge that was killed may still be under way
 	defer k.beStill(false)
+	for _, s := range k.sources {
+		if s.rest != nil {
+			s.rest()
+		}
+	}
 	k.run("harvest", exitPartly) // of parts that moved while they were read some may be missing
 	k.run("harvest")
 	before := k.follow(k.t, k.sources, k.config())

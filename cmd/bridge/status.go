@@ -247,6 +247,13 @@ func needs(s *status.Source) string {
 	if s.Moved != "" {
 		text += "; moved"
 	}
+	if s.Last != nil {
+		for _, w := range s.Last.Warnings {
+			if !harvest.IsAboutHeld(w) {
+				text += "; " + w
+			}
+		}
+	}
 	return text
 }
 

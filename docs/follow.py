@@ -111,4 +111,11 @@ def main(capabilities, folder):
     print(count + len(changes), "changes, up to", mark)
 
 
-main(*sys.argv[1:])
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+try:
+    main(*sys.argv[1:])
+except urllib.error.HTTPError as err:
+    sys.exit(f"{err.url} answers {err.code}; nothing is lost: run this again" + (", as a set is not complete until its Sources were read once" if err.code == 503 else ""))
+except (OSError, ElementTree.ParseError) as err:
+    sys.exit(f"{err}; nothing is lost: run this again")

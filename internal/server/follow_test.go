@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -55,6 +58,32 @@ func TestScriptOfTheGuide(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(folder, key)); err != nil || string(got) != want {
 				t.Errorf("run %d: %s is %q, want %q: %v", run, key, got, want, err)
 			}
+		}
+	}
+}
+
+// What the script cannot read ends it with a sentence.
+func TestScriptOfTheGuideSaysWhatFails(t *testing.T) {
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/busy.xml" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, "no XML")
+	}))
+	defer source.Close()
+	for path, want := range map[string]string{
+		"/busy.xml":  source.URL + "/busy.xml answers 503; nothing is lost: run this again, ",
+		"/other.xml": "syntax error: line 1, column 0; nothing is lost: run this again\n",
+		"":           "python3 follow.py http",
+	} {
+		args := []string{filepath.Join(testenv.Root(t), "docs", "follow.py"), source.URL + path, filepath.Join(t.TempDir(), "copy")}
+		if path == "" {
+			args = args[:1]
+		}
+		cmd := exec.Command(testenv.Need(t, "python3", "python3"), args...)
+		cmd.Env = append(os.Environ(), "no_proxy=*")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) || strings.Contains(string(out), "Traceback") {
+			t.Errorf("%s: %v\n%s", path, err, out)
 		}
 	}
 }

@@ -87,8 +87,8 @@ func readDigits(digits string, n int) []byte {
 }
 
 // HashCheck compares bytes with the hashes that are stated of them (clause 7, hash). Write the
-// bytes, then call Differs. It ignores hashes of algorithms that are not known. The zero value
-// expects nothing.
+// bytes, then call Differs. It ignores hashes of algorithms that are not known, and what is no
+// hash. The zero value expects nothing.
 type HashCheck struct{ sums []statedSum }
 
 // statedSum is one stated hash, and that of the bytes so far.
@@ -101,10 +101,10 @@ type statedSum struct {
 func NewHashCheck(stated string) *HashCheck {
 	c := &HashCheck{}
 	for h := range strings.FieldsSeq(stated) {
-		algorithm, digits, _ := strings.Cut(h, ":")
-		if len(digits) != 2*digestLength(algorithm) {
+		if !inForm(h) {
 			continue
 		}
+		algorithm, digits, _ := strings.Cut(h, ":")
 		var of hash.Hash
 		switch algorithm {
 		case "md5":

@@ -62,7 +62,7 @@ func TestHashCheck(t *testing.T) {
 	if differs(strings.Join(all, " "), "abd") == "" {
 		t.Error("other bytes have the same hashes")
 	}
-	for _, stated := range []string{"", "x-crc:00", "x:", "md5", "md5:00", "sha-1:" + sums["md5"]} {
+	for _, stated := range []string{"", "x-crc:00", "x:", "md5", "md5:00", "sha-1:" + sums["md5"], "md5:" + strings.Repeat("zz", 16)} {
 		if c := NewHashCheck(stated); c.Compares() || c.Differs() != "" {
 			t.Errorf("%q is compared with", stated)
 		}

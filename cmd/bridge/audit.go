@@ -199,7 +199,11 @@ func printAuditReport(w io.Writer, s *daemon.AuditedSet, r *audit.Report) {
 	}
 	line("live records of the set:", "%d, of which %d in the Resource List", s.Records, s.Listed)
 	if r.Documents > 0 {
-		fmt.Fprintf(w, "  The Source has %s:\n", plural(int(r.AtSource), "record", "records"))
+		deleted := ""
+		if r.DeletedAtSource > 0 {
+			deleted = fmt.Sprintf(", and names %d as deleted", r.DeletedAtSource)
+		}
+		fmt.Fprintf(w, "  The Source has %s%s:\n", plural(int(r.AtSource), "record", "records"), deleted)
 		count(r.Published, "published here", "")
 		count(r.OtherSource, "published here, as an earlier Source of the set has them", " ")
 		count(r.GivenBack, "published here, from the same origin", " ")

@@ -205,7 +205,7 @@ func (s *sourceAudit) quarantined(ctx context.Context, log *eventlog.Log, source
 			if log == s.there {
 				s.report.AtSource++
 				s.report.Quarantined++
-				s.add(Difference{Findings: []Finding{{Kind: Quarantined, URL: q.URL, Found: "none", Expected: fmt.Sprintf("line %d, %s: %s", q.Line, q.Rule, q.Reason)}}})
+				s.add(Difference{Findings: []Finding{{Kind: Quarantined, URL: q.URL, Found: "none", Expected: fmt.Sprintf("an entry that can be read; line %d, %s: %s", q.Line, q.Rule, q.Reason)}}})
 			}
 		default:
 			record, _ := s.src.Selection.Identifier(q.Record)
@@ -303,7 +303,7 @@ func (s *sourceAudit) classify(ctx context.Context, here, there *eventlog.Source
 		r.AtSource++
 		r.Quarantined++
 		r.count(old, &r.NotRead)
-		return one(Quarantined, presence(here), "what cannot be read: "+why)
+		return one(Quarantined, presence(here), "an entry that can be read; "+why)
 	case !there.Alive:
 		r.DeletedAtSource++
 		switch {

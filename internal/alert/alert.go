@@ -204,11 +204,8 @@ func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert 
 	for key, a := range told {
 		_, ok := now[key]
 		unknown := s.Status == nil
-		switch a.Condition {
-		case config.OnDisk:
+		if a.Condition == config.OnDisk {
 			unknown = s.Free < 0
-		case config.OnLog:
-			unknown = false
 		}
 		if ok || unknown {
 			now[key] = a

@@ -120,7 +120,7 @@ func TestOnceOnOnceOff(t *testing.T) {
 		}
 		defer os.RemoveAll(folder)
 		receivers := []config.Alert{
-			{On: []config.Condition{{Kind: config.OnHeld}, {Kind: config.OnGap}}, Mail: "a@example.org"},
+			{On: []config.Condition{{Kind: config.OnHeld}, {Kind: config.OnGap}, {Kind: config.OnLog}}, Mail: "a@example.org"},
 			{On: []config.Condition{{Kind: config.OnHeld}, {Kind: config.OnDisk, Share: 10}}, Command: []string{"/bin/true"}},
 		}
 		var s State
@@ -165,7 +165,7 @@ func TestOnceOnOnceOff(t *testing.T) {
 				for n := range 3 {
 					set.Sources = append(set.Sources, status.Source{Name: fmt.Sprint(n), Held: rapid.IntRange(0, 1).Draw(t, "held"), Gap: rapid.SampledFrom([]string{"", "a page"}).Draw(t, "gap")})
 				}
-				s.Status = &status.Status{Sets: []status.Set{set}}
+				s.Status = &status.Status{Sets: []status.Set{set}, Warnings: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"the clock", "the bucket: one error", "set a: not here"}), 0, 3, rapid.ID).Draw(t, "warnings")}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "restart") == 0 {
 				a = alerter()

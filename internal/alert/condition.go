@@ -37,8 +37,15 @@ type Alert struct {
 	Text string `json:"text"`
 }
 
-// key identifies an alert.
-func (a *Alert) key() string { return strings.Join([]string{a.Condition, a.Set, a.Source}, "\x00") }
+// key identifies an alert. Those about the log have no place: what their sentences begin with,
+// up to a colon, tells one from another, and stays while times and errors behind it change.
+func (a *Alert) key() string {
+	what := a.Source
+	if a.Condition == config.OnLog {
+		what, _, _ = strings.Cut(a.Text, ":")
+	}
+	return strings.Join([]string{a.Condition, a.Set, what}, "\x00")
+}
 
 // find returns the alerts of a condition, in the order of the status.
 func find(c *config.Condition, s *State) (out []Alert) {
@@ -50,8 +57,10 @@ func find(c *config.Condition, s *State) (out []Alert) {
 		add("", "", time.Time{}, "only %.1f%% of the disk of the data folder is free: free some space, or give it a larger disk", s.Free)
 	case c.Kind == config.OnLog && s.Status == nil:
 		add("", "", time.Time{}, "the state of the log cannot be read: %s", s.Unreadable)
-	case c.Kind == config.OnLog && len(s.Status.Warnings) > 0:
-		add("", "", time.Time{}, "%s", strings.Join(s.Status.Warnings, "; "))
+	case c.Kind == config.OnLog:
+		for _, warning := range s.Status.Warnings {
+			add("", "", time.Time{}, "%s", warning)
+		}
 	}
 	if s.Status == nil {
 		return out

@@ -190,6 +190,71 @@ url = "%s"
 	}
 }
 
+// TestAlertOfEachWarning: what is told of the log for a long time does not keep what comes later
+// from being told, and each is over by itself.
+func TestAlertOfEachWarning(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	told := filepath.Join(folder, "told")
+	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	// round restarts with some sets after a time, and returns what was told: what has begun, and
+	// what is over.
+	round := func(later time.Duration, sets ...string) (on, off []string) {
+		t.Helper()
+		text := fmt.Sprintf("data = \"data\"\nbase_url = \"https://bridge.example.org\"\n[[alert]]\non = [\"log\"]\ncommand = [\"/bin/sh\", \"-c\", \"cat > \\\"$0\\\"\", %q]\n", told)
+		for _, set := range sets {
+			text += fmt.Sprintf("[[set]]\nname = %q\n[[set.source]]\nurl = \"https://%s.example/\"\n", set, set)
+		}
+		file := filepath.Join(folder, "bridge.toml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(later)
+		h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeBridge(t, h)
+		_ = os.Remove(told)
+		if err := h.alerter().Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var m alert.Message
+		if data, err := os.ReadFile(told); err == nil {
+			if err := json.Unmarshal(data, &m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, a := range m.On {
+			on = append(on, a.Text)
+		}
+		for _, a := range m.Off {
+			off = append(off, a.Text)
+		}
+		return on, off
+	}
+	one := func(list []string, text string) bool { return len(list) == 1 && strings.Contains(list[0], text) }
+	if on, off := round(0, "maps", "old"); len(on)+len(off) != 0 {
+		t.Fatalf("at the start: %q, %q", on, off)
+	}
+	if on, off := round(time.Hour, "maps"); !one(on, "set old:") || len(off) != 0 {
+		t.Errorf("with a set that is not configured any more: %q, %q", on, off)
+	}
+	if on, off := round(400*24*time.Hour, "maps"); !one(on, "clock") || len(off) != 0 {
+		t.Errorf("with a clock that has jumped as well: %q, %q", on, off)
+	}
+	if on, off := round(time.Hour, "maps"); len(on)+len(off) != 0 {
+		t.Errorf("an hour later: %q, %q", on, off)
+	}
+	if on, off := round(-400*24*time.Hour, "maps"); len(on) != 0 || !one(off, "clock") {
+		t.Errorf("with the right clock: %q, %q", on, off)
+	}
+}
+
 // TestAlertIsTold: a command that leaves something in the background has been told, one
 // that fails has not; nor has a webhook that leads elsewhere, and the error does not name its URL.
 func TestAlertIsTold(t *testing.T) {

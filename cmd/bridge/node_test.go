@@ -180,6 +180,44 @@ formats = { "{http://places.example/1}place" = "http://places.example/1/place.xs
 	}
 }
 
+// TestHarvestOfNodeBefore: a harvest that a node was killed in does not count as failed when it works
+// again, if another node has harvested the Source meanwhile.
+func TestHarvestOfNodeBefore(t *testing.T) {
+	postgres, s3 := testenv.SharedPostgres(t), testenv.SharedS3(t)
+	s3.Setenv(t)
+	provider := fixtures.New(fixtures.Options{})
+	provider.Create(fixtures.Record{Name: "first"})
+	asked, hangs := make(chan struct{}, 1), atomic.Bool{}
+	hangs.Store(true)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if hangs.Load() {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+			<-r.Context().Done()
+			return
+		}
+		provider.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	config := sourceConfig(server.URL+fixtures.Subscription) + nodeConfig(t, postgres, s3)
+	killed, other := newFolder(t, config), newFolder(t, config)
+	first, _ := killed.serve("--role", "worker")
+	second, atSecond := other.serve("--role", "worker")
+	<-asked
+	first.kill()
+	hangs.Store(false)
+	eventsAt(t, atSecond, 1)
+	_, atFirst := killed.serve("--role", "worker") // stands by
+	other.end(second, os.Interrupt)
+	provider.Create(fixtures.Record{Name: "second"})
+	eventsAt(t, atFirst, 2)
+	if history := killed.run(exitDone, "source", "history", "main", "--json").stdout; strings.Contains(history, "interrupted") || strings.Count(history, `"result":`) < 2 {
+		t.Errorf("the history of the Source:\n%s", history)
+	}
+}
+
 // TestFirstLate: a worker that finds no log, and then one that another worker has made meanwhile, looks
 // again. One that is older is of other folders.
 func TestFirstLate(t *testing.T) {

@@ -66,16 +66,9 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 		path := filepath.Join(folder, f.Name())
 		id, ok := underwayID(f.Name())
 		if src := b.sourceByID(id); ok && src != nil {
-			was, err := readUnderway(path)
-			if err != nil {
-				was.Started = b.now() // it had only just begun
-			}
-			report := harvest.Report{Started: was.Started, Ended: b.now().UTC(), Documents: was.Documents, Entries: was.Entries,
-				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", cmp.Or(was.Doing, "beginning")), ErrorKind: harvest.KindInterrupted}
-			if err := b.saveSchedule(ctx, src, src.Every, &report, errEnded); err != nil {
+			if err := b.countEnded(ctx, src, path); err != nil {
 				return err
 			}
-			b.opt.Logger.Warn("bridge ended during a harvest, which counts as a failed one", "set", src.Set, "source", src.URL)
 		}
 		if err := os.Remove(path); err != nil {
 			return err
@@ -83,6 +76,27 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 	}
 	b.underway.folder, b.underway.now = folder, b.now
 	return nil
+}
+
+// countEnded counts the harvest of a Source that a file is about as failed, unless a later one
+// has ended, at this node or another.
+func (b *Bridge) countEnded(ctx context.Context, src *Source, path string) error {
+	was, err := readUnderway(path)
+	if err != nil {
+		was.Started = b.now() // it had only just begun
+	}
+	stored, err := b.Log.Schedule(ctx, src.ID)
+	if err != nil {
+		return err
+	}
+	var last harvest.Report
+	if stored.Report != nil && json.Unmarshal(stored.Report, &last) == nil && last.Started.After(was.Started) {
+		return nil
+	}
+	report := harvest.Report{Started: was.Started, Ended: b.now().UTC(), Documents: was.Documents, Entries: was.Entries,
+		Error: fmt.Sprintf("bridge ended during this harvest, which was %s", cmp.Or(was.Doing, "beginning")), ErrorKind: harvest.KindInterrupted}
+	b.opt.Logger.Warn("bridge ended during a harvest, which counts as a failed one", "set", src.Set, "source", src.URL)
+	return b.saveSchedule(ctx, src, src.Every, &report, errEnded)
 }
 
 // errEnded means that the process ended during a harvest.

@@ -97,6 +97,118 @@ func TestOperatorEndsHarvest(t *testing.T) {
 	}
 }
 
+// TestEndedHarvestIsCounted: what a harvest has logged until an operator, or the end of bridge, ends
+// it, is in the history of its Source and in the metrics.
+func TestEndedHarvestIsCounted(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.Trim(r.URL.Path, "/")
+		if name == "c" {
+			select {
+			case asked <- struct{}{}:
+				<-r.Context().Done()
+				return
+			case <-answer: // by now
+			}
+		}
+		prev := map[string]string{"a": "b", "b": "c"}[name]
+		if prev != "" {
+			prev = fmt.Sprintf(`<link rel="prev-archive" href="http://%s/%s"/>`, r.Host, prev)
+		}
+		fmt.Fprintf(w, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>f</title><updated>2025-01-01T00:00:00Z</updated><author><name>n</name></author>%s
+<entry><id>urn:%[2]s</id><title>t</title><updated>2025-01-01T00:00:00Z</updated><link rel="alternate" type="text/plain" href="http://%[3]s/%[2]s"/></entry></feed>`, prev, name, r.Host)
+	}))
+	defer server.Close()
+	folder := t.TempDir()
+	open := func() *Bridge {
+		t.Helper()
+		c, err := config.FromArguments(config.Flags{Data: folder}, []string{"atompmh:" + server.URL + "/a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Sets[0].Content = config.Reference
+		b, err := Open(t.Context(), c, Options{Network: Unresolved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.harvest.BatchSize = 1
+		return b
+	}
+	// ended begins to harvest, and calls end when the last document is asked for and what the others
+	// have is logged. It returns when the harvest has ended.
+	ended := func(b *Bridge, end func(stop context.CancelFunc)) {
+		t.Helper()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = b.harvestSource(ctx, b.Sources()[0], time.Hour, harvest.Options{})
+		}()
+		<-asked
+		for {
+			changed := b.Log.Changed()
+			set, err := b.Log.Set(t.Context(), "main")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if set.Events == 2 {
+				break
+			}
+			<-changed
+		}
+		end(stop)
+		<-done
+	}
+	check := func(b *Bridge, want int64, counted string) {
+		t.Helper()
+		rows, err := b.Log.Harvests(t.Context(), b.Sources()[0].ID, 0, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var created int64
+		for i := range rows {
+			if created += rows[i].Created; rows[i].Result == event.ResultFailed {
+				t.Errorf("%+v", rows[i])
+			}
+		}
+		w := httptest.NewRecorder()
+		b.Metrics().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		line := ""
+		if counted != "" { // else it has just begun to count
+			line = fmt.Sprintf("bridge_events_total{kind=\"created\",set=\"main\",source=%q} %s\n", server.URL+"/a", counted)
+		}
+		if set, err := b.Log.Set(t.Context(), "main"); err != nil || set.Events != want || created != want || !strings.Contains(w.Body.String(), line) {
+			t.Errorf("%d events, %v; the history has %d, the metrics lack %s", set.Events, err, created, line)
+		}
+		if s, err := b.Log.Schedule(t.Context(), b.Sources()[0].ID); err != nil || s.Failures != 0 {
+			t.Errorf("%d failures, %v", s.Failures, err)
+		}
+	}
+	b := open()
+	ended(b, func(stop context.CancelFunc) { stop() })
+	closeBridge(t, b)
+	b = open()
+	check(b, 2, "")
+	closeBridge(t, b)
+
+	folder = t.TempDir()
+	b = open()
+	defer closeBridge(t, b)
+	ended(b, func(context.CancelFunc) {
+		if _, err := b.Pause(t.Context(), "main", "", "", time.Time{}); err != nil {
+			t.Error(err)
+		}
+	})
+	check(b, 2, "2")
+	close(answer)
+	if _, err := b.Harvest(t.Context(), b.Sources()[0], harvest.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	check(b, 3, "3")
+}
+
 // TestReplayEndsHarvest: bad input can be replayed beside a harvest of its Source, which does
 // not fail because of that.
 func TestReplayEndsHarvest(t *testing.T) {

@@ -72,12 +72,15 @@ func (b *Bridge) harvestSource(running context.Context, s *Source, every time.Du
 	})
 	if ctx.Err() != nil { // a reload ends it too
 		b.pushAgain(s.ID)
+		if running.Err() == nil {
+			err = errInterrupted
+		}
+		part := report // it has not failed, and the next one continues it, as after a limit
+		part.ErrorKind = harvest.KindSpent
+		return report, errors.Join(err, b.saveSettled(context.WithoutCancel(running), s, &part))
 	}
-	if running.Err() == nil && ctx.Err() != nil {
-		return report, errInterrupted
-	}
-	if ctx.Err() != nil || s.Kind == harvest.SIP {
-		return report, err // a pass that was interrupted, or sends no request, is not stored
+	if s.Kind == harvest.SIP {
+		return report, err // it sends no request, and is not stored
 	}
 	failed := err
 	if err == nil && o.Full {
@@ -154,7 +157,8 @@ func nextSchedule(was event.Schedule, r *harvest.Report) (next event.Schedule, r
 }
 
 // saveSettled adds a row to the history of a Source when pending contents have become
-// events. It does not change the schedule.
+// events, or a harvest has logged some before it was interrupted. It does not change the
+// schedule.
 func (b *Bridge) saveSettled(ctx context.Context, s *Source, r *harvest.Report) error {
 	if r.Events() == 0 {
 		return nil

@@ -89,7 +89,7 @@ func (m *Metrics) Harvested(set, source string, r *harvest.Report) {
 }
 
 // Logged counts the events of a report alone: those of contents that were fetched after the
-// harvest.
+// harvest, or of a harvest that was interrupted.
 func (m *Metrics) Logged(set, source string, r *harvest.Report) {
 	source = valid(source)
 	for kind, n := range map[string]int64{"created": r.Created, "updated": r.Updated, "deleted": r.Deleted} {

@@ -110,11 +110,10 @@ func (b *Bridge) HarvestNow(ctx context.Context, set, source string) (string, er
 		}
 		return fmt.Sprintf("%s is harvested: %d created, %d updated, %d deleted", name, report.Created, report.Updated, report.Deleted), nil
 	}
-	_, done, ok := src.turn.try(ctx)
-	if !ok {
+	if b.underway.has(src.ID) {
 		return name + " is being harvested now: see bridge status", nil
 	}
-	defer done()
+	defer src.turn.takeFirst()()          // requests for pending contents end: the harvest sends them again
 	s, err := b.Log.Schedule(ctx, src.ID) // the harvest stores more of it
 	if err != nil {
 		return "", err

@@ -5,18 +5,22 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/audit"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // heldFeed serves a feed: asked is told of each request, which then waits for an answer.
@@ -207,6 +211,76 @@ func TestEndedHarvestIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(b, 3, "3")
+}
+
+// TestHarvestNowWhileContentsArePending: a Source whose pending contents are being asked for is not
+// being harvested: an operator who wants that does not wait for a content that does not come.
+func TestHarvestNowWhileContentsArePending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		testenv.ThisDecade()
+		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:http://source.example/feed"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Sets[0].Sources[0].Every = 24 * time.Hour
+		b, err := Open(t.Context(), c, Options{Network: Unresolved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := b.Sources()[0]
+		var feeds, contents atomic.Int64
+		src.Client = &http.Client{Transport: statuses(func(r *http.Request) (int, string) {
+			if r.URL.Path == "/feed" {
+				feeds.Add(1)
+				return http.StatusOK, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>f</title><updated>2025-01-01T00:00:00Z</updated><author><name>n</name></author>
+<entry><id>urn:a</id><title>t</title><updated>2025-01-01T00:00:00Z</updated><link rel="alternate" type="text/plain" href="http://source.example/a"/></entry></feed>`
+			}
+			if contents.Add(1) > 1 {
+				<-r.Context().Done()
+			}
+			return http.StatusNotFound, ""
+		})}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		b.stop.Store(&cancel)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			b.schedule(ctx, cancel, nil)
+		}()
+		for contents.Load() < 2 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		if n := feeds.Load(); n != 1 {
+			t.Fatalf("the feed was asked for %d times", n)
+		}
+		said, err := b.HarvestNow(ctx, "main", "")
+		if err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if feeds.Load() != 2 {
+			t.Errorf("it says %q, and the feed is not asked for", said)
+		}
+		if said, err = b.HarvestNow(ctx, "main", ""); err != nil || !strings.Contains(said, "is being harvested now") {
+			t.Errorf("while it is harvested: %q, %v", said, err)
+		}
+		cancel(nil)
+		<-ended
+		closeBridge(t, b)
+	})
+}
+
+// statuses is a Source that answers with a status and a text.
+type statuses func(r *http.Request) (status int, text string)
+
+func (a statuses) RoundTrip(r *http.Request) (*http.Response, error) {
+	status, text := a(r)
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
 // TestReplayEndsHarvest: bad input can be replayed beside a harvest of its Source, which does

@@ -156,6 +156,13 @@ func (u *underway) begin(s *Source) *harvestJob {
 	return j
 }
 
+// has reports whether a harvest of a Source is under way in this process.
+func (u *underway) has(id event.SourceID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.jobs[id] != nil
+}
+
 // update stores the progress of the harvest.
 func (j *harvestJob) update(p harvest.Progress) {
 	j.mu.Lock()

@@ -150,7 +150,7 @@ func (b *Bridge) tellRound(ctx context.Context, p *publish.Publisher, base strin
 				was, refused := b.hubs.notified[key], time.Until(b.hubs.refused[key].until)
 				b.hubs.mu.Unlock()
 				switch {
-				case was.Tag == topic.Tag:
+				case was.Tag == topic.Tag && was.Error == "": // else a change was taken back that the hub may know
 				case refused > 0:
 					wait = min(wait, refused)
 				case topic.Stale:

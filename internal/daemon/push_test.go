@@ -612,6 +612,28 @@ func TestHubFailsForOneDocument(t *testing.T) {
 	})
 }
 
+// TestHubAfterChangeTakenBack: a hub that could not be told of a change which was taken back then
+// does not fail for ever.
+func TestHubAfterChangeTakenBack(t *testing.T) {
+	t.Parallel()
+	hub, other := testserver.NewHub(t), testserver.NewHub(t)
+	server := feedAt(t, hub.URL, nil)
+	source := fmt.Sprintf("kind = \"feed\"\nurl = %q\nevery = \"6h\"\n", server.URL)
+	alone := fmt.Sprintf("hub = %q", hub.URL)
+	b := newPushed(t, alone, source)
+	eventually(t, "the hub is told", func() bool {
+		return slices.Contains(hub.Pings(), b.setURL("recent.json")) && !b.main().Hubs[0].Told.IsZero()
+	})
+	hub.Shut()
+	b.write(fmt.Sprintf("hub = [%q, %q]", hub.URL, other.URL), source)
+	b.reload()
+	eventually(t, "the hub fails", func() bool { return !b.main().Hubs[0].FailingSince.IsZero() })
+	b.write(alone, source)
+	b.reload()
+	hub.Up()
+	eventually(t, "the hub does not fail any more", func() bool { return b.main().Hubs[0].FailingSince.IsZero() })
+}
+
 // TestDenials: however often a hub denies, it is said once.
 func TestDenials(t *testing.T) {
 	t.Parallel()

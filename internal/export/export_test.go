@@ -446,6 +446,26 @@ func TestExportLargeList(t *testing.T) {
 	fresh := t.TempDir()
 	w.export(fresh)
 	sameFiles(t, files(t, out), files(t, fresh))
+
+	// What an export for another base URL has made, and one that was killed has left, goes.
+	if err := os.Mkdir(filepath.Join(out, own, "snapshots/main/.new-60000"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	const moved = "https://moved.example.org"
+	w.export(out, func(o *Options) {
+		o.BaseURL = moved
+		o.Publisher = func(l publish.Log, folder string) (*publish.Publisher, error) {
+			return publish.New(publish.Options{Log: l, BaseURL: moved, CacheDir: filepath.Join(folder, "cache"), SnapshotDir: filepath.Join(folder, "snapshots"), CacheBytes: 1 << 30})
+		}
+	})
+	var left []string
+	entries, err := os.ReadDir(filepath.Join(out, own, "snapshots/main"))
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if err != nil || !slices.Equal(left, []string{"100012"}) {
+		t.Errorf("snapshots %v are left, want that of 100012: %v", left, err)
+	}
 }
 
 // Dumps come along: the Capability List names them, their packages are files, and a set

@@ -624,9 +624,8 @@ func (p *Publisher) checkDump(ctx context.Context, plans map[string]*dumpPlan, s
 	if plan == nil {
 		plan = &dumpPlan{changes: map[int]time.Time{}}
 		plans[set.Name] = plan
-		if err := errors.Join(p.cleanup(&st.resourceDumps), p.cleanup(&st.changeDumps)); err != nil {
-			p.logger.Warn("leftovers of dumps could not be removed", "set", set.Name, "error", err)
-		}
+		p.cleanup(&st.resourceDumps)
+		p.cleanup(&st.changeDumps)
 	}
 	if set.Partial || p.opts.Content == nil {
 		return nil

@@ -264,9 +264,7 @@ func (w *follower) missing(ctx context.Context, sets []event.Set, x *fileIndex) 
 				continue
 			}
 			if !w.cleaned[se] {
-				if err := w.p.cleanup(se); err != nil {
-					w.p.logger.Warn("leftovers of snapshots could not be removed", "set", se.set, "error", err)
-				}
+				w.p.cleanup(se)
 				w.cleaned[se] = true
 			}
 			here := map[int64]string{}

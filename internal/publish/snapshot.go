@@ -61,7 +61,8 @@ func (p *Publisher) SnapshotSeqOf(ctx context.Context, set *event.Set) (event.Se
 // Snapshot makes a snapshot of the set's state as it is now, in one pass over
 // the log and in memory that does not grow with it, and returns when it is
 // durable and published. If there is one of that state already, it does
-// nothing. An error leaves the current snapshot as it was.
+// nothing. An error leaves the current snapshot as it was. What an earlier process
+// or another base URL has left among the set's snapshots is removed first.
 //
 // The order of steps makes this safe: parts, list and folder are durable before the
 // rename; the rename publishes all files or none, and is durable before the snapshot
@@ -73,6 +74,7 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 	if err != nil {
 		return err
 	}
+	p.cleanup(&st.series)
 	st.making.Lock()
 	defer st.making.Unlock()
 	s, err := p.set(ctx, set)
@@ -808,7 +810,13 @@ func (p *Publisher) removeSnapshot(se *series, number int64) {
 // cleanup removes what crashes and older formats have left behind: unfinished
 // snapshots, those that are not kept, and old renderings; and at a node that follows the error
 // of a dump from when it made them.
-func (p *Publisher) cleanup(se *series) error {
+func (p *Publisher) cleanup(se *series) {
+	if err := p.removeLeftovers(se); err != nil {
+		p.logger.Warn("leftovers of snapshots could not be removed", "set", se.set, "kind", se.name(), "error", err)
+	}
+}
+
+func (p *Publisher) removeLeftovers(se *series) error {
 	se.making.Lock()
 	defer se.making.Unlock()
 	if p.opts.Follow {
@@ -1019,9 +1027,7 @@ func (p *Publisher) checkSet(ctx context.Context, plans map[string]*schedule, se
 // firstSchedule removes the leftovers of the set's snapshots. A snapshot is due at
 // once where the log has grown since the last one was made.
 func (p *Publisher) firstSchedule(st *state, set event.Set) *schedule {
-	if err := p.cleanup(&st.series); err != nil {
-		p.logger.Warn("leftovers of snapshots could not be removed", "set", set.Name, "error", err)
-	}
+	p.cleanup(&st.series)
 	current := st.current()
 	if current == nil {
 		return &schedule{}

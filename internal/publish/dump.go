@@ -111,7 +111,8 @@ func planChangeDumps(set event.Set, segments []event.Segment, made []*storedSnap
 		k := (past[len(past)-1].segment - 1) / most
 		n := slices.IndexFunc(past, func(s *storedSnapshot) bool { return (s.segment-1)/most == k }) // newer ones come before
 		it := document(fmt.Sprintf("/sets/%s/changedump/%d-%d.xml", set.Name, k*most+1, (k+1)*most), past[n:])
-		if it.N == (k+1)*most {
+		// Without its first packages, which may be made again, it is not full.
+		if first := past[len(past)-1].segment; it.N == (k+1)*most && (first == k*most+1 || it.From == set.Created) {
 			it.Closed, it.Until = true, it.packages[len(it.packages)-1].until
 		}
 		items, past = append(items, it), past[:n]

@@ -418,6 +418,39 @@ func TestDumpArchives(t *testing.T) {
 	}
 }
 
+// A document of earlier Change Dumps that lacks a package while that is made again is not
+// closed: it gets it back at the same URL.
+func TestEarlierChangeDumpWithAGap(t *testing.T) {
+	const path, lost = "/sets/main/changedump/1-3.xml", "/sets/main/changedump/2.zip"
+	l, c := dumping(10, 100)
+	dir := t.TempDir()
+	p := dumper(t, l, c, dir)
+	p.limits.Entries = 3
+	if err := runDumps(t, p); err != nil {
+		t.Fatal(err)
+	}
+	whole, meta := get(t, p, path, false)
+	if !meta.Immutable || len(entriesOf(whole)) != 3 {
+		t.Fatalf("%+v:\n%s", meta, whole)
+	}
+	if err := os.Remove(filepath.Join(dir, "snapshots/main/changedump/2/1.zip")); err != nil {
+		t.Fatal(err)
+	}
+	var notReady *NotReadyError
+	if _, err := p.Document(t.Context(), lost, false); !errors.As(err, &notReady) {
+		t.Fatal(err)
+	}
+	if part, meta := get(t, p, path, false); meta.Immutable || len(entriesOf(part)) != 1 {
+		t.Errorf("%+v:\n%s", meta, part)
+	}
+	if err := runDumps(t, p); err != nil {
+		t.Fatal(err)
+	}
+	if again, meta := get(t, p, path, false); !meta.Immutable || !bytes.Equal(again, whole) {
+		t.Errorf("%+v:\n%s", meta, again)
+	}
+}
+
 // Run does it too, beside the snapshots.
 func TestDumpRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -188,6 +188,36 @@ func TestOpenDocumentsHaveAnAge(t *testing.T) {
 	}
 }
 
+// Of the open documents of a set, one of each kind is kept, however many segments it has had.
+func TestOneOpenDocumentOfAKind(t *testing.T) {
+	l := history(10, event.Mirror)
+	p := newPublisher(t, l)
+	for n := 1; n <= 12; n++ {
+		l.many("main", 5)
+		paths := []string{changeListPath("main", n), "/sets/main/feed.atom", "/sets/main/changelist.xml"}
+		if n > 1 {
+			paths = append(paths, archivePath("main", n-1)) // it lacks its link to the next one
+		}
+		for _, path := range paths {
+			for _, gzip := range []bool{false, true} {
+				if _, meta := get(t, p, path, gzip); meta.Immutable {
+					t.Fatalf("%s is closed", path)
+				}
+			}
+		}
+		l.many("main", 5) // closes the segment
+	}
+	var open []string
+	for _, name := range cacheFiles(t, p) {
+		if strings.HasPrefix(name, "open/") && !strings.HasSuffix(name, ".sum") {
+			open = append(open, name)
+		}
+	}
+	if len(open) != 8 || len(p.openDocs) != 4 || len(p.latest) != 8 {
+		t.Errorf("%d and %d open documents are known, want 4 and 8, and 8 are kept: %q", len(p.openDocs), len(p.latest), open)
+	}
+}
+
 // A Change Notification of a large set is small, and made anew at once: a push must not wait
 // until the set's large documents may be.
 func TestNotificationOfALargeSetHasNoAge(t *testing.T) {

@@ -277,15 +277,14 @@ func (p *Publisher) cached(ctx context.Context, it Item, gzip bool) (io.ReadSeek
 	if err != nil || it.Closed {
 		return body, size, err
 	}
-	slot, key := it.Path, it.key(p.base, false)
-	if gzip {
-		slot += ".gz"
-	}
+	plain, key := openDocument{set: it.Set.Name, kind: it.Kind}, it.key(p.base, false)
+	slot := plain
+	slot.gzip = gzip
 	p.mu.Lock()
 	old := p.latest[slot]
 	p.latest[slot] = name
-	if last := p.openDocs[it.Path]; last.key != key && (last.it.Kind != it.Kind || last.it.At <= it.At) {
-		p.openDocs[it.Path] = openRendering{it, key, p.opts.Now()}
+	if last := p.openDocs[plain]; last.key != key && (last.it.Path != it.Path || last.it.At <= it.At) {
+		p.openDocs[plain] = openRendering{it, key, p.opts.Now()}
 	}
 	p.mu.Unlock()
 	if old != "" && old != name {
@@ -302,9 +301,9 @@ func (p *Publisher) recent(it *Item) (Item, bool) {
 		return Item{}, false
 	}
 	p.mu.Lock()
-	last, ok := p.openDocs[it.Path]
+	last, ok := p.openDocs[openDocument{set: it.Set.Name, kind: it.Kind}]
 	p.mu.Unlock()
-	if !ok || last.it.Kind != it.Kind {
+	if !ok || last.it.Path != it.Path {
 		return Item{}, false
 	}
 	entries := last.it.Entries

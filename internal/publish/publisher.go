@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -139,8 +140,16 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	states   map[string]*state
-	latest   map[string]string        // cached name of the last rendering of an open document
-	openDocs map[string]openRendering // open documents by path
+	latest   map[openDocument]string        // cached name of the last rendering
+	openDocs map[openDocument]openRendering // without gzip
+}
+
+// openDocument is one that may change. A set has one of a kind at a time: where the numbers of
+// segments name them, the next one takes the place of the last.
+type openDocument struct {
+	set  string
+	kind Kind
+	gzip bool
 }
 
 // openRendering is the last rendering of an open document, compressed or not.
@@ -207,7 +216,7 @@ func New(o Options) (*Publisher, error) {
 		limits: Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes}, completeBytes: completeBytes,
 		packageLimits: Limits{Entries: resourcesync.MaxEntries, Bytes: packageBytes},
 		wakeups:       make(chan struct{}, 1), dumpWakeups: make(chan struct{}, 1),
-		states: map[string]*state{}, latest: map[string]string{}, openDocs: map[string]openRendering{},
+		states: map[string]*state{}, latest: map[openDocument]string{}, openDocs: map[openDocument]openRendering{},
 	}
 	p.lasting, p.end = context.WithCancel(context.Background())
 	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, o.CacheBytes)
@@ -348,13 +357,8 @@ func (p *Publisher) Forget(set string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.states, set)
-	prefix := setPath(set, "")
-	for path := range p.openDocs {
-		if strings.HasPrefix(path, prefix) {
-			delete(p.openDocs, path)
-		}
-	}
-	clear(p.latest) // by names that do not say of which set they are
+	maps.DeleteFunc(p.openDocs, func(d openDocument, _ openRendering) bool { return d.set == set })
+	maps.DeleteFunc(p.latest, func(d openDocument, _ string) bool { return d.set == set })
 }
 
 // Segments returns a set as it is now, and its segments of that moment or later, the

@@ -229,11 +229,11 @@ type FeedEncoder struct {
 
 // NewFeedEncoder returns a FeedEncoder for a set whose documents stand below base, an
 // absolute URL without a slash at its end. Of the set its name, its content mode
-// and the id of its feed count.
+// and the ids of its feed count.
 func NewFeedEncoder(base string, set *event.Set) *FeedEncoder {
 	f := &FeedEncoder{urls: urls{records: recordsURL(base, set.Name), content: set.Content}, types: map[string]bool{}}
 	// An id that is no urn:uuid counts as the one of sixteen zero bytes.
-	space, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(set.Feed, "urn:uuid:"), "-", ""))
+	space, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(set.IdentifierFeed(), "urn:uuid:"), "-", ""))
 	if err == nil && len(space) == len(f.space) {
 		copy(f.space[:], space)
 	}

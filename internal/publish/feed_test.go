@@ -15,9 +15,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -345,6 +347,35 @@ func TestFeedWithoutATitle(t *testing.T) {
 	for _, path := range []string{"/sets/main/feed.atom", "/sets/main/complete.atom"} {
 		if doc, _ := get(t, p, path, false); !bytes.Contains(doc, []byte("<title>main</title>")) || !bytes.Contains(doc, []byte("<name>main</name>")) {
 			t.Errorf("%s:\n%.400s", path, doc)
+		}
+	}
+}
+
+// A record whose identifier is no IRI has the same atom:id in all documents of the feeds, also
+// after a backup was restored: it never changes (RFC 4287 4.2.6).
+func TestEntryIDsInANewEpoch(t *testing.T) {
+	t.Parallel()
+	l := openRepositoryLog(t, event.Reference)
+	l.add(live("Post: my first one", "First"))
+	ids := func(path string) (all []string) {
+		doc, _ := get(t, newPublisher(t, l.Log), path, false)
+		for _, e := range strings.SplitAfter(string(doc), "<entry")[1:] {
+			all = append(all, between(e, "<id>", "</id>"))
+		}
+		return all
+	}
+	was := ids("/sets/main/feed.atom")
+	must(t, l.Close())
+	l.pass(time.Hour)
+	must(t, os.Remove(filepath.Join(l.dir, eventlog.HeadName))) // which no backup has
+	l.open(eventlog.Options{Restored: l.wall})
+	l.add(live("Post: my first one", "Second"))
+	must(t, l.MarkSetComplete(t.Context(), "main"))
+	_, segments, err := newPublisher(t, l.Log).Segments(t.Context(), "main")
+	must(t, err)
+	for _, path := range []string{"/sets/main/feed.atom", archivePath("main", segments[0].N), "/sets/main/complete.atom"} {
+		if now := ids(path); len(was) != 1 || !strings.HasPrefix(was[0], "urn:uuid:") || !slices.Equal(now, was) {
+			t.Errorf("%s has %q, and before it was %q", path, now, was)
 		}
 	}
 }

@@ -305,6 +305,9 @@ func (it *Item) key(base string, gzip bool) string {
 	}
 	if it.isFeed() {
 		fmt.Fprintf(h, "%q %q %d\n", it.feedID(), it.feedTitle(), it.Next)
+		if it.Set.FirstFeed != "" { // ids of entries are made of it
+			fmt.Fprintf(h, "%q\n", it.Set.FirstFeed)
+		}
 	}
 	key := hex.EncodeToString(h.Sum(nil)[:16])
 	if gzip {

@@ -329,7 +329,7 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	st = &state{fixed: event.Set{Name: set.Name, Named: set.Named, Content: set.Content, Created: set.Created, Feed: set.Feed, Complete: set.Complete}}
+	st = &state{fixed: event.Set{Name: set.Name, Named: set.Named, Content: set.Content, Created: set.Created, Feed: set.Feed, Complete: set.Complete, FirstFeed: set.FirstFeed}}
 	for se, dump := range map[*series]resourcesync.Capability{&st.series: "", &st.resourceDumps: resourcesync.ResourceDump, &st.changeDumps: resourcesync.ChangeDump} {
 		se.set, se.dump, se.dir = name, dump, filepath.Join(p.setDir(name), string(dump))
 		if err := p.loadSnapshots(ctx, se, set); err != nil {

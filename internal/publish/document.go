@@ -389,8 +389,8 @@ func (p *Publisher) fitsOneDocument(ctx context.Context, st *state, doc *Documen
 // partDocument returns a snapshot's part by its "{seq}/{part}.xml".
 func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip bool) (*Document, error) {
 	seqText, file, ok := strings.Cut(numbers, "/")
-	seq, n := number(seqText), fileNumber(file, ".xml")
-	if !ok || n == 0 || seq == 0 && seqText != "0" { // that is the snapshot of a set without events
+	seq, n := seqOf(seqText), fileNumber(file, ".xml")
+	if !ok || n == 0 {
 		return nil, ErrNotFound
 	}
 	st, err := p.state(ctx, name)
@@ -404,10 +404,10 @@ func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip
 	if err := requireComplete(&set, setPath(name, "resourcelist.xml")); err != nil {
 		return nil, err
 	}
-	switch s := st.find(seq); {
+	switch s := st.named(seqText); {
 	case s != nil && n <= int64(len(s.Files)):
 		return p.storedPart(ctx, st, &st.series, s, int(n), gzip)
-	case s == nil && event.Seq(seq) <= set.Last && p.awaited(&set, &st.series, seq):
+	case seq != 0 && st.find(seq) == nil && event.Seq(seq) <= set.Last && p.awaited(&set, &st.series, seq):
 		return nil, &NotReadyError{setPath(name, "resourcelist/"+numbers), snapshotWait, ""}
 	}
 	return nil, ErrNotFound

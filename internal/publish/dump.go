@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -54,8 +53,8 @@ type packageItem struct {
 	from, until event.Micros // of a Change Dump
 }
 
-func resourceDumpPath(set string, seq event.Seq, part int) string {
-	return fmt.Sprintf("/sets/%s/resourcedump/%d/%d", set, seq, part)
+func resourceDumpPath(set string, s Snapshot, part int) string {
+	return fmt.Sprintf("/sets/%s/resourcedump/%s/%d", set, s.name(), part)
 }
 
 func changeDumpPath(set string, segment int) string {
@@ -67,7 +66,7 @@ func changeDumpPath(set string, segment int) string {
 func resourceDump(set event.Set, s *storedSnapshot) Item {
 	it := Item{Path: dumpPath(set.Name, resourcesync.ResourceDump), Kind: ResourceDump, Set: set, Events: event.Range{Upto: s.Seq}, At: s.At}
 	for i, part := range s.packages {
-		it.packages = append(it.packages, packageItem{packedPart: part, path: resourceDumpPath(set.Name, s.Seq, i+1)})
+		it.packages = append(it.packages, packageItem{packedPart: part, path: resourceDumpPath(set.Name, s.Snapshot, i+1)})
 	}
 	return it
 }
@@ -77,7 +76,7 @@ func dumpPath(set string, c resourcesync.Capability) string { return setPath(set
 // pastResourceDump returns the same document at the path of its Seq.
 func pastResourceDump(set event.Set, s *storedSnapshot) Item {
 	it := resourceDump(set, s)
-	it.Path, it.Closed = fmt.Sprintf("/sets/%s/resourcedump/%d.xml", set.Name, s.Seq), true
+	it.Path, it.Closed = fmt.Sprintf("/sets/%s/resourcedump/%s.xml", set.Name, s.name()), true
 	return it
 }
 
@@ -265,12 +264,10 @@ func (p *Publisher) dumpFile(ctx context.Context, name, rest string, gzip bool) 
 		return p.document(ctx, it, gzip), nil
 	case numbers[0] == "changedump" && len(numbers) == 2:
 	case len(numbers) == 2 && extension == ".xml": // an earlier Resource Dump
-		for _, s := range se.snapshots() {
-			if strconv.FormatInt(int64(s.Seq), 10) == numbers[1] {
-				return p.document(ctx, pastResourceDump(st.fixed, s), gzip), nil
-			}
+		if s := se.named(numbers[1]); s != nil {
+			return p.document(ctx, pastResourceDump(st.fixed, s), gzip), nil
 		}
-		if p.dumpAwaited(ctx, st, &set, se, number(numbers[1])) {
+		if p.dumpAwaited(ctx, st, &set, se, seqOf(numbers[1])) {
 			return nil, &NotReadyError{setPath(name, rest), snapshotWait, ""}
 		}
 		return nil, ErrNotFound
@@ -279,12 +276,10 @@ func (p *Publisher) dumpFile(ctx context.Context, name, rest string, gzip bool) 
 	default:
 		return nil, ErrNotFound
 	}
-	for _, s := range se.snapshots() {
-		if strconv.FormatInt(s.number(), 10) == numbers[1] && part >= 1 && part <= int64(len(s.packages)) {
-			return p.packageFile(ctx, se, s, int(part), extension == ".zip")
-		}
+	if s := se.named(numbers[1]); s != nil && part >= 1 && part <= int64(len(s.packages)) {
+		return p.packageFile(ctx, se, s, int(part), extension == ".zip")
 	}
-	if p.dumpAwaited(ctx, st, &set, se, number(numbers[1])) {
+	if p.dumpAwaited(ctx, st, &set, se, seqOf(numbers[1])) {
 		return nil, &NotReadyError{setPath(name, rest), snapshotWait, ""}
 	}
 	return nil, ErrNotFound
@@ -340,7 +335,7 @@ func (p *Publisher) Dump(ctx context.Context, set string) error {
 	se := &st.resourceDumps
 	se.making.Lock()
 	defer se.making.Unlock()
-	at := Snapshot{Seq: s.Last, At: s.LastObserved}
+	at := snapshotOf(&s, s.Last, s.LastObserved)
 	if current := se.current(); current != nil && current.Seq == at.Seq {
 		return nil
 	}

@@ -584,7 +584,7 @@ func TestDumpDamage(t *testing.T) {
 	if err := runDumps(t, dumper(t, l, c, dir)); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/sets/main/changedump/1.zip", "/sets/main/changedump/1.xml", fmt.Sprintf("%s.zip", resourceDumpPath("main", mustSet(t, l).Last, 1))} {
+	for _, path := range []string{"/sets/main/changedump/1.zip", "/sets/main/changedump/1.xml", fmt.Sprintf("%s.zip", resourceDumpPath("main", Snapshot{Seq: mustSet(t, l).Last}, 1))} {
 		p := dumper(t, l, c, dir)
 		want, _ := get(t, p, path, false)
 		file := filepath.Join(dir, "snapshots", strings.TrimPrefix(path, "/sets/"))

@@ -23,6 +23,8 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -118,6 +120,28 @@ type Snapshot struct {
 	At    event.Micros // Observed of the last event in it
 	Parts int
 	past  bool // it is one of a series of kept Resource Lists
+	// begins: nothing was logged in it since the log has lost something and begun a new epoch.
+	begins bool
+}
+
+// snapshotOf is the state of a set after its event seq, which was observed at a time.
+func snapshotOf(set *event.Set, seq event.Seq, at event.Micros) Snapshot {
+	return Snapshot{Seq: seq, At: at, begins: seq != 0 && at == set.Created}
+}
+
+// name is what distinguishes it in paths. With the Seq alone one that begins an epoch would
+// have those of one of the epoch before, which has another time.
+func (s Snapshot) name() string {
+	if s.begins {
+		return fmt.Sprintf("%d-%d", s.Seq, s.At)
+	}
+	return strconv.FormatInt(int64(s.Seq), 10)
+}
+
+// seqOf is the Seq in a name, 0 if there is none.
+func seqOf(name string) int64 {
+	seq, _, _ := strings.Cut(name, "-")
+	return number(seq)
 }
 
 // PlanSite returns the documents of all sets together.
@@ -210,7 +234,7 @@ func partPath(set string, s Snapshot, n int) string {
 	if s.past {
 		folder = resourcesync.ResourceListArchive
 	}
-	return setPath(set, fmt.Sprintf("%s/%d/%d.xml", folder, s.Seq, n))
+	return setPath(set, fmt.Sprintf("%s/%s/%d.xml", folder, s.name(), n))
 }
 
 // ChangeListSegments returns the segments with Change Lists: those since the creation of the set,

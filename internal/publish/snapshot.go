@@ -81,7 +81,7 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 	if err != nil {
 		return err
 	}
-	at := Snapshot{Seq: s.Last, At: s.LastObserved}
+	at := snapshotOf(&s, s.Last, s.LastObserved)
 	if current := st.current(); current != nil && current.Seq == at.Seq {
 		return nil
 	}
@@ -397,6 +397,24 @@ func (s *storedSnapshot) number() int64 {
 	return int64(s.Seq)
 }
 
+// named finds the snapshot with a name in paths, nil when there is none.
+func (se *series) named(name string) *storedSnapshot {
+	for _, s := range se.snapshots() {
+		if s.name() == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// name is what distinguishes it in paths.
+func (s *storedSnapshot) name() string {
+	if s.segment != 0 {
+		return strconv.Itoa(s.segment)
+	}
+	return s.Snapshot.name()
+}
+
 func (p *Publisher) setDir(set string) string { return filepath.Join(p.opts.SnapshotDir, set) }
 
 // loadSnapshots finds the snapshots of a series that are whole and of this format, base
@@ -526,9 +544,10 @@ func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *store
 	if l == nil {
 		return nil
 	}
-	s := &storedSnapshot{Snapshot: Snapshot{Seq: l.Seq, At: l.At, Parts: len(l.Parts) + len(l.Packages), past: se.past}, id: l.snapshotID, Dir: dir, Files: l.Parts, packages: l.Packages,
+	s := &storedSnapshot{Snapshot: snapshotOf(&set, l.Seq, l.At), id: l.snapshotID, Dir: dir, Files: l.Parts, packages: l.Packages,
 		segment: l.Segment, made: at.ModTime(), indexed: indexedSnapshot{Manifest: hashOf(data), Files: 1, Bytes: int64(len(data))},
 		lasting: p.lasting, checked: map[string]cachedFile{}, checking: map[string]*call{}}
+	s.Parts, s.past = len(l.Parts)+len(l.Packages), se.past
 	for name, f := range s.files() {
 		s.bytes += f.length
 		s.indexed.Files++

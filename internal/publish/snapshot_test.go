@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
@@ -613,4 +614,48 @@ func TestRunTidies(t *testing.T) {
 	if bases := Bases(filepath.Join(dir, "cache"), filepath.Join(dir, "snapshots")); !slices.Equal(bases, []string{p.base}) {
 		t.Errorf("kept for %q, want %q", bases, p.base)
 	}
+}
+
+// Where a backup was restored and nothing has changed since, the Resource List and the dump of
+// the same Seq have another time, and so other URLs: caches may have the former ones.
+func TestSnapshotsOfANewEpoch(t *testing.T) {
+	t.Parallel()
+	l := openRepositoryLog(t, event.Mirror)
+	must(t, l.EnsureSet(t.Context(), eventlog.SetConfig{Name: "main", Content: event.Mirror, Dumps: true}))
+	for i := range 5 {
+		l.add(l.held(fmt.Sprintf("urn:x:%d", i), [3]string{fmt.Sprint(i), "text/plain", ""}))
+	}
+	dir, closed := t.TempDir(), map[string]string{}
+	publish := func(parts int) {
+		t.Helper()
+		p := publisherIn(t, l.Log, dir)
+		p.limits.Entries, p.opts.Content = 2, l.content
+		must(t, errors.Join(p.Snapshot(t.Context(), "main"), p.Dump(t.Context(), "main")))
+		items, err := p.Plan(t.Context(), "main")
+		must(t, err)
+		for i := range items {
+			path := items[i].Path
+			body, meta := get(t, p, path, false)
+			if was, ok := closed[path]; ok && was != meta.ETag+string(body) {
+				t.Errorf("%s never changes, and has other bytes", path)
+			}
+			if strings.Contains(path, "/resourcelist/") || strings.HasSuffix(path, ".zip") {
+				parts--
+			}
+			if meta.Immutable {
+				closed[path] = meta.ETag + string(body)
+			}
+		}
+		if parts != 0 {
+			t.Errorf("%d parts and packages are missing", parts)
+		}
+	}
+	publish(3 + 1)
+	must(t, l.Close())
+	l.pass(time.Hour)
+	must(t, os.Remove(filepath.Join(l.dir, eventlog.HeadName))) // which no backup has
+	l.open(eventlog.Options{Restored: l.wall})
+	must(t, l.MarkSetComplete(t.Context(), "main"))
+	publish(3 + 1)
+	publish(3 + 1) // after a restart
 }

@@ -367,9 +367,9 @@ func (d *Document) Frame(entries ...[]byte) []byte { return d.reader.Frame(entri
 func (d *Document) Late(stamp time.Time) bool { return d.answer.Late(stamp) }
 
 // Complete reports whether the document is a complete enumeration, so that absence
-// from it means deletion: it has fh:complete, no newer document of the walk had
-// an active entry or a bad one that may have been active, each of its own entries
-// had a readable id, and the feed does not claim to have far more of them. It is
+// from it means deletion: it has fh:complete and no further page, no newer document of
+// the walk had an active entry or a bad one that may have been active, each of its own
+// entries had a readable id, and the feed does not claim to have far more of them. It is
 // false until the document was read to its end.
 func (d *Document) Complete() bool {
 	return d.ended && d.mayComplete() && !d.nameless && !Short(d.after.TotalResults, d.after.Entries)
@@ -377,7 +377,8 @@ func (d *Document) Complete() bool {
 
 // mayComplete reports whether the document may be Complete, judged by its head alone.
 func (d *Document) mayComplete() bool {
-	return d.reader.feed.Complete && !d.after.Active
+	_, paged := d.reader.feed.older()
+	return d.reader.feed.Complete && !paged && !d.after.Active
 }
 
 // State returns that of a walk which goes on after this document. Store it in one

@@ -337,6 +337,7 @@ func (k *walker) stops(head time.Time) bool {
 func (k *walker) checkComplete(doc *Document) {
 	feed := &doc.reader.feed
 	p := Problem{URL: doc.URL}
+	to, paged := feed.older()
 	switch {
 	case !feed.Complete:
 		return
@@ -344,6 +345,8 @@ func (k *walker) checkComplete(doc *Document) {
 		return // the end of the walk reports that
 	case !doc.Complete() && doc.after.Active:
 		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete", "none, because a newer document has entries that are or may be active; fh:complete is ignored"
+	case paged:
+		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete, and a next page "+clip(to), "all entries in one document; fh:complete is ignored, and the pages are read"
 	case !doc.Complete():
 		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete with an entry whose id cannot be read", "an id on every entry; fh:complete is ignored"
 	case feed.PrevArchive != "":

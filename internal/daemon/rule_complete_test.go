@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"net/http"
@@ -181,4 +182,25 @@ func TestA7_ArchivedAndComplete(t *testing.T) {
 	if got := b.stored().Held; got != 14 {
 		t.Errorf("%d held, want 14", got)
 	}
+}
+
+// A document that has a next page is no complete enumeration, whatever it says of itself: what
+// has moved to that page is not deleted, and is read there.
+func TestA5_CompleteWithPages(t *testing.T) {
+	b := newEntryHarness(t, fixtures.Options{Complete: true})
+	page := func(body []byte) []byte {
+		return bytes.Replace(body, []byte("<fh:complete/>"), []byte(`<fh:complete/><link rel="next" href="/archive/1.atom"/>`), 1)
+	}
+	b.archive(active("c", "v1", day(1)), active("d", "v1", day(2)))
+	b.provider.Edit(fixtures.Archive(1), func(d *fixtures.Document) { d.Archive, d.Complete = false, true })
+	b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = "" })
+	b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: page})
+	b.feed(active("e", "v1", day(3)), active("f", "v1", day(4)))
+	r := b.wantLog("two pages", "created e v1", "created f v1", "created c v1", "created d v1")
+	if first := reported(r, "S8"); !strings.Contains(first, "next page") {
+		t.Errorf("reported %q", first)
+	}
+	b.write(fixtures.Archive(1), active("d", "v1", day(2)), active("e", "v1", day(3)))
+	b.feed(active("f", "v1", day(4)), active("g", "v1", day(5)))
+	b.wantLog("an entry moves to the second page", "created g v1")
 }

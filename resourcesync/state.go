@@ -207,7 +207,7 @@ type cursor struct {
 	// is of another time, so that the next walk reads a baseline again.
 	Dumped bool `json:"dumped,omitempty"`
 	Mixed  bool `json:"mixed,omitempty"`
-	// At is the earliest at of the baseline; Timeless: some list has none.
+	// At is the earliest at of the baseline; Timeless: some list has none, or one in the future.
 	At       time.Time `json:"at,omitzero"`
 	Timeless bool      `json:"timeless,omitempty"`
 	Gap      *Gap      `json:"gap,omitempty"`
@@ -297,15 +297,13 @@ func (c *cursor) enumerated(l *List) {
 
 // moment takes in the at of a part of the baseline.
 func (c *cursor) moment(l *List, at time.Time) {
-	if at.IsZero() {
+	if at.IsZero() || l.Late(at) { // a time that is still to come cannot be that of the list
 		c.Timeless = true
 		return
 	}
 	c.At = earliest(c.At, at)
-	if !l.Late(at) {
-		t := &c.Memory.Streams[l.step.Stream].New
-		t.At = earliest(t.At, at)
-	}
+	t := &c.Memory.Streams[l.step.Stream].New
+	t.At = earliest(t.At, at)
 }
 
 // validate keeps what makes the next request for a list conditional. Resource Lists beside a

@@ -182,7 +182,7 @@ type Result struct {
 	// far as is known.
 	Complete bool
 	// At is the earliest moment that the baseline shows (clause 7, at); zero
-	// when one of its lists does not say.
+	// when one of its lists does not say, or says one that is later than its answer.
 	At time.Time
 	// Mark is the earliest of the streams' marks, zero when none has one.
 	Mark time.Time

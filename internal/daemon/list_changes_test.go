@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -188,6 +189,32 @@ func TestList_CorrectedInPlace(t *testing.T) {
 			b.expect("right", "created b 1")
 			b.wantPending(0)
 			b.quiet("afterwards", b.expect("afterwards"))
+		})
+	}
+}
+
+// A Resource List whose at lies in the future does not show what was there at that time: a record
+// that a Change List has named since is not deleted because the list does not have it.
+func TestList_AtInTheFuture(t *testing.T) {
+	for _, mode := range []string{config.Mirror, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			b := newListHarness(t, fixtures.SourceOptions{}, content(mode))
+			b.create("a", "b", "c", "d", "e")
+			resp, err := b.server.Client().Get(b.server.URL + fixtures.ResourceList)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			list := regexp.MustCompile(` at="[^"]*"`).ReplaceAll(readAll(t, resp.Body), []byte(` at="2099-01-01T00:00:00Z"`))
+			b.origin.SetHook(fixtures.ResourceList, fixtures.Hook{Body: fixed(string(list))})
+			b.apart()
+			b.create("f")
+			r := b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1", "created e 1", "created f 1")
+			if first := reported(r, "late"); !strings.Contains(first, "2099") {
+				t.Errorf("reported %q", first)
+			}
+			b.expectFull("in full")
+			b.wantSame("in the end")
 		})
 	}
 }

@@ -638,8 +638,19 @@ func TestO12(t *testing.T) {
 		h.must()
 		h.repo.Earliest = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
 		h.repo.Put(testserver.Item{Identifier: "oai:x:old", Datestamp: time.Date(1999, 2, 1, 0, 0, 0, 0, time.UTC), Metadata: map[string]string{DC: testserver.DublinCore("S")}})
-		if r := h.must(); !r.Full || h.problems[ruleEarliest] == nil {
+		h.repo.Fail(testserver.Failure{Verb: "ListRecords", How: testserver.Unavailable, Times: 1})
+		if _, err := h.run(); err == nil {
+			t.Fatal("the list could be read")
+		}
+		if r := h.must(); !r.Full || h.problems[ruleEarliest] == nil || h.has["oai:x:old"] == nil {
 			t.Errorf("%+v, %v", r, h.problems)
+		}
+	})
+	t.Run("nothing was read", func(t *testing.T) {
+		h := newHarvester(t, 5)
+		h.repo.Fail(testserver.Failure{Verb: "ListRecords", How: testserver.Unavailable, Times: 1})
+		if r, err := h.run(); err == nil || !r.State.IsZero() {
+			t.Errorf("%v, %+v", err, r.State)
 		}
 	})
 }

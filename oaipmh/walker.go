@@ -161,9 +161,6 @@ func (k *walker) begin() error {
 	}
 	earlier := !k.before.Earliest.IsZero() && !id.Earliest.IsZero() && id.Earliest.Before(k.before.Earliest)
 	k.before.BaseURL = cmp.Or(id.BaseURL, k.before.BaseURL)
-	if !id.Earliest.IsZero() {
-		k.before.Earliest = id.Earliest
-	}
 	if k.before.Walk != nil {
 		return nil
 	}
@@ -560,10 +557,12 @@ func (k *walker) result(ended bool) Result {
 		Documents: c.Documents, Records: c.Records, Size: c.Size, Missing: c.Missing, Changed: c.Changed,
 	}
 	r.Empty = r.Whole && c.Records == 0
-	m := k.before
-	m.Walk = nil
-	if r.Whole {
-		m.Mark = c.Start
+	m := k.w.State.memory()
+	if m.Walk = nil; r.Whole {
+		m.BaseURL, m.Mark = k.before.BaseURL, c.Start
+		if at := k.identity.Earliest; !at.IsZero() {
+			m.Earliest = at
+		}
 	}
 	r.State = State{&m}
 	return r

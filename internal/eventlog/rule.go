@@ -265,6 +265,15 @@ func (s *sourceState) part(number int) *part {
 	return nil
 }
 
+// hasLeft reports whether a part of the Source has said last that it does not have the record.
+func (s *sourceState) hasLeft(number int) bool {
+	if s == nil {
+		return false
+	}
+	p := s.part(number)
+	return p != nil && !p.alive
+}
+
 // asPart returns the Source's report as that of the only part that has reported anything.
 func (s *sourceState) asPart() part {
 	return part{number: s.place.Part, alive: s.alive, future: s.future, stamp: s.stamp, place: s.place, claim: s.claim}
@@ -359,6 +368,9 @@ func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decisio
 	switch {
 	case own != apply && own != doubt:
 		d.old = true
+		if own == historical && s.hasLeft(it.Place.Part) && (r.pending == nil || r.pending.v.obs.Place.Part != it.Place.Part) {
+			d.present, d.held = false, skip // its Resource List is older than its deletion
+		}
 		return own, false
 	case it.Deleted && a.inOther(r, it): // whatever the URL answers
 		return apply, false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -189,5 +191,38 @@ func (l *library) serve(w http.ResponseWriter, r *http.Request) {
 			entries.WriteString(l.entry(name, s.snapshot[name], ""))
 		}
 		write(w, "resourcelist", fmt.Sprintf(` at="%s"`, minute(s.at)), entries.String())
+	}
+}
+
+// A resource that one set of resources has listed and then deleted, while another one had it, is
+// gone when the other one goes, although the older Resource List of the first still has it.
+func TestDeletionAfterItsResourceList(t *testing.T) {
+	for _, dated := range []bool{true, false} {
+		s := newShelf(t, t.TempDir(), event.Redirect)
+		first := &resourceSet{named: true, has: map[string]bool{"b": true, "c": true, "z": true}}
+		second := &resourceSet{named: true, has: map[string]bool{"a": true, "z": true}}
+		l := &library{version: map[string]int{"a": 1, "b": 1, "c": 1, "z": 1}, minute: 1, dated: dated, sets: []*resourceSet{first, second}}
+		l.show(first)
+		l.show(second)
+		server := httptest.NewServer(http.HandlerFunc(l.serve))
+		defer server.Close()
+		l.url = server.URL
+		s.from(harvest.ResourceSync, server.URL+"/sd", server.Client())
+		s.run()
+		if got, want := strings.ReplaceAll(s.news(), server.URL+"/r", ""), "created /a, created /b, created /c, created /z"; got != want {
+			t.Errorf("at first: %s, want %s", got, want)
+		}
+		l.minute = 2
+		l.tell(first, "created", "a")
+		first.has["a"], l.minute = true, 3
+		l.show(first)
+		delete(first.has, "a")
+		l.minute = 4
+		l.tell(first, "deleted", "a")
+		second.named = false
+		s.run()
+		if got, want := strings.ReplaceAll(s.news(), server.URL+"/r", ""), "deleted /a"; got != want {
+			t.Errorf("datetimes %t: %s, want %s", dated, got, want)
+		}
 	}
 }

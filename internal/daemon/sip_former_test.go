@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"os"
@@ -197,5 +198,28 @@ func TestRenamedSetIsTold(t *testing.T) {
 	sent := library.Requests("")[0]
 	tell(t, sent.Recipient, sent, testserver.Accepts)
 	h.want("the submissions", h.submissions("maps"), "accepted "+id+" -> ")
+	h.verified()
+}
+
+// What an ingest server accepts is published, also when it was received by a SIP Source of
+// the set that is not configured any more, and another one is.
+func TestFormerSourceIsPublished(t *testing.T) {
+	const record = `<r xmlns="urn:r">1</r>`
+	h := newSIPBridge(t, sipSet("main", libraryMode))
+	id := h.send("/sip/main", ingestOf("1", "1"), http.StatusOK).disposition(t).Assigned // which keeps the content
+	h.restart(func() {
+		h.open()
+		defer h.close()
+		former, err := h.bridge.Log.EnsureSource(t.Context(), "main", config.KindSIP, "https://library.example.org", 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := submission.Submission{Source: former, State: submission.StateProvisional, Request: [32]byte{1}, Tries: 1, Token: "t0ken", Content: sha256.Sum256([]byte(record)), Length: int64(len(record))}
+		if _, err := h.bridge.SIP.Write(t.Context(), &submission.Batch{Source: former, Updates: []submission.Update{{Submission: sent}}}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	h.notify("/sip/main/t0ken", acceptedAs("L1"))
+	h.want("the set has", h.told("main"), "created "+id, "created L1")
 	h.verified()
 }

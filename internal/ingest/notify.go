@@ -191,7 +191,7 @@ func (d *Server) update(ctx context.Context, tx *store.Tx, next *submission.Subm
 	if effects.Resolution == submission.Contradicts && !in.settled {
 		u.Incoming = submission.Contradiction(next, in.disposition, in.notification)
 	}
-	if effects.Publish && next.Source == d.Source {
+	if effects.Publish {
 		newer, err := tx.HasNewerAccepted(ctx, next)
 		if err != nil {
 			return u, err

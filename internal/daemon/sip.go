@@ -196,7 +196,7 @@ func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.Sour
 		return 0, err
 	}
 	for i := range all {
-		if all[i].Kind == config.KindSIP && all[i].URL == url {
+		if all[i].Kind == config.KindSIP {
 			return all[i].ID, nil
 		}
 	}

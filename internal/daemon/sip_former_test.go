@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -221,5 +222,36 @@ func TestFormerSourceIsPublished(t *testing.T) {
 	})
 	h.notify("/sip/main/t0ken", acceptedAs("L1"))
 	h.want("the set has", h.told("main"), "created "+id, "created L1")
+	h.verified()
+}
+
+// withPeer gives the SIP Source of the set main the url of its peer, "" is none, and restarts
+// the bridge; with nil the set has no Source.
+func (h *sipBridge) withPeer(sources []config.Source, url string) {
+	h.t.Helper()
+	h.restart(func() {
+		h.config.Sets = slices.Clone(h.config.Sets)
+		h.config.Sets[0].Sources = slices.Clone(sources)
+		for i := range sources {
+			h.config.Sets[0].Sources[i].URL = cmp.Or(url, "/sip/main")
+		}
+	})
+}
+
+// The SIP Source of a set is the same, whatever its url says of its peer: a library goes on
+// with the records that it has.
+func TestPeerURLChanges(t *testing.T) {
+	h := newSIPBridge(t, sipSet("main", libraryMode)+"[[set.submit]]\nurl = \"http://127.0.0.1:1/\"\n")
+	sources := h.config.Sets[0].Sources
+	id := h.send("/sip/main", ingestOf("1", "first"), http.StatusOK).disposition(t).Assigned
+	h.withPeer(sources, "https://museum.example.org")
+	h.send("/sip/main", ingestOf("1", "second"), http.StatusOK)
+	h.withPeer(nil, "")
+	h.withPeer(sources, "")
+	h.send("/sip/main", ingestOf("1", "third"), http.StatusOK)
+	if err := decided(t, h.config.Data, h.order(id))[0]; err != nil {
+		t.Fatal(err)
+	}
+	h.want("the set has", h.told("main"), "created "+id, "updated "+id, "updated "+id, "deleted "+id)
 	h.verified()
 }

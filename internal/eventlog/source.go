@@ -33,12 +33,17 @@ type Source struct {
 	Dropped int
 }
 
-// Member is the kind of a Source that is another set of the log.
-const Member = "set"
+// Member is the kind of a Source that is another set of the log, SIP that of one whose
+// clients call us.
+const (
+	Member = "set"
+	SIP    = "sip"
+)
 
 // ensureSources gives the configured Sources of a set their ranks. A Source is identified
 // by its URL, else by its name. A Source that is a set is identified by its URL alone,
-// since positions in the events of one set mean nothing in another set or at a server.
+// since positions in the events of one set mean nothing in another set or at a server. A
+// set has one Source of kind SIP, whatever its URL: its clients call us.
 func (l *Log) ensureSources(ctx context.Context, tx *database.Tx, set int64, config *SetConfig, ended *[]FormerSource) error {
 	sources := config.Sources
 	stored, err := l.sourceConfigs(ctx, tx, set)
@@ -58,9 +63,13 @@ func (l *Log) ensureSources(ctx context.Context, tx *database.Tx, set int64, con
 	for rank := range sources {
 		c := &sources[rank]
 		was, ok := stored[c.URL]
-		if !ok && c.Name != "" && c.Kind != Member { // by its name it is the same Source at another URL
+		if !ok && c.Kind != Member {
 			for _, h := range left { // of several the one that is configured, else the newest
-				if h.name == c.Name && h.kind != Member && h.status != forgotten && (was.id == 0 || cmp.Or(cmp.Compare(was.status, h.status), cmp.Compare(h.id, was.id)) > 0) {
+				same := c.Name != "" && h.name == c.Name
+				if c.Kind == SIP {
+					same = h.kind == SIP
+				}
+				if same && h.kind != Member && h.status != forgotten && (was.id == 0 || cmp.Or(cmp.Compare(was.status, h.status), cmp.Compare(h.id, was.id)) > 0) {
 					was = h
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // library publishes the records that it has accepted.
@@ -287,4 +288,23 @@ func TestSIPRecipient_Rejected(t *testing.T) {
 		}
 	}
 	h.verified()
+}
+
+// A notification of a record is counted as one, and as no submission that was received, also
+// where its record is published at once.
+func TestNotificationIsNoSubmission(t *testing.T) {
+	for _, content := range []string{"reference", "redirect"} {
+		h := newSIPBridge(t, strings.Replace(sipSet("main", `record_url = "http://127.0.0.1:1/{assigned-identifier}.xml"`), "[[set.source]]", "content = \""+content+"\"\n[[set.source]]", 1))
+		h.notify("/sip/main", sourceOf("1")+acceptedAs("L1"))
+		h.want("the set has", h.told("main"), "created L1")
+		status, err := h.bridge.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := status.Sets[0].Submissions[0]
+		if len(p.States.Words()) != 0 || p.NotificationsReceived[submission.NotificationRecord] != 1 {
+			t.Errorf("%s: %v submissions, %v notifications", content, p.States.Words(), p.NotificationsReceived.Words())
+		}
+		h.verified()
+	}
 }

@@ -197,10 +197,8 @@ func (w *writer) append(ctx context.Context) error {
 	if in.URL != "" {
 		w.log.Documents = []event.Document{{URL: in.URL}}
 	}
-	updates := map[int]bool{}
-	_ = w.each(func(i int, u *submission.Update) error { // which never fails here
+	_ = w.each(func(_ int, u *submission.Update) error { // which never fails here
 		if u.Item != nil {
-			updates[len(w.log.Items)] = true
 			w.log.Items = append(w.log.Items, u.Item)
 		}
 		if s := &u.Submission; u.Rejected {
@@ -250,13 +248,13 @@ func (w *writer) append(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i, outcome := range appended.Outcomes {
-		if outcome == event.Logged && !updates[i] {
+	w.out.Appended = appended
+	w.out.Outcomes = appended.Outcomes[:len(in.Items)]
+	for _, outcome := range w.out.Outcomes {
+		if outcome == event.Logged {
 			w.count(countDirect, int64(submission.StateAccepted), 1)
 		}
 	}
-	w.out.Appended = appended
-	w.out.Outcomes = appended.Outcomes[:len(in.Items)]
 	return nil
 }
 

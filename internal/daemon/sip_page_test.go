@@ -37,25 +37,39 @@ func TestSIPPage_WhoHasRejected(t *testing.T) {
 	h.send("/sip/gate", inSOAP(sipDoc("ingest-request", record)), 200)
 	h.notify(recipientAfter(t, up, h.base), sourceOf("1")+rejectedFor("not wanted"))
 
-	for set, want := range map[string][]string{
-		"told":   {`1: rejected, reported by an ingest server: out of range`},
-		"both":   {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, reported by an ingest server: out of range`},
-		"review": {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, decided here: no coordinates`},
-		"gate":   {`1: rejected, submitted to this service: not wanted`},
-	} {
-		page := regexp.MustCompile(` since <time.*?</time>|<[^>]*>`).ReplaceAllString(string(h.get("/sets/"+set+"/").body), "")
-		_, problems, _ := strings.Cut(page, "Newest submissions that need attention")
-		lines := strings.Split(strings.TrimSpace(problems), "\n")
-		if len(lines) != len(want) {
-			t.Errorf("%s: %q, want %q", set, lines, want)
-			continue
-		}
-		for i, line := range lines {
-			if !strings.HasPrefix(line, want[i]) {
-				t.Errorf("%s: %q, want %q", set, line, want[i])
+	wantProblems := func() {
+		t.Helper()
+		for set, want := range map[string][]string{
+			"told":   {`1: rejected, reported by an ingest server: out of range`},
+			"both":   {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, reported by an ingest server: out of range`},
+			"review": {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, decided here: no coordinates`},
+			"gate":   {`1: rejected, submitted to this service: not wanted`},
+		} {
+			page := regexp.MustCompile(` since <time.*?</time>|<[^>]*>`).ReplaceAllString(string(h.get("/sets/"+set+"/").body), "")
+			_, problems, _ := strings.Cut(page, "Newest submissions that need attention")
+			lines := strings.Split(strings.TrimSpace(problems), "\n")
+			if len(lines) != len(want) {
+				t.Errorf("%s: %q, want %q", set, lines, want)
+				continue
+			}
+			for i, line := range lines {
+				if !strings.HasPrefix(line, want[i]) {
+					t.Errorf("%s: %q, want %q", set, line, want[i])
+				}
 			}
 		}
 	}
+	wantProblems()
+	h.restart(func() { // it does not change who has decided when the modes do
+		for set, mode := range map[string]string{"review": "library", "gate": "review"} {
+			for i := range h.config.Sets {
+				if s := &h.config.Sets[i]; s.Name == set {
+					s.Sources[0].SIP.Mode = mode
+				}
+			}
+		}
+	})
+	wantProblems()
 }
 
 // A Source is found by its URL as it is and as it is shown, if that is only one.

@@ -217,7 +217,7 @@ func (b *Bridge) decider(ctx context.Context, set string) (func(*submission.Subm
 			return n.SourceIdentifier == s.SourceIdentifier && n.Reason == s.Reason
 		}
 		switch {
-		case own == nil, s.ID != 0 && (own.server.Mode != ingest.Review || s.Source != own.server.Source):
+		case s.ID != 0 && !s.UnderReview(): // it was sent on
 			return status.DecidedThere
 		case s.ID == 0 && (own.server.Mode == ingest.Recipient || slices.ContainsFunc(told, isTold)):
 			return status.DecidedElsewhere

@@ -255,3 +255,29 @@ func TestPeerURLChanges(t *testing.T) {
 	h.want("the set has", h.told("main"), "created "+id, "updated "+id, "updated "+id, "deleted "+id)
 	h.verified()
 }
+
+// A record that was accepted under an identifier of somebody else, a reviewer or the ingest
+// server behind a gateway, keeps it when the set becomes a library: it is updated, and is no
+// second record.
+func TestLibraryAfterOtherModes(t *testing.T) {
+	upstream, submitter := testserver.NewIngestServer(t, testserver.Accepts), newRecipient(t)
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode)+sipSet("gate", `formats = { "{urn:r}r" = "http://schemas.example/r.xsd" }`, "mode = \"gateway\"\nupstream = \""+upstream.URL+"\""))
+	h.send("/sip/main", requestNaming("1", submitter.URL), 200)
+	if err := decided(t, h.config.Data, daemon.Decision{ID: 1, Accept: true, Assigned: "B-1"})[0]; err != nil {
+		t.Fatal(err)
+	}
+	h.send("/sip/gate", ingestOf("1", "first"), 200)
+	h.restart(func() {
+		for i := range h.config.Sets {
+			h.config.Sets[i].Sources[0].SIP.Mode = config.Library
+		}
+	})
+	for set, id := range map[string]string{"main": "B-1", "gate": testserver.AssignedTo("1")} {
+		if got := h.send("/sip/"+set, ingestOf("1", "second"), 200).disposition(t).Assigned; got != id {
+			t.Errorf("set %s: it is accepted as %q, was %q", set, got, id)
+		}
+		h.send("/sip/"+set, ingestOf("1", "second"), 200)
+		h.want("set "+set+" has", h.told(set), "created "+id, "updated "+id)
+	}
+	h.verified()
+}

@@ -217,7 +217,6 @@ func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*co
 		return err
 	}
 	for _, c := range group {
-		o := c.observation
 		if c.whole {
 			if c.disposition = first[c.digest]; c.disposition == nil {
 				c.disposition, err = d.previousReply(ctx, tx, c)
@@ -229,6 +228,13 @@ func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*co
 				continue
 			}
 		}
+		outruns := false
+		if c.reason == "" && counts.UnderReview+counts.Submissions[submission.StateAccepted] > 0 {
+			if outruns, err = d.checkVersions(ctx, tx, c); err != nil {
+				return err
+			}
+		}
+		o := c.observation
 		c.disposition = &sip.Disposition{Source: c.request.Source, Outcome: sip.Accepted, AssignedIdentifier: o.Record}
 		if c.reason != "" {
 			c.disposition.Outcome, c.disposition.AssignedIdentifier, c.disposition.Reason = sip.Rejected, "", c.reason
@@ -239,12 +245,6 @@ func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*co
 			// later commit is in force.
 			o.Order, _ = event.StampOf(d.now())
 			o.Modified = o.Order
-			outruns := false
-			if counts.UnderReview > 0 {
-				if outruns, err = d.outrunsReview(ctx, tx, c.request.Source); err != nil {
-					return err
-				}
-			}
 			if item := (&event.Item{Observation: o}); outruns {
 				batch.Updates = append(batch.Updates, submission.Update{Submission: *d.acceptedAtOnce(c), Item: item})
 			} else {
@@ -260,21 +260,29 @@ func (d *Server) writeConclusions(ctx context.Context, tx *store.Tx, group []*co
 	return err
 }
 
-// outrunsReview reports whether a record that is accepted at once has an earlier version under
-// review, from before the mode changed, and none that was accepted after that. Then it needs a
-// submission, so that the earlier version, should it be accepted, does not replace it.
-func (d *Server) outrunsReview(ctx context.Context, tx *store.Tx, source *sip.Source) (bool, error) {
-	if !submission.Identifies(source) {
+// checkVersions looks for earlier versions of a record that is accepted at once, from before
+// the mode changed. The record keeps the identifier under which the last one was accepted,
+// unless this mode has given it one already. outruns reports that a version is under review,
+// and none was accepted after that: then the record needs a submission, so that the earlier
+// version, should it be accepted, does not replace it.
+func (d *Server) checkVersions(ctx context.Context, tx *store.Tx, c *conclusion) (outruns bool, err error) {
+	if !submission.Identifies(c.request.Source) {
 		return false, nil
 	}
-	versions, err := tx.Submissions(ctx, submission.Query{Source: d.Source, Subject: string(sip.AppendSource(nil, source)), Newest: true, Limit: 100,
+	versions, err := tx.Submissions(ctx, submission.Query{Source: d.Source, Subject: string(sip.AppendSource(nil, c.request.Source)), Newest: true, Limit: 100,
 		States: []submission.State{submission.StateProvisional, submission.StateAccepted}})
 	for i := range versions {
-		if s := &versions[i]; s.State == submission.StateAccepted || s.UnderReview() {
-			return s.State != submission.StateAccepted, err
+		s := &versions[i]
+		if s.State == submission.StateAccepted {
+			presence, err := tx.Presence(ctx, d.Source, c.observation.Record)
+			if err == nil && presence == event.NeverPresent {
+				c.observation = translate.FromRecord(s.Assigned, c.request.Source, &c.request.Record, d.now())
+			}
+			return outruns, err
 		}
+		outruns = outruns || s.UnderReview()
 	}
-	return false, err
+	return outruns, err
 }
 
 // acceptedAtOnce returns the submission of a request that is accepted at once.

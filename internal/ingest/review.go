@@ -202,6 +202,8 @@ func IdentifierOf(ctx context.Context, q queries, feed string, s *submission.Sub
 // checkAssigned returns an error for a text that cannot be an identifier.
 func checkAssigned(assigned string) error {
 	switch {
+	case len(assigned) > submission.MaxText:
+		return fmt.Errorf("the identifier has %d bytes: at most %d are allowed", len(assigned), submission.MaxText)
 	case !utf8.ValidString(assigned):
 		return errors.New("the identifier is not in UTF-8")
 	case strings.TrimSpace(assigned) != assigned:

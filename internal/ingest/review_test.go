@@ -376,6 +376,21 @@ func TestDecideKeepsRecordsApartAtOnce(t *testing.T) {
 	h.wantEvents("created map/1", "updated map/1")
 }
 
+// An identifier that an operator assigns is no longer than recipients of notifications take.
+func TestAcceptUnderLongIdentifier(t *testing.T) {
+	h := newHarness(t, Review, nil)
+	r := request("1", "a map")
+	r.Recipient = "http://maps.example/sip"
+	h.ingest(r)
+	long := strings.Repeat("x", submission.MaxText+1)
+	if err := h.server.Decide(t.Context(), Verdict{ID: 1, Accept: true, Assigned: long}); err == nil || err.Error() != "the identifier has 8193 bytes: at most 8192 are allowed" {
+		t.Errorf("it is decided: %v", err)
+	}
+	h.wantEvents()
+	h.do(h.server.Decide(t.Context(), Verdict{ID: 1, Accept: true, Assigned: long[1:]}))
+	h.wantEvents("created " + long[1:])
+}
+
 // What was under review when the mode changed does not replace a later version that was accepted
 // at once, also where that is what was published before. Its submitter is notified all the same.
 func TestReviewEndsAfterTheMode(t *testing.T) {

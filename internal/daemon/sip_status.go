@@ -219,7 +219,7 @@ func (b *Bridge) decider(ctx context.Context, set string) (func(*submission.Subm
 		switch {
 		case s.ID != 0 && !s.UnderReview(): // it was sent on
 			return status.DecidedThere
-		case s.ID == 0 && (own.server.Mode == ingest.Recipient || slices.ContainsFunc(told, isTold)):
+		case s.ID == 0 && own != nil && (own.server.Mode == ingest.Recipient || slices.ContainsFunc(told, isTold)):
 			return status.DecidedElsewhere
 		}
 		return status.DecidedHere

@@ -2,9 +2,6 @@ package content
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -62,57 +59,6 @@ func BenchmarkOpenOnServer(b *testing.B) { benchOnServer(b, BenchmarkOpen) }
 
 // BenchmarkPackOnServer is BenchmarkPack of a store on a server.
 func BenchmarkPackOnServer(b *testing.B) { benchOnServer(b, BenchmarkPack) }
-
-// BenchmarkPutFiles is the rival of BenchmarkPut: one file a content, named by
-// its sum, each synced, and the folders at the end of a batch.
-func BenchmarkPutFiles(b *testing.B) {
-	dir := b.TempDir()
-	for i := range 256 {
-		if err := os.Mkdir(filepath.Join(dir, fmt.Sprintf("%02x", i)), 0o755); err != nil {
-			b.Fatal(err)
-		}
-	}
-	next := freshBatches(b)
-	for b.Loop() {
-		for _, c := range next() {
-			if err := putFile(dir, c); err != nil {
-				b.Fatal(err)
-			}
-		}
-		for i := range 256 {
-			if err := syncFile(filepath.Join(dir, fmt.Sprintf("%02x", i))); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	perSecond(b, "contents/s")
-}
-
-func putFile(dir string, c []byte) error {
-	name := sumOf(c).String()
-	tmp := filepath.Join(dir, name)
-	f, err := os.Create(tmp)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.Write(c); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(dir, name[:2], name))
-}
-
-func syncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}
 
 // BenchmarkPutKnown stores contents that are there already.
 func BenchmarkPutKnown(b *testing.B) {

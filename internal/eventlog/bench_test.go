@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -71,7 +70,7 @@ func processor(b *testing.B) time.Duration {
 }
 
 // BenchmarkAppend appends a million new records of a set in mode reference, in
-// batches of 50,000, then compares them unchanged. BenchmarkBare is its rival.
+// batches of 50,000, then compares them unchanged.
 func BenchmarkAppend(b *testing.B) { benchmarkAppend(b, b.TempDir()) }
 
 // BenchmarkAppendOnServer is BenchmarkAppend on PostgreSQL, BenchmarkBareOnServer its rival.
@@ -178,31 +177,8 @@ func BenchmarkSetsOnServer(b *testing.B) {
 	}
 }
 
-// BenchmarkBare inserts rows of the same tables, widths and indexes, in the same
-// order, and does nothing else: what the database takes in at best.
-func BenchmarkBare(b *testing.B) {
-	folder := b.TempDir()
-	l, _, err := start(folder, event.Reference)
-	if err != nil {
-		b.Fatal(err)
-	}
-	closed(b, l)
-	ctx := context.Background()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(folder, eventlog.FileName)+
-		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=cache_size(-32768)&_pragma=wal_autocheckpoint(10000)")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	benchmarkBare(b, conn, func(int) string { return "?" })
-}
-
-// BenchmarkBareOnServer is BenchmarkBare on PostgreSQL.
+// BenchmarkBareOnServer inserts rows of the same tables, widths and indexes on PostgreSQL, in
+// the same order, and does nothing else: what the server takes in at best.
 func BenchmarkBareOnServer(b *testing.B) {
 	ctx := context.Background()
 	url := testenv.DefaultPostgres(b).NewSchema(b)
@@ -221,14 +197,10 @@ func BenchmarkBareOnServer(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer conn.Close()
-	benchmarkBare(b, conn, func(n int) string { return fmt.Sprintf("$%d", n) })
-}
-
-func benchmarkBare(b *testing.B, conn *sql.Conn, parameter func(n int) string) {
 	b.Run("new", func(b *testing.B) {
 		rival := map[string]*rows{}
 		for text, width := range map[string]int{"record (id, identifier, seq, digest, source_state)": 5, "record_key (key, record)": 2, "event (id, record, kind, observed, body)": 5, "loc (key, owner, others)": 3} {
-			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width, parameter)
+			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width)
 		}
 		batches(b, func(from int, items []*event.Item) { bare(b, conn, rival, from, items) })
 	})
@@ -277,13 +249,13 @@ type rows struct {
 	args  []any
 }
 
-func prepare(b *testing.B, conn *sql.Conn, table string, width int, parameter func(n int) string) *rows {
+func prepare(b *testing.B, conn *sql.Conn, table string, width int) *rows {
 	b.Helper()
 	var all []string
 	for row := range 50 {
 		var one []string
 		for i := range width {
-			one = append(one, parameter(row*width+i+1))
+			one = append(one, fmt.Sprintf("$%d", row*width+i+1))
 		}
 		all = append(all, "("+strings.Join(one, ", ")+")")
 	}
@@ -301,14 +273,5 @@ func (r *rows) add(b *testing.B, values ...any) {
 			b.Fatal(err)
 		}
 		r.args = r.args[:0]
-	}
-}
-
-// BenchmarkClaim is what Append would do besides if a harvest had not worked out
-// the claims.
-func BenchmarkClaim(b *testing.B) {
-	all := items(0, 1000)
-	for i := range b.N {
-		all[i%1000].ClaimOf()
 	}
 }

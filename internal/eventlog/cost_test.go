@@ -168,59 +168,6 @@ func each(events iter.Seq2[*event.Event, error], found *int) error {
 	return nil
 }
 
-// BenchmarkAbsent counts what is absent of a Source of a set of 500,000 records.
-func BenchmarkAbsent(b *testing.B) {
-	l, full, empty := filledHalf(b)
-	defer l.Close()
-	for name, source := range map[string]event.SourceID{"empty Source": empty, "all present": full} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				if _, _, err := l.CountAbsent(context.Background(), source, event.Stamp{}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkStateOfEarlier begins to read the state of a set of 500,000 records one
-// event ago.
-func BenchmarkStateOfEarlier(b *testing.B) {
-	l, _, _ := filledHalf(b)
-	defer l.Close()
-	for name, at := range map[string]event.Seq{"now": half, "an event ago": half - 1} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				for _, err := range l.Live(context.Background(), "main", at) {
-					if err != nil {
-						b.Fatal(err)
-					}
-					break
-				}
-			}
-		})
-	}
-}
-
-const half = 500_000
-
-func filledHalf(b *testing.B) (l *eventlog.Log, full, empty event.SourceID) {
-	b.Helper()
-	l, full, err := start(b.TempDir(), event.Redirect)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if empty, err = l.EnsureSource(context.Background(), "main", "atompmh", "https://empty.example/feed.atom", 1); err != nil {
-		b.Fatal(err)
-	}
-	for from := 0; from < half; from += benchBatch {
-		if err := add(l, full, from, benchBatch); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return l, full, empty
-}
-
 // D67: what a feed says of itself comes with each of its events, and is bounded
 // like what it says of a record.
 func TestDocumentIsBounded(t *testing.T) {

@@ -46,9 +46,8 @@ func copyCommand() *cobra.Command {
 				return fmt.Errorf("the data folder was copied, but that the new one is used could not be noted beside %s: %w", to, err)
 			}
 		}
-		var input *backup.InputError
 		switch {
-		case errors.As(err, &input), errors.Is(err, backup.ErrInUse):
+		case errors.As(err, new(*backup.InputError)), errors.Is(err, backup.ErrInUse):
 			return usage(err)
 		case err != nil:
 			return err

@@ -267,12 +267,11 @@ func (in *inputs) edit(cmd *cobra.Command, c *config.Config, change func(*config
 // person has to write instead.
 func refusedEdit(cmd *cobra.Command, err error) error {
 	var byHand *config.ByHandError
-	var wrong *config.Error
 	switch {
 	case errors.As(err, &byHand):
 		fmt.Fprintf(cmd.OutOrStdout(), "%s\n", strings.TrimSuffix(byHand.Do, "\n"))
 		return fmt.Errorf("nothing has changed: %w; make the change by hand, as printed, and then: bridge reload", err)
-	case errors.As(err, &wrong):
+	case errors.As(err, new(*config.Error)):
 		return usage(err)
 	}
 	return err

@@ -341,8 +341,7 @@ func TestTerminateGateway(t *testing.T) {
 		callers.Go(func() {
 			id := fmt.Sprint("record ", i)
 			_, err := client.Ingest(context.Background(), &sip.Request{Source: &sip.Source{Identifier: &id}, Record: sip.Record{XML: []byte("<r/>")}})
-			var fault *sip.Fault
-			if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.HasPrefix(fault.Text, "in doubt: ") {
+			if fault, ok := errors.AsType[*sip.Fault](err); !ok || fault.Code != sip.Server || !strings.HasPrefix(fault.Text, "in doubt: ") {
 				t.Errorf("%s is answered: %v", id, err)
 			}
 		})

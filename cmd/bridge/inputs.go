@@ -138,9 +138,7 @@ func (in *inputs) read(cmd *cobra.Command, do action) error {
 func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
 	o.Version = release()
 	b, err := daemon.Open(ctx, c, o)
-	var mode *eventlog.ContentError
-	var local *daemon.LocalError
-	if errors.As(err, &mode) || errors.As(err, &local) {
+	if errors.As(err, new(*eventlog.ContentError)) || errors.As(err, new(*daemon.LocalError)) {
 		return nil, usage(err)
 	}
 	return b, err

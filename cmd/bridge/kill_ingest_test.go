@@ -258,10 +258,7 @@ func (s *sender) run(ctx context.Context) {
 // unwanted returns an error that is an answer, or a wrong one: a client may only
 // be left without.
 func unwanted(err error) error {
-	var fault *sip.Fault
-	var status *sip.StatusError
-	var reply *textproto.Error
-	if errors.As(err, &fault) || errors.As(err, &status) || errors.As(err, &reply) || errors.Is(err, errWrongAnswer) {
+	if errors.As(err, new(*sip.Fault)) || errors.As(err, new(*sip.StatusError)) || errors.As(err, new(*textproto.Error)) || errors.Is(err, errWrongAnswer) {
 		return err
 	}
 	return nil

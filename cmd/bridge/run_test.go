@@ -138,8 +138,7 @@ func TestResolve(t *testing.T) {
 			t.Chdir(filepath.Join(folder, row.folder))
 			c, err := row.in.resolve(row.sources)
 			if row.err != "" {
-				var exit *exitError
-				if !errors.As(err, &exit) || exit.status != exitUsage || !strings.Contains(err.Error(), row.err) {
+				if exit, ok := errors.AsType[*exitError](err); !ok || exit.status != exitUsage || !strings.Contains(err.Error(), row.err) {
 					t.Errorf("error %v, want %q and status 2", err, row.err)
 				}
 				return

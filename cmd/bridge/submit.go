@@ -176,9 +176,8 @@ func (f *submitFlags) submit(ctx context.Context, files []daemon.File, out *subm
 	if out.bar != nil {
 		_ = out.bar.Finish()
 	}
-	var wrong *daemon.RequestError
 	switch {
-	case errors.As(err, &wrong):
+	case errors.As(err, new(*daemon.RequestError)):
 		return usage(err)
 	case ctx.Err() != nil:
 		return errors.New("interrupted; what is not listed was not submitted")

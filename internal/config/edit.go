@@ -432,8 +432,7 @@ func (e *Edit) Check() (*Config, error) {
 		return nil, err
 	}
 	c, err := e.check(texts)
-	var wrong *Error
-	if err == nil || errors.As(err, &wrong) {
+	if err == nil || errors.As(err, new(*Error)) {
 		return c, err
 	}
 	return nil, &ByHandError{fmt.Errorf("the files are written in a way that bridge does not change safely (%w)", err), e.ByHand()}

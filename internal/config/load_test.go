@@ -830,8 +830,7 @@ func TestFromArguments(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	_, err = FromArguments(Flags{Listen: "0.0.0.0:1"}, []string{"http://a.example/", "http://a.example/", "rss:http://b.example/"})
-	var all *Error
-	if !errors.As(err, &all) || len(all.Problems) != 3 {
+	if all, ok := errors.AsType[*Error](err); !ok || len(all.Problems) != 3 {
 		t.Errorf("error %v", err)
 	}
 }

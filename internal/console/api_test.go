@@ -481,16 +481,14 @@ func TestAPIObjects(t *testing.T) {
 		"Held": new(api.Held), "Quarantined": new(api.Quarantined), "Submission": new(api.Submission), "Act": new(api.Act), "Verdict": new(api.Verdict),
 	} {
 		for _, err := range all(schemas[name].Value.VisitJSON(decoded(t, object), openapi3.MultiErrors())) {
-			var wrong *openapi3.SchemaError
-			if errors.As(err, &wrong) && wrong.SchemaField == "required" {
+			if wrong, ok := errors.AsType[*openapi3.SchemaError](err); ok && wrong.SchemaField == "required" {
 				t.Errorf("%s: may lack at /%s: %s", name, strings.Join(wrong.JSONPointer(), "/"), wrong.Reason)
 			}
 		}
 		fill(reflect.ValueOf(object).Elem())
 		value := decoded(t, object)
 		for _, err := range all(schemas[name].Value.VisitJSON(value, openapi3.MultiErrors())) {
-			var wrong *openapi3.SchemaError
-			if !errors.As(err, &wrong) {
+			if wrong, ok := errors.AsType[*openapi3.SchemaError](err); !ok {
 				t.Errorf("%s: %v", name, err)
 			} else if wrong.SchemaField != "enum" { // our texts are moments
 				t.Errorf("%s: at /%s %s", name, strings.Join(wrong.JSONPointer(), "/"), wrong.Reason)

@@ -96,8 +96,7 @@ func TestPanicBesideTheWalk(t *testing.T) {
 	b := newHarness(t, p, content("reference"))
 	src := b.source()
 	src.Client = &http.Client{Transport: headPanics{src.Client.Transport}}
-	var found *defect.Error
-	if _, err := b.try(harvest.Options{}); !errors.As(err, &found) {
+	if _, err := b.try(harvest.Options{}); !errors.As(err, new(*defect.Error)) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -124,8 +123,7 @@ func TestPanicOfTheWalk(t *testing.T) {
 	src := b.source()
 	whole := src.Client
 	src.Client = &http.Client{Transport: archivePanics{whole.Transport}}
-	var found *defect.Error
-	if _, err := b.try(harvest.Options{}); !errors.As(err, &found) {
+	if _, err := b.try(harvest.Options{}); !errors.As(err, new(*defect.Error)) {
 		t.Errorf("got %v", err)
 	}
 	if n := len(b.events(0)); n != 2 {

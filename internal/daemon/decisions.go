@@ -110,15 +110,13 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 		return DecisionResult{Tidied: &done}, err
 	case d.SetAction != nil:
 		said, err := b.actOnSet(ctx, d.SetAction)
-		var undecided *UndecidedError
-		return DecisionResult{Result: said, Undecided: errors.As(err, &undecided)}, err
+		return DecisionResult{Result: said, Undecided: errors.As(err, new(*UndecidedError))}, err
 	case d.Quarantine != "":
 		said, err := b.actOnInput(ctx, d.Quarantine, d.ID)
 		return DecisionResult{Result: said}, err
 	case d.Action != nil:
 		said, err := b.actOnSource(ctx, d.Action)
-		var undecided *UndecidedError
-		return DecisionResult{Result: said, Undecided: errors.As(err, &undecided)}, err
+		return DecisionResult{Result: said, Undecided: errors.As(err, new(*UndecidedError))}, err
 	case d.Repair != nil:
 		left, err := b.repair(ctx, d.Repair)
 		return DecisionResult{Left: left}, err

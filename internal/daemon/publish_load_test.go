@@ -103,9 +103,8 @@ func askOnce(ctx context.Context, p *publish.Publisher, random *rand.Rand) (give
 		fmt.Sprintf("feed/%d.atom", 1+random.IntN(200)), "complete.atom", "resourcelist.xml"}
 	path := "/sets/main/" + names[random.IntN(len(names))]
 	doc, err := p.Document(ctx, path, random.IntN(2) == 0)
-	var notReady *publish.NotReadyError
 	switch {
-	case errors.Is(err, publish.ErrNotFound), errors.As(err, &notReady), err != nil && hangsUp && ctx.Err() != nil:
+	case errors.Is(err, publish.ErrNotFound), errors.As(err, new(*publish.NotReadyError)), err != nil && hangsUp && ctx.Err() != nil:
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("%s: %w", path, err)

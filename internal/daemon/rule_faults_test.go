@@ -225,8 +225,7 @@ func TestA11_BadEntriesGoToQuarantineWhole(t *testing.T) {
 	if _, err := b.replay(q[0]); !errors.Is(err, harvest.ErrStillBad) {
 		t.Errorf("replay: %v", err)
 	}
-	var none *atompmh.DocumentError
-	if _, err := b.replay(event.Quarantined{Source: q[0].Source, Input: []byte("<")}); !errors.As(err, &none) {
+	if _, err := b.replay(event.Quarantined{Source: q[0].Source, Input: []byte("<")}); !errors.As(err, new(*atompmh.DocumentError)) {
 		t.Errorf("replay of what is no XML: %v", err)
 	}
 }

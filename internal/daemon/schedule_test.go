@@ -279,9 +279,8 @@ func TestPanicBacksTheSourceOff(t *testing.T) {
 	h.Sources()[0].Client = &http.Client{Transport: panics{}}
 	for i, src := range h.Sources() {
 		_, err := h.harvestSource(t.Context(), src, time.Hour, harvest.Options{})
-		var found *defect.Error
 		s, serr := h.Log.Schedule(t.Context(), src.ID)
-		if errors.As(err, &found) != (i == 0) || serr != nil || s.Failures != 1-i {
+		if errors.As(err, new(*defect.Error)) != (i == 0) || serr != nil || s.Failures != 1-i {
 			t.Errorf("Source %d: %v, %d failures, %v", i, err, s.Failures, serr)
 		}
 	}

@@ -81,8 +81,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	err := b.Publish(ctx, l)
 	stop(nil)
 	group.Wait()
-	var halted *haltedError
-	if cause := context.Cause(ctx); errors.Is(cause, eventlog.ErrStopped) || errors.As(cause, &halted) {
+	if cause := context.Cause(ctx); errors.Is(cause, eventlog.ErrStopped) || errors.As(cause, new(*haltedError)) {
 		err = errors.Join(err, cause)
 	}
 	return err

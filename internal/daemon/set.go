@@ -197,8 +197,7 @@ func (b *Bridge) renamed(ctx context.Context, name, newName string) (*config.Edi
 	if err = e.RenameSet(name, newName); err == nil {
 		_, err = e.Check()
 	}
-	var byHand *config.ByHandError
-	if err != nil && !errors.As(err, &byHand) {
+	if err != nil && !errors.As(err, new(*config.ByHandError)) {
 		e.Close()
 		return nil, err
 	}

@@ -74,8 +74,7 @@ func (b *breaker) failed(every time.Duration, began, now time.Time, err error, a
 	wait := retryAfter(err)
 	if b.failures >= breakerThreshold {
 		wait = max(wait, submission.BackOff(every, submission.MaxRetry, b.failures-breakerThreshold+1))
-		var fault *sip.Fault
-		if errors.As(err, &fault) && fault.Code != sip.ClientAuthentication {
+		if fault, ok := errors.AsType[*sip.Fault](err); ok && fault.Code != sip.ClientAuthentication {
 			b.failures = 0
 		}
 	}

@@ -239,9 +239,7 @@ func (r *notifyLoop) deliver(ctx context.Context, it *item[*submission.OutgoingN
 	scheme, _, _ := strings.Cut(n.Recipient, ":")
 	if scheme = strings.ToLower(scheme); scheme == "http" || scheme == "https" {
 		err = r.HTTP(n.Recipient).Post(ctx, message)
-		var fault *sip.Fault
-		var status *sip.StatusError
-		it.down = !errors.As(err, &fault) && !errors.As(err, &status) && sip.Temporary(err)
+		it.down = !errors.As(err, new(*sip.Fault)) && !errors.As(err, new(*sip.StatusError)) && sip.Temporary(err)
 		return err
 	}
 	to, err := mail.ParseRecipient(n.Recipient)

@@ -141,9 +141,8 @@ func TestRecipientAnswers(t *testing.T) {
 			if due := first.Due; first.ID == 0 || c.after == 0 && due != 0 || c.after != 0 && due.Time().Sub(h.clock.Now()) != c.after {
 				t.Errorf("%+v", first)
 			}
-			var fault *sip.Fault
 			second := h.boxes.Of("2")
-			if answered := c.err == nil || errors.As(c.err, &fault); answered && len(second) != 1 {
+			if answered := c.err == nil || errors.As(c.err, new(*sip.Fault)); answered && len(second) != 1 {
 				t.Error("the other notice waits too, though the recipient is there")
 			} else if !answered && (len(second) != 0 || h.notices()[0].Tries != 0) {
 				t.Error("the other notice was tried, though the recipient takes none")

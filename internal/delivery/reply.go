@@ -69,11 +69,9 @@ var ErrNotSent = errors.New("it could not be committed, and was not sent")
 // Refused reports whether the ingest server has certainly not taken the request. A
 // redirect is such an answer: we do not follow it.
 func (r Reply) Refused() bool {
-	var fault *sip.Fault
 	var status *sip.StatusError
-	var resting *PausedError
 	switch {
-	case errors.Is(r.Err, ErrNotSent), errors.As(r.Err, &resting), errors.As(r.Err, &fault):
+	case errors.Is(r.Err, ErrNotSent), errors.As(r.Err, new(*PausedError)), errors.As(r.Err, new(*sip.Fault)):
 		return true
 	case errors.As(r.Err, &status):
 		// Other answers may come from a proxy that does not know what has become of the

@@ -597,8 +597,7 @@ func (d *submitLoop) formats(ctx context.Context, it *item[*report]) ([]string, 
 // settle notes whether the server answers, and returns the pauses that follow.
 func (d *submitLoop) settle(it *item[*report]) (e effect) {
 	r := it.row
-	var panicked *defect.Error
-	if errors.As(it.err, &panicked) {
+	if errors.As(it.err, new(*defect.Error)) {
 		r.local, r.Err, it.skip = true, it.err, false
 	}
 	if r.listed && d.breaker.failure != nil && d.breaker.failure.Properties {

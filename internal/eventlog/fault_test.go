@@ -438,8 +438,7 @@ func TestPanicOfAReader(t *testing.T) {
 			}
 			return nil
 		})
-		var found *defect.Error
-		if !errors.As(err, &found) {
+		if !errors.As(err, new(*defect.Error)) {
 			t.Fatalf("got %v", err)
 		}
 	}

@@ -77,8 +77,7 @@ func TestTakeOver(t *testing.T) {
 	second, third := node(t, url, beside), node(t, url, t.TempDir())
 	follows(t, second, 5)
 	follows(t, third, 5)
-	var locked *eventlog.LockedError
-	if _, err := eventlog.Open(t.Context(), beside, eventlog.Options{URL: url, Beside: true}); !errors.As(err, &locked) {
+	if _, err := eventlog.Open(t.Context(), beside, eventlog.Options{URL: url, Beside: true}); !errors.As(err, new(*eventlog.LockedError)) {
 		t.Errorf("two nodes have one folder: %v", err)
 	}
 	if may, err := second.MayTakeOver(t.Context()); err != nil || may {

@@ -91,8 +91,7 @@ func TestManyItems(t *testing.T) {
 	} {
 		doc := []byte(c.before + strings.Repeat(c.item, maxItems+1) + c.after)
 		_, err := feedRun().newFeedReader("http://h.example/feed", "").read(doc)
-		var fault *strictxml.DocumentError
-		if !errors.As(err, &fault) || !strings.Contains(fault.Reason, "more than 50000 items") {
+		if fault, ok := errors.AsType[*strictxml.DocumentError](err); !ok || !strings.Contains(fault.Reason, "more than 50000 items") {
 			t.Errorf("%s: %v", c.item, err)
 		}
 	}

@@ -222,10 +222,9 @@ func sniffAtom(a *follow.Answer) string {
 	entries := 0
 	for range sniffed {
 		e, err := r.Next()
-		var bad *atompmh.EntryError
 		f := r.Feed()
 		switch {
-		case errors.As(err, &bad):
+		case errors.As(err, new(*atompmh.EntryError)):
 			entries++
 			continue
 		case errors.Is(err, io.EOF) && entries == 0:

@@ -315,8 +315,7 @@ func (g *feedReader) checkLink(resolved string, err error, ref string, line, col
 // not, is escaped.
 func readable(ref string) string {
 	ref = strictxml.Trim(ref)
-	var wrong url.EscapeError
-	if _, err := url.Parse(ref); !errors.As(err, &wrong) {
+	if _, err := url.Parse(ref); !errors.As(err, new(url.EscapeError)) {
 		return ref
 	}
 	var b strings.Builder

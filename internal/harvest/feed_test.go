@@ -166,8 +166,7 @@ func TestFeedCaps(t *testing.T) {
 			r := feedRun()
 			r.src.Limits = tt.limits
 			_, err := readFeed(r, []byte(tt.body))
-			var fault *strictxml.DocumentError
-			if !errors.As(err, &fault) || fault.Cap != tt.want || fault.URL != r.src.URL {
+			if fault, ok := errors.AsType[*strictxml.DocumentError](err); !ok || fault.Cap != tt.want || fault.URL != r.src.URL {
 				t.Errorf("error %v, want one of cap %q", err, tt.want)
 			}
 		})

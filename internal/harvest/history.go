@@ -67,8 +67,7 @@ func Classify(err error) (kind, rule string) {
 }
 
 func as[T error](err error) bool {
-	var target T
-	return errors.As(err, &target)
+	return errors.As(err, new(T))
 }
 
 // exceeded reports whether a document has too much of something.

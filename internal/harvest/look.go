@@ -187,8 +187,7 @@ func (l *looker) get(ctx context.Context, at, accept string, read func(*follow.A
 	}
 	defer answer.Close()
 	err = read(answer)
-	var refused *oaipmh.Error
-	if answer.Status != http.StatusOK && !errors.As(err, &refused) {
+	if answer.Status != http.StatusOK && !errors.As(err, new(*oaipmh.Error)) {
 		return &follow.StatusError{URL: at, Status: answer.Status}
 	}
 	return err

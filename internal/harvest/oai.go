@@ -243,10 +243,8 @@ func (w *oaiWalk) list(ctx context.Context, yield func(*oaiDocument) bool) (more
 // repositorys reports whether the repository has caused an error of a walk, and not the
 // network, a limit of ours or the caller.
 func repositorys(err error) bool {
-	var answer *oaipmh.Error
 	var status *oaipmh.StatusError
-	var fault *oaipmh.DocumentError
-	return errors.As(err, &answer) || errors.As(err, &status) && !fetch.TransientStatus(status.Status) || errors.As(err, &fault) ||
+	return errors.As(err, new(*oaipmh.Error)) || errors.As(err, &status) && !fetch.TransientStatus(status.Status) || errors.As(err, new(*oaipmh.DocumentError)) ||
 		errors.Is(err, oaipmh.ErrLoop) || errors.Is(err, oaipmh.ErrIncomplete)
 }
 

@@ -70,8 +70,7 @@ func (h *hostState) failing() bool {
 // isUnreachable reports whether a request failed because the host does not answer at all.
 func isUnreachable(err error) bool {
 	var op *net.OpError
-	var dns *net.DNSError
-	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns)
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, new(*net.DNSError))
 }
 
 // contentQueue asks for the contents of one batch. Each host has its own queue, in the

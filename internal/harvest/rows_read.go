@@ -147,8 +147,7 @@ func (r *rowReader) row() (*resourcesync.Entry, error) {
 			raw, err = r.nextLine()
 		}
 		r.raw = raw
-		var bad *rowFault
-		if err != nil && (!errors.Is(err, io.EOF) || len(raw) == 0) || errors.As(err, &bad) {
+		if err != nil && (!errors.Is(err, io.EOF) || len(raw) == 0) || errors.As(err, new(*rowFault)) {
 			return nil, err
 		}
 		if len(bytes.TrimSpace(raw)) == 0 {

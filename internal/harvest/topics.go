@@ -80,11 +80,10 @@ func (src *Source) advertised(ctx context.Context, url string) (links websub.Lin
 	in := resourcesync.NewReader(resp.Body, resourcesync.ReadOptions{URL: url, Limits: resourcesync.Limits(src.Limits.list())})
 	for {
 		e, err := in.Next()
-		var bad *resourcesync.EntryError
 		switch {
 		case errors.Is(err, io.EOF):
 			return links, nil
-		case errors.As(err, &bad):
+		case errors.As(err, new(*resourcesync.EntryError)):
 			continue
 		case err != nil:
 			return links, err

@@ -199,13 +199,12 @@ func runWalk[T any](ctx context.Context, r *run, w walker[T], from *cursor) erro
 		return nil
 	})
 	var many *tooManyError
-	var anew *startAnewError
 	switch {
 	case written != nil:
 		return written
 	case errors.As(walked, &many):
 		return r.tooMany(ctx, many.url, walked)
-	case errors.As(walked, &anew):
+	case errors.As(walked, new(*startAnewError)):
 		return errors.Join(walked, r.commit(ctx, &event.Batch{}))
 	case walked != nil:
 		return walked

@@ -43,16 +43,11 @@ func eachQuarantined(ctx context.Context, b *daemon.Bridge, which event.Quaranti
 }
 
 func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
-	replayed := ""
-	if q.Replayed != 0 {
-		replayed = q.Replayed.String()
-	}
-	url, reason := daemon.Redact(q.URL), daemon.Redact(q.Reason)
 	if asJSON {
 		return printJSON(w, api.QuarantinedOf(q))
 	}
-	taken := ""
-	if replayed != "" {
+	url, reason, taken := daemon.Redact(q.URL), daemon.Redact(q.Reason), ""
+	if q.Replayed != 0 {
 		taken = "; replayed " + stamp(q.Replayed.Time())
 	}
 	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, quarantinePlace(url, q), q.Record,

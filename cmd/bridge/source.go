@@ -143,26 +143,21 @@ func sourceListCommand() *cobra.Command {
 				return err
 			}
 			if *asJSON {
-				for _, set := range all.Sets {
-					for i := range set.Sources {
-						err = errors.Join(err, printJSON(w, api.SourceOf(&set.Sources[i])))
-					}
+				for s := range all.Sources() {
+					err = errors.Join(err, printJSON(w, api.SourceOf(s)))
 				}
 				return err
 			}
 			table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(table, "SET\tNAME\tKIND\tSTATE\tLAST SUCCESS\tNEXT\tURL")
-			for _, set := range all.Sets {
-				for i := range set.Sources {
-					s := &set.Sources[i]
-					next := "-"
-					if s.Underway != nil {
-						next = "now"
-					} else if !s.Next.IsZero() {
-						next = minute(s.Next.Time)
-					}
-					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", set.Name, cmp.Or(s.Name, "-"), cmp.Or(s.Kind, "?"), s.State, minute(s.LastSuccess.Time), next, s.URL)
+			for s := range all.Sources() {
+				next := "-"
+				if s.Underway != nil {
+					next = "now"
+				} else if !s.Next.IsZero() {
+					next = minute(s.Next.Time)
 				}
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Set, cmp.Or(s.Name, "-"), cmp.Or(s.Kind, "?"), s.State, minute(s.LastSuccess.Time), next, s.URL)
 			}
 			return table.Flush()
 		})

@@ -293,10 +293,8 @@ func (a *API) sources(r *http.Request) (any, error) {
 	}
 	set, state, out, next := r.URL.Query().Get("set"), r.URL.Query().Get("state"), []Source{}, ""
 	var all []Source
-	for i := range s.Sets {
-		for j := range s.Sets[i].Sources {
-			all = append(all, SourceOf(&s.Sets[i].Sources[j]))
-		}
+	for src := range s.Sources() {
+		all = append(all, SourceOf(src))
 	}
 	slices.SortFunc(all, func(a, b Source) int { return int(a.ID - b.ID) })
 	for _, src := range all {
@@ -321,11 +319,9 @@ func (a *API) source(r *http.Request) (Source, error) {
 	if err != nil {
 		return Source{}, err
 	}
-	for i := range s.Sets {
-		for j := range s.Sets[i].Sources {
-			if src := &s.Sets[i].Sources[j]; int64(src.ID) == id {
-				return SourceOf(src), nil
-			}
+	for src := range s.Sources() {
+		if int64(src.ID) == id {
+			return SourceOf(src), nil
 		}
 	}
 	return Source{}, fs.ErrNotExist

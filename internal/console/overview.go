@@ -268,10 +268,8 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 
 // rows returns all Sources with their days.
 func (c *Console) rows(ctx context.Context, s *status.Status) (rows []sourceRow, err error) {
-	for i := range s.Sets {
-		for j := range s.Sets[i].Sources {
-			rows = append(rows, rowOf(&s.Sets[i].Sources[j]))
-		}
+	for src := range s.Sources() {
+		rows = append(rows, rowOf(src))
 	}
 	all, err := c.bridge.Activity(ctx, chartDays)
 	if err != nil {

@@ -239,23 +239,20 @@ func (c *Console) presences(r *http.Request, set, record string) (all []presence
 	if err != nil {
 		return nil, err
 	}
-	for i := range s.Sets {
-		for j := range s.Sets[i].Sources {
-			src := &s.Sets[i].Sources[j]
-			if src.Set != set {
-				continue
+	for src := range s.Sources() {
+		if src.Set != set {
+			continue
+		}
+		has, err := c.bridge.Log.Presence(r.Context(), src.ID, record)
+		if err != nil {
+			return nil, err
+		}
+		if has != event.NeverPresent {
+			word := "has it"
+			if has == event.Withdrawn {
+				word = "had it, and has taken it back"
 			}
-			has, err := c.bridge.Log.Presence(r.Context(), src.ID, record)
-			if err != nil {
-				return nil, err
-			}
-			if has != event.NeverPresent {
-				word := "has it"
-				if has == event.Withdrawn {
-					word = "had it, and has taken it back"
-				}
-				all = append(all, presence{rowOf(src), word})
-			}
+			all = append(all, presence{rowOf(src), word})
 		}
 	}
 	return all, nil

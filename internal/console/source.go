@@ -238,10 +238,8 @@ func (c *Console) sourcesByID(r *http.Request) (map[event.SourceID]sourceRow, er
 		return nil, err
 	}
 	all := map[event.SourceID]sourceRow{}
-	for i := range s.Sets {
-		for j := range s.Sets[i].Sources {
-			all[s.Sets[i].Sources[j].ID] = rowOf(&s.Sets[i].Sources[j])
-		}
+	for src := range s.Sources() {
+		all[src.ID] = rowOf(src)
 	}
 	return all, nil
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -20,6 +21,19 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 	Summary  Summary  `json:"summary"`
 	Sets     []Set    `json:"sets"`
+}
+
+// Sources returns the Sources of all sets.
+func (s *Status) Sources() iter.Seq[*Source] {
+	return func(yield func(*Source) bool) {
+		for i := range s.Sets {
+			for j := range s.Sets[i].Sources {
+				if !yield(&s.Sets[i].Sources[j]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Set is the state of a set.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,5 +74,19 @@ func TestUnderwayIsReadAgain(t *testing.T) {
 	var got status.Underway
 	if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, was) {
 		t.Errorf("%s became %+v, %v", text, got, err)
+	}
+}
+
+// Sources yields the Sources of one set after the other, as long as they are wanted.
+func TestSources(t *testing.T) {
+	s := &status.Status{Sets: []status.Set{{Sources: []status.Source{{ID: 3}}}, {}, {Sources: []status.Source{{ID: 1}, {ID: 2}}}}}
+	var got []event.SourceID
+	for src := range s.Sources() {
+		if got = append(got, src.ID); src.ID == 1 {
+			break
+		}
+	}
+	if !slices.Equal(got, []event.SourceID{3, 1}) {
+		t.Errorf("the Sources are %v", got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 
@@ -373,22 +372,10 @@ func (w *atomWalk) reread(ctx context.Context, q *event.Quarantined) (out []even
 }
 
 // entriesOf reads the entries of quarantined input.
-func (r *run) entriesOf(q *event.Quarantined) (out []*atompmh.Entry, err error) {
+func (r *run) entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
 	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.ReadOptions{URL: q.URL, Content: r.src.Selection.Inline})
-	for {
-		e, err := rd.Next()
-		var bad *atompmh.EntryError
-		switch {
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case errors.As(err, &bad): // in the document that the input came from
-			bad.Line, bad.Column = q.Line, q.Column
-			return nil, bad
-		case err != nil:
-			return nil, err
-		}
-		out = append(out, e)
-	}
+	return readAgain(rd.Next, func(bad *atompmh.EntryError) { bad.Line, bad.Column = q.Line, q.Column },
+		func(e *atompmh.Entry) (*atompmh.Entry, error) { return e, nil })
 }
 
 // resolveTie asks again which of an active and a deletion entry with the same stamp

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"net/url"
@@ -446,29 +445,16 @@ func (r *run) eachMismatch(ctx context.Context, f func([]event.WaitingItem) erro
 }
 
 // reread reads quarantined entries.
-func (w *listWalk) reread(_ context.Context, q *event.Quarantined) (out []event.Observation, err error) {
+func (w *listWalk) reread(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	rd := resourcesync.NewReader(bytes.NewReader(q.Input), resourcesync.ReadOptions{URL: q.URL})
 	wants := w.r.selection()
-	for {
-		e, err := rd.Next()
-		var bad *resourcesync.EntryError
-		switch {
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case errors.As(err, &bad): // in the document that the input came from
-			bad.Line, bad.Column = q.Line, q.Column
-			return nil, bad
-		case err != nil:
-			return nil, err
-		case !understood(e.Metadata.Change):
-			return nil, fmt.Errorf("change %q is none that is known", e.Metadata.Change)
+	return readAgain(rd.Next, func(bad *resourcesync.EntryError) { bad.Line, bad.Column = q.Line, q.Column }, func(e *resourcesync.Entry) (o event.Observation, err error) {
+		if !understood(e.Metadata.Change) {
+			return o, fmt.Errorf("change %q is none that is known", e.Metadata.Change)
 		}
 		it, err := observe(e, &wants, false)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, it.Observation)
-	}
+		return it.Observation, err
+	})
 }
 
 // inputOf returns, for quarantine, a list with an entry that states the same as an

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"slices"
@@ -552,27 +551,13 @@ const (
 )
 
 // reread reads quarantined records.
-func (w *oaiWalk) reread(_ context.Context, q *event.Quarantined) (out []event.Observation, err error) {
+func (w *oaiWalk) reread(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	if err := w.prepare(); err != nil {
 		return nil, err
 	}
 	rd := oaipmh.NewReader(bytes.NewReader(q.Input), oaipmh.ReadOptions{URL: q.URL})
-	for {
-		rec, err := rd.Next()
-		var bad *oaipmh.RecordError
-		switch {
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case errors.As(err, &bad): // in the document that the input came from
-			bad.Line, bad.Column = q.Line, q.Column
-			return nil, bad
-		case err != nil:
-			return nil, err
-		}
+	return readAgain(rd.Next, func(bad *oaipmh.RecordError) { bad.Line, bad.Column = q.Line, q.Column }, func(rec *oaipmh.Record) (event.Observation, error) {
 		it, err := w.item(rec)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, it.Observation)
-	}
+		return it.Observation, err
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"time"
@@ -175,6 +176,28 @@ func (h *Harvester) Replay(ctx context.Context, src *Source, q *event.Quarantine
 // rereader reads quarantined input of one protocol.
 type rereader interface {
 	reread(ctx context.Context, q *event.Quarantined) ([]event.Observation, error)
+}
+
+// readAgain returns what is made of the entries that next reads of quarantined input. at
+// makes the place of a bad one that of the input in the document that it came from.
+func readAgain[E, T any, B error](next func() (E, error), at func(bad B), made func(E) (T, error)) (out []T, err error) {
+	for {
+		e, err := next()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if bad, ok := errors.AsType[B](err); ok {
+			at(bad)
+		}
+		if err != nil {
+			return nil, err
+		}
+		one, err := made(e)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
 }
 
 func (r *run) replay(ctx context.Context, q *event.Quarantined) error {

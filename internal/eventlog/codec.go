@@ -609,7 +609,7 @@ func sumOf(columns ...any) int64 {
 		case event.SourceID:
 			b = binary.AppendVarint(append(b, 1), int64(v))
 		case bool:
-			b = binary.AppendVarint(append(b, 1), boolArg(v))
+			b = binary.AppendVarint(append(b, 1), int64(boolByte(v)))
 		case event.Stamp:
 			b = appendStamp(append(b, 2), v)
 		case string:
@@ -625,11 +625,4 @@ func sumOf(columns ...any) int64 {
 		}
 	}
 	return int64(crc32.Checksum(b, castagnoli))
-}
-
-func boolArg(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }

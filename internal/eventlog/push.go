@@ -161,7 +161,7 @@ func (l *Log) Subscriptions(ctx context.Context) ([]Subscription, error) {
 func (l *Log) SaveSubscription(ctx context.Context, s *Subscription) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		return tx.Exec(ctx, `INSERT OR REPLACE INTO subscription (token, source, base, hub, topic, secret, unwanted, asked, until, due, failures, error, pushed, sum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.Token, int64(s.Source), s.Base, s.Hub, s.Topic, s.Secret, boolArg(s.Unwanted),
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.Token, int64(s.Source), s.Base, s.Hub, s.Topic, s.Secret, s.Unwanted,
 			int64(s.Asked), int64(s.Until), int64(s.Due), s.Failures, s.Error, int64(s.Pushed), s.sum())
 	})
 }

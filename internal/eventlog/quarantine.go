@@ -164,7 +164,7 @@ func (l *Log) QuarantinePage(ctx context.Context, q event.QuarantineQuery) ([]ev
 		q.Limit = math.MaxInt32
 	}
 	return l.quarantined(ctx, "($1 = '' OR s.name = $1) AND ($2 = '' OR q.rule = $2) AND (q.source = $3 OR $3 = 0) AND ($4 = 0 OR q.replayed = 0) AND "+order+" LIMIT $6",
-		q.Set, q.Rule, int64(q.Source), boolArg(q.Waiting), q.After, q.Limit)
+		q.Set, q.Rule, int64(q.Source), q.Waiting, q.After, q.Limit)
 }
 
 // QuarantineKinds returns which sets have bad input, and which rules it breaks.

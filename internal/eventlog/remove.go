@@ -92,7 +92,7 @@ func (l *Log) RemoveSet(ctx context.Context, name string) error {
 			}
 		}
 		return tx.Exec(ctx, `INSERT INTO removed_set (id, name, feed, removed, mirror, records, events, first_seq, last_seq, observed, hash, source, under_way, sum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 1, $13)`, r.id, r.Name, r.Feed, int64(r.Removed), boolArg(r.mirror), r.Records, r.Events, r.first, r.last, int64(r.observed), r.hash, int64(r.source), r.sum())
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 1, $13)`, r.id, r.Name, r.Feed, int64(r.Removed), r.mirror, r.Records, r.Events, r.first, r.last, int64(r.observed), r.hash, int64(r.source), r.sum())
 	})
 }
 

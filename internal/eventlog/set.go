@@ -158,7 +158,7 @@ func (l *Log) ensureSet(ctx context.Context, tx *database.Tx, c *SetConfig, take
 		return id, nil
 	case id != 0:
 		return id, tx.Exec(ctx, "UPDATE sets SET title = $2, description = $3, segment_events = $4, segment_hours = $5, no_robots = $6, no_feeds = $7, history = $8, dumps = $9, keep_lists = $10, keep_lists_for = $11, sum = $12 WHERE id = $1",
-			id, want.Title, want.Description, want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.KeepLists, int64(want.KeepListsFor), want.sum())
+			id, want.Title, want.Description, want.segmentEvents, want.segmentHours, want.NoRobots, want.NoFeeds, want.History, want.Dumps, want.KeepLists, int64(want.KeepListsFor), want.sum())
 	}
 	if want.Created, err = l.now(); err != nil {
 		return 0, err
@@ -172,7 +172,7 @@ func (l *Log) ensureSet(ctx context.Context, tx *database.Tx, c *SetConfig, take
 	}
 	if err := tx.Each(ctx, `INSERT INTO sets (id, name, title, description, content, created, feed, complete, segment_events, segment_hours, no_robots, no_feeds, history, dumps, keep_lists, keep_lists_for, sum, last_observed, clock, partial, named)
 VALUES (1 + (SELECT max(n) FROM (SELECT coalesce(max(id), 0) AS n FROM sets UNION ALL SELECT coalesce(max(id), 0) FROM removed_set) AS given), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $5, $5, $17, $18) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
-		want.segmentEvents, want.segmentHours, boolArg(want.NoRobots), boolArg(want.NoFeeds), boolArg(want.History), boolArg(want.Dumps), want.KeepLists, int64(want.KeepListsFor), want.sum(), boolArg(c.Partial), want.Named}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
+		want.segmentEvents, want.segmentHours, want.NoRobots, want.NoFeeds, want.History, want.Dumps, want.KeepLists, int64(want.KeepListsFor), want.sum(), c.Partial, want.Named}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
 		return 0, err
 	}
 	if id > maxSet {
@@ -351,7 +351,7 @@ func scanHost(rows *sql.Rows) (name string, public bool, err error) {
 // had public addresses.
 func (l *Log) RememberHost(ctx context.Context, name string, public bool) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
-		return tx.Exec(ctx, "INSERT OR IGNORE INTO host (name, public, sum) VALUES ($1, $2, $3)", name, boolArg(public), sumOf(name, public))
+		return tx.Exec(ctx, "INSERT OR IGNORE INTO host (name, public, sum) VALUES ($1, $2, $3)", name, public, sumOf(name, public))
 	})
 }
 

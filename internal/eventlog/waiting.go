@@ -161,7 +161,7 @@ func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) 
 		p.next = b.wall + max(delay, min(it.After-b.wall, pendingMost))
 	}
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO pending ("+pendingColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		int64(p.source), p.record, boolArg(p.partial), int64(p.since), p.tries, int64(p.asked), int64(p.next), p.reason, p.raw, p.sum())
+		int64(p.source), p.record, p.partial, int64(p.since), p.tries, int64(p.asked), int64(p.next), p.reason, p.raw, p.sum())
 }
 
 // heldRow is a deletion by absence that the guard keeps back.
@@ -194,7 +194,7 @@ func (b *batch) keepHeld(ctx context.Context, r *record) error {
 	h.since = min(h.since, b.wall)
 	h.person = h.person || b.in.Person
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO held_deletion ("+heldColumns+") VALUES ($1, $2, $3, $4, $5)",
-		int64(h.source), h.record, int64(h.since), boolArg(h.person), h.sum())
+		int64(h.source), h.record, int64(h.since), h.person, h.sum())
 }
 
 // regressedRow is an observation of the walk under way that is earlier than what is
@@ -240,7 +240,7 @@ func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
 	g.raw = appendBody(nil, &g.v)
 	r.regressed = g
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO regressed ("+regressedColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
-		int64(g.source), g.record, stampArg(g.stamp), boolArg(g.future), g.raw, g.sum())
+		int64(g.source), g.record, stampArg(g.stamp), g.future, g.raw, g.sum())
 }
 
 // orderRow is the order of an entry that the walk has seen where nothing else
@@ -445,7 +445,7 @@ func (w *waitingRows) withDocuments(ctx context.Context, q database.Querier) ([]
 // longer. With person it includes those that only a person may release.
 func (l *Log) Held(ctx context.Context, source event.SourceID, person bool, since event.Micros) ([]string, error) {
 	return database.All(ctx, l.Each, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
-WHERE h.source = $1 AND h.since <= $3 AND ($2 <> 0 OR h.person = 0) ORDER BY h.record`, []any{int64(source), boolArg(person), int64(since)}, database.Column[string])
+WHERE h.source = $1 AND h.since <= $3 AND ($2 <> 0 OR h.person = 0) ORDER BY h.record`, []any{int64(source), person, int64(since)}, database.Column[string])
 }
 
 // HeldDeletion is a deletion by absence that the guard keeps back (A6).

@@ -502,6 +502,9 @@ func (p *Publisher) isOfThisLog(ctx context.Context, set event.Set, segments []e
 	if id.Seq == set.Last {
 		return id.At == set.LastObserved, nil
 	}
+	if id.At == set.Created { // of before the set's first event, or that of its epoch
+		return true, nil
+	}
 	for e, err := range p.log.Events(ctx, set.Name, event.Range{After: id.Seq - 1, Upto: id.Seq}) {
 		if err != nil {
 			return false, err

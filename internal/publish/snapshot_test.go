@@ -659,3 +659,36 @@ func TestSnapshotsOfANewEpoch(t *testing.T) {
 	publish(3 + 1)
 	publish(3 + 1) // after a restart
 }
+
+// The dump of a set without events, and that of one whose epoch has none yet, stay after a
+// restart too, as long as others do: somebody may be reading them.
+func TestDumpFromBeforeTheFirstEvent(t *testing.T) {
+	t.Parallel()
+	l := openRepositoryLog(t, event.Mirror)
+	must(t, l.EnsureSet(t.Context(), eventlog.SetConfig{Name: "main", Content: event.Mirror, Dumps: true}))
+	dir := t.TempDir()
+	stays := func(record string) {
+		t.Helper()
+		start := func() *Publisher {
+			p := publisherIn(t, l.Log, dir)
+			p.opts.Content = l.content
+			return p
+		}
+		p := start()
+		must(t, p.Dump(t.Context(), "main"))
+		doc, _ := get(t, p, "/sets/main/resourcedump.xml", false)
+		path := strings.TrimPrefix(between(string(doc), "<loc>", "</loc>"), base)
+		was, _ := get(t, p, path, false)
+		l.add(l.held(record, [3]string{record, "text/plain", ""}))
+		if now, _ := get(t, start(), path, false); !bytes.Equal(now, was) {
+			t.Errorf("%s has other bytes after a restart", path)
+		}
+	}
+	stays("urn:a")
+	must(t, l.Close())
+	l.pass(time.Hour)
+	must(t, os.Remove(filepath.Join(l.dir, eventlog.HeadName))) // which no backup has
+	l.open(eventlog.Options{Restored: l.wall})
+	must(t, l.MarkSetComplete(t.Context(), "main"))
+	stays("urn:b")
+}

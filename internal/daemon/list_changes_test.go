@@ -200,13 +200,7 @@ func TestList_AtInTheFuture(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			b := newListHarness(t, fixtures.SourceOptions{}, content(mode))
 			b.create("a", "b", "c", "d", "e")
-			resp, err := b.server.Client().Get(b.server.URL + fixtures.ResourceList)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			list := regexp.MustCompile(` at="[^"]*"`).ReplaceAll(readAll(t, resp.Body), []byte(` at="2099-01-01T00:00:00Z"`))
-			b.origin.SetHook(fixtures.ResourceList, fixtures.Hook{Body: fixed(string(list))})
+			b.keepResourceList("2099-01-01T00:00:00Z")
 			b.apart()
 			b.create("f")
 			r := b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1", "created e 1", "created f 1")
@@ -217,4 +211,39 @@ func TestList_AtInTheFuture(t *testing.T) {
 			b.wantSame("in the end")
 		})
 	}
+}
+
+// A change that is stated in whole seconds may be later than a Resource List of the same second
+// whose at has a fraction.
+func TestList_AtWithAFraction(t *testing.T) {
+	for _, mode := range []string{config.Mirror, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			b := newListHarness(t, fixtures.SourceOptions{}, content(mode))
+			b.create("a", "b", "c", "d", "e")
+			b.keepResourceList("2025-01-20T10:00:00.25Z")
+			at := func() { b.origin.SetTime(time.Date(2025, 1, 20, 9, 59, 59, 0, time.UTC)) } // the next change comes a second later
+			at()
+			b.create("f")
+			at()
+			b.remove("a")
+			b.expect("first", "created b 1", "created c 1", "created d 1", "created e 1", "created f 1")
+			at()
+			b.update("b")
+			b.expect("in the same second", "updated b 2")
+			b.expectFull("in full")
+			b.wantSame("in the end")
+		})
+	}
+}
+
+// keepResourceList leaves the Resource List as it is now, with another at.
+func (b *listHarness) keepResourceList(at string) {
+	b.t.Helper()
+	resp, err := b.server.Client().Get(b.server.URL + fixtures.ResourceList)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	list := regexp.MustCompile(` at="[^"]*"`).ReplaceAll(readAll(b.t, resp.Body), []byte(` at="`+at+`"`))
+	b.origin.SetHook(fixtures.ResourceList, fixtures.Hook{Body: fixed(string(list))})
 }

@@ -35,8 +35,9 @@ const (
 // listWalk is a walk over the lists of a ResourceSync Source, from the newest to the
 // oldest that is needed.
 type listWalk struct {
-	r    *run
-	walk *resourcesync.Walk
+	r         *run
+	walk      *resourcesync.Walk
+	datetimes datetimes
 }
 
 func (w *listWalk) begin(ctx context.Context, state []byte) (err error) {
@@ -79,8 +80,8 @@ func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[*event.Item
 				yield(nil, err)
 				return
 			}
-			l := &listDocument{r: w.r, doc: d, id: listID(d.Identity), wants: w.r.selection()}
-			if l.at = stampOf(d.At()); !d.Baseline {
+			l := &listDocument{r: w.r, doc: d, id: listID(d.Identity), wants: w.r.selection(), datetimes: &w.datetimes}
+			if l.at = w.datetimes.sure(d.At().Time()); !d.Baseline {
 				l.from = stampOf(d.Head().From)
 			}
 			more := yield(l, nil)
@@ -96,7 +97,7 @@ func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[*event.Item
 func (w *listWalk) result() walkResult {
 	result := w.walk.Result()
 	o := walkResult{
-		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Mark, Complete: result.Complete, At: result.At, Parts: result.Sets,
+		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Mark, Complete: result.Complete, At: w.datetimes.sure(result.At).Time(), Parts: result.Sets,
 		Whole: result.Baseline, Full: result.Full, Confirmed: true, Memory: w.r.memory.walkMemory, Short: w.r.memory.Short,
 	}
 	if result.Ended {
@@ -123,13 +124,14 @@ func (w *listWalk) record(it *event.Item) string { return it.Record }
 
 // listDocument is one list of the Source.
 type listDocument struct {
-	r     *run
-	doc   *resourcesync.List
-	id    int64 // of the list, for places
-	wants translate.Selection
-	at    event.Stamp // of a baseline
-	from  event.Stamp // of a list of changes
-	trend trend
+	r         *run
+	doc       *resourcesync.List
+	id        int64 // of the list, for places
+	wants     translate.Selection
+	at        event.Stamp // of a baseline
+	from      event.Stamp // of a list of changes
+	trend     trend
+	datetimes *datetimes // of the walk
 	// single: the package was of no use, so contents are asked for one by one.
 	single bool
 	memory int64 // that was taken for the package
@@ -229,6 +231,9 @@ func (d *listDocument) add(b *backlog[*event.Item], it *event.Item) {
 		d.r.problem(ruleLate, fmt.Sprintf("%s: record %q at %s, which is later than the answer itself; it does not move the mark", d.doc.URL, it.Record, it.Order))
 	}
 	d.trend.add(it.Order)
+	if !it.Baseline {
+		d.datetimes.add(it.Order)
+	}
 	text := textOf(&it.Observation)
 	for _, p := range it.Paths {
 		text += len(p)
@@ -384,6 +389,26 @@ func (d *listDocument) state() ([]byte, error) {
 	}
 	state, _ := d.doc.State() // it was read whole
 	return json.Marshal(state)
+}
+
+// datetimes says how exact those of a Source's changes are.
+type datetimes struct{ whole, fractions bool }
+
+func (d *datetimes) add(s event.Stamp) {
+	if s.Known() {
+		whole := s.Time().Nanosecond() == 0
+		d.whole, d.fractions = d.whole || whole, d.fractions || !whole
+	}
+}
+
+// sure returns the latest moment whose changes a baseline with this at is sure to show. Of an
+// at with a fraction that is the end of the second before, unless the changes have fractions
+// too: one that is stated in whole seconds may be the later one of the two.
+func (d *datetimes) sure(at time.Time) event.Stamp {
+	if at.Nanosecond() != 0 && (d.whole || !d.fractions) {
+		at = at.Truncate(time.Second).Add(-1)
+	}
+	return stampOrUnknown(at)
 }
 
 // stampOf returns the stamp of a datetime that may be absent.

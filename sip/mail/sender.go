@@ -33,8 +33,9 @@ type Sender struct {
 	// Dial makes the connections; nil is that of a net.Dialer. Refuse unwanted addresses here:
 	// the names come from messages of other parties.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// LookupMX finds the servers of a domain; nil is that of net.DefaultResolver. For a domain
-	// that has none, its error is a *net.DNSError with IsNotFound.
+	// LookupMX finds the servers of a domain, whose name ends in a dot; nil is that of
+	// net.DefaultResolver. For a domain that has none, its error is a *net.DNSError with
+	// IsNotFound.
 	LookupMX func(ctx context.Context, domain string) ([]*net.MX, error)
 	// Port of recipients' servers where none is named; 0 is 25.
 	Port int
@@ -132,7 +133,7 @@ func (s *Sender) servers(ctx context.Context, to Recipient) ([]string, error) {
 	if lookup == nil {
 		lookup = net.DefaultResolver.LookupMX
 	}
-	found, err := lookup(ctx, domain)
+	found, err := lookup(ctx, domain+".") // without the dot, a search domain of this machine could answer for it
 	var missing *net.DNSError
 	switch {
 	case len(found) == 1 && found[0].Host == ".":

@@ -506,7 +506,7 @@ func TestRouting(t *testing.T) {
 					return new(net.Dialer).DialContext(ctx, network, there)
 				},
 				LookupMX: func(_ context.Context, domain string) ([]*net.MX, error) {
-					if domain != "good" || c.host != "" || c.relay != "" {
+					if domain != "good." || c.host != "" || c.relay != "" {
 						t.Errorf("%q was looked up", domain)
 					}
 					return c.found, c.err

@@ -235,7 +235,10 @@ func checkRecipient(typed, wanted string) (string, error) {
 	case !isMailbox(typed) || u.Scheme == "mailto" && u.Opaque == "" || u.Opaque == "" && u.Hostname() == "" || u.Port() != "" && !isPort(u.Port()):
 		return "", fmt.Errorf("%q is not a recipient; write %s", typed, wanted)
 	}
-	_, err = checkBox(u.Opaque + strings.TrimPrefix(u.Path, "/"))
+	address := u.Opaque + strings.TrimPrefix(u.Path, "/")
+	if _, err = checkBox(address); err == nil {
+		_, err = checkFrom(address)
+	}
 	return typed, err
 }
 

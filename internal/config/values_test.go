@@ -65,7 +65,6 @@ func TestForms(t *testing.T) {
 				"smtp://mail.example/box@h.example":      "smtp://mail.example/box@h.example",
 				"smtp://[::1]:2525/box@localhost":        "smtp://[::1]:2525/box@localhost",
 				"smtp:box.x_1-2@h.example":               "smtp:box.x_1-2@h.example",
-				"mailto:box@[IPv6:::1]":                  "mailto:box@[IPv6:::1]",
 				"smtp:" + strings.Repeat("b", 37) + "@h": "smtp:" + strings.Repeat("b", 37) + "@h",
 			},
 			wrong: map[string]string{
@@ -92,6 +91,10 @@ func TestForms(t *testing.T) {
 				"smtp:b%40x@h.example":                   "a box of at most 37",
 				"smtp:b..x@h.example":                    "is not a mail address",
 				"smtp:box@h example":                     "is not a mail address",
+				"smtp:box@[192.0.2.1]":                   "has no domain name behind the @",
+				"mailto:box@[IPv6:::1]":                  "has no domain name behind the @",
+				"smtp://h.example/box@192.0.2.1":         "has no domain name behind the @",
+				"mailto:box@a_b.example":                 "has no domain name behind the @",
 				"smtp:" + strings.Repeat("b", 38) + "@h": "a box of at most 37",
 			},
 		},

@@ -235,11 +235,24 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) (done DecisionResult,
 	if err != nil {
 		return done, err
 	}
-	i := slices.IndexFunc(all, func(s eventlog.Source) bool { return s.Kind == config.KindSIP })
-	if i < 0 {
+	all = slices.DeleteFunc(all, func(s eventlog.Source) bool { return s.Kind != config.KindSIP })
+	if len(all) == 0 {
 		return done, fmt.Errorf("set %s has no SIP Source: only what came by SIP can be withdrawn; what another Source has goes when that Source deletes it", d.Set)
 	}
-	server := ingest.Server{Set: d.Set, Source: all[i].ID, URL: all[i].URL, Store: b.SIP, Now: b.opt.Now, Log: b.opt.Logger}
+	source := &all[0]
+	for i := range all { // there may be several in the log: the one that has the record counts
+		holds, err := b.Log.Presence(ctx, all[i].ID, d.Withdraw)
+		if err != nil {
+			return done, err
+		}
+		if holds != event.NeverPresent {
+			source = &all[i]
+		}
+		if holds == event.Present {
+			break
+		}
+	}
+	server := ingest.Server{Set: d.Set, Source: source.ID, URL: source.URL, Store: b.SIP, Now: b.opt.Now, Log: b.opt.Logger}
 	if err := server.Withdraw(ctx, d.Withdraw, d.Reason); err != nil {
 		return done, err
 	}
@@ -251,7 +264,7 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) (done DecisionResult,
 	case err != nil || !ev.Live():
 		return done, err
 	}
-	holds, err := b.Log.Presence(ctx, all[i].ID, d.Withdraw)
+	holds, err := b.Log.Presence(ctx, source.ID, d.Withdraw)
 	done.Stays = holds == event.Withdrawn // otherwise it has been submitted again since
 	return done, err
 }

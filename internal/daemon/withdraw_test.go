@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -152,6 +153,33 @@ func TestWithdrawnStays(t *testing.T) {
 	if got := len(h.resources()); got != 1 {
 		t.Errorf("%d records, want 1", got)
 	}
+	h.verified()
+}
+
+// A record of a SIP Source of the set that is not configured any more can be withdrawn where
+// another one is configured.
+func TestWithdrawnFromAFormerSource(t *testing.T) {
+	h := newSIPBridge(t, sipSet("main", libraryMode))
+	id := h.send("/sip/main", ingestOf("1", "1"), http.StatusOK).disposition(t).Assigned
+	former, err := h.bridge.Log.EnsureSource(t.Context(), "main", config.KindSIP, "https://library.example.org", 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := event.Observation{Record: "L1", Representations: h.logged(allAfter(0))[0].Representations, Fetched: true}
+	theirs.Order, _ = event.StampOf(time.Now())
+	if _, err := h.bridge.Log.Append(t.Context(), &event.Batch{Source: former, Mode: event.ModeSubmission,
+		Documents: []event.Document{{URL: "https://library.example.org"}}, Items: []*event.Item{{Observation: theirs}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range []string{"L1", id} {
+		if err := decided(t, h.config.Data, h.order(record))[0]; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := decided(t, h.config.Data, h.order("L1"))[0]; err == nil || !strings.Contains(err.Error(), "withdrawn already") {
+		t.Errorf("once more: %v", err)
+	}
+	h.want("events", h.told("main"), "created "+id, "created L1", "deleted L1", "deleted "+id)
 	h.verified()
 }
 

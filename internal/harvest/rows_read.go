@@ -86,6 +86,9 @@ func newRowReader(in io.Reader, kind string) (*rowReader, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
+	if bytes.ContainsRune(bytes.TrimRight(header, "\r\n"), '\r') {
+		return nil, errors.New("the lines of the list end in CR alone; write LF or CR LF")
+	}
 	r.header = bytes.Clone(header)
 	r.separator, r.columns, r.width = readHeader(header)
 	if r.columns == nil {

@@ -76,6 +76,8 @@ func TestRows(t *testing.T) {
 		"<urlset/>":                           `write kind "resourcesync"`,
 		"\xFF\xFEu\x00":                       "UTF-16",
 		"\x1F\x8B\x08":                        "compressed",
+		"url,title\rhttp://h.example/,A\r":    "end in CR alone",
+		"url\rhttp://h.example/\r\n":          "end in CR alone",
 		long + long:                           "more than 65536 bytes",
 	} {
 		if _, _, err := readRows(CSV, text); err == nil || !strings.Contains(err.Error(), want) {

@@ -110,8 +110,9 @@ func reply(req *http.Request, status int) *http.Response {
 
 func answer(req *http.Request, f *os.File, info fs.FileInfo) *http.Response {
 	resp := reply(req, http.StatusOK)
-	// The time in nanoseconds, since a file may be written twice in a second.
-	tag := fmt.Sprintf(`"%x-%x"`, info.Size(), info.ModTime().UnixNano())
+	// The times in nanoseconds, since a file may be written twice in a second. The one of its
+	// modification alone may be set to what it was.
+	tag := fmt.Sprintf(`"%x-%x-%x"`, info.Size(), info.ModTime().UnixNano(), ChangedAt(info))
 	resp.Header.Set("Etag", tag)
 	resp.Header.Set("Last-Modified", info.ModTime().UTC().Format(http.TimeFormat))
 	if matches(req.Header.Values("If-None-Match"), tag) {

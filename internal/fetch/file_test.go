@@ -84,6 +84,43 @@ func TestFileAnswers(t *testing.T) {
 	}
 }
 
+// A file that was written again is read again, also when it has the size and the time of
+// modification that it had.
+func TestFileWithItsFormerTime(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only there the time of the change is known")
+	}
+	root := folder(t)
+	name := filepath.Join(root, "feed.atom")
+	u := (&url.URL{Scheme: "file", Path: name}).String()
+	c := newGuard(t, Options{}).Client(root)
+	first, err := c.Get(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Body.Close()
+	before, err := os.Stat(name)
+	for info := before; err == nil && ChangedAt(info) == ChangedAt(before); { // until the clock of the file system has gone on
+		err = errors.Join(os.WriteFile(name, []byte("<FEED/>"), 0o644), os.Chtimes(name, before.ModTime(), before.ModTime()))
+		if err == nil {
+			info, err = os.Stat(name)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, _ := http.NewRequest(http.MethodGet, u, nil)
+	req.Header.Set("If-None-Match", first.Header.Get("Etag"))
+	again, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Body.Close()
+	if b, err := io.ReadAll(again.Body); err != nil || string(b) != "<FEED/>" {
+		t.Errorf("%s %q, %v", again.Status, b, err)
+	}
+}
+
 func TestFileStaysInItsFolder(t *testing.T) {
 	root := folder(t)
 	links := map[string]string{

@@ -478,7 +478,7 @@ func (f *folderFile) unchanged(in *os.File) error {
 	switch {
 	case err != nil:
 		return err
-	case !info.Mode().IsRegular(), info.Size() != f.Size, info.ModTime().UnixNano() != f.Modified, changedAt(info) != f.Changed:
+	case !info.Mode().IsRegular(), info.Size() != f.Size, info.ModTime().UnixNano() != f.Modified, fetch.ChangedAt(info) != f.Changed:
 		return errChanging
 	}
 	return nil
@@ -533,7 +533,7 @@ func (w *folderWalk) reread(ctx context.Context, q *event.Quarantined) ([]event.
 	if err != nil {
 		return nil, err
 	}
-	f := folderFile{Path: name, Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: changedAt(info)}
+	f := folderFile{Path: name, Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: fetch.ChangedAt(info)}
 	seen, err := w.look(&f)
 	if err != nil {
 		return nil, err

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/fetch"
 )
 
 const (
@@ -240,7 +242,7 @@ func (s *folderScanner) add(name string, info fs.FileInfo, err error) error {
 		s.problem(ruleSpecial, fmt.Sprintf("%s is no regular file: it is not taken", shown(name)))
 		return nil
 	}
-	f := &folderFile{Path: name, Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: changedAt(info)}
+	f := &folderFile{Path: name, Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: fetch.ChangedAt(info)}
 	f.Fresh = max(f.Modified, f.Changed) > s.began.Add(-settledAfter).UnixNano()
 	_, _ = s.names.Write(append([]byte(name), 0)) // a hash takes everything
 	_, _ = s.state.Write(f.state(nil))

@@ -90,6 +90,9 @@ const (
 	maxFresh, maxWaiting = 20_000, 200_000
 	// pageItems is how many rows that are due are read at a time.
 	pageItems = 512
+	// pageRepeats is how many rows whose deadline has begun are read with a page of those
+	// that nothing was tried with yet. As many failures alone do not open the breaker.
+	pageRepeats = breakerThreshold - 1
 	// chunkLimit is how many events are read at a time.
 	chunkLimit = 1000
 	// shutdownGrace is how long requests under way may still be answered when the process
@@ -147,17 +150,18 @@ type submitLoop struct {
 	breaker breaker // guarded by the lock of the queue
 
 	loaded     bool
-	lastSeq    event.Seq          // the last event that was read
-	moreEvents bool               // there may be events after it
-	changed    <-chan struct{}    // closed when there are; nil has to be fetched anew
-	waiting    map[key]int64      // the row of each record that waits
-	fresh      map[int64]struct{} // the rows among them that nothing was tried with yet
-	importDue  bool               // there may be accepted records that are to be imported
-	accepted   int                // how many were since the last import
-	expiry     time.Time          // when deadlines are looked at next
-	stored     *Failure           // the failure of the server that the log has
-	version    int64              // of stored, compared and swapped; -1 before it was read
-	remembers  bool               // stored and version are what the log has
+	lastSeq    event.Seq              // the last event that was read
+	moreEvents bool                   // there may be events after it
+	changed    <-chan struct{}        // closed when there are; nil has to be fetched anew
+	waiting    map[key]int64          // the row of each record that waits
+	fresh      map[int64]struct{}     // the rows among them that nothing was tried with yet
+	expiring   map[int64]event.Micros // when those are due whose deadline has begun
+	importDue  bool                   // there may be accepted records that are to be imported
+	accepted   int                    // how many were since the last import
+	expiry     time.Time              // when deadlines are looked at next
+	stored     *Failure               // the failure of the server that the log has
+	version    int64                  // of stored, compared and swapped; -1 before it was read
+	remembers  bool                   // stored and version are what the log has
 
 	properties properties
 }
@@ -230,11 +234,15 @@ func (d *submitLoop) full() bool {
 func (d *submitLoop) remember(s *submission.Submission) {
 	record := keyOf(s.Record)
 	delete(d.fresh, s.ID)
+	delete(d.expiring, s.ID)
 	switch {
 	case s.State == submission.StateWaiting:
 		d.waiting[record] = s.ID
-		if s.Tries == 0 && s.Reason == "" {
+		switch {
+		case s.Tries == 0 && s.Reason == "":
 			d.fresh[s.ID] = struct{}{}
+		case s.Deadline != 0:
+			d.expiring[s.ID] = s.Due
 		}
 	case d.waiting[record] == s.ID:
 		delete(d.waiting, record)
@@ -297,7 +305,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 	if len(newest) > 0 {
 		d.lastSeq = max(d.lastSeq, newest[0].Seq)
 	}
-	d.waiting, d.fresh = map[key]int64{}, map[int64]struct{}{}
+	d.waiting, d.fresh, d.expiring = map[key]int64{}, map[int64]struct{}{}, map[int64]event.Micros{}
 	query := submission.Query{Source: d.s.Source, States: []submission.State{submission.StateWaiting}, Limit: chunkLimit}
 	for {
 		rows, err := d.s.Store.Submissions(ctx, query)
@@ -433,17 +441,24 @@ func (d *submitLoop) changes(ctx context.Context) (out []submission.Submission, 
 }
 
 // fill reads what is due: first the rows that nothing was tried with yet, however many
-// others are due, and then those that have been due longest.
+// others are due, and then those that have been due longest. With a whole page of the
+// former it reads a few whose deadline has begun, which may end before it is their turn.
 func (d *submitLoop) fill(ctx context.Context) error {
 	now := event.MicrosOf(d.s.Now())
-	ids, claimed, paused := d.room()
+	ids, repeats, claimed, paused := d.room(now)
 	if paused {
 		return nil
 	}
-	rows, err := d.s.Store.SubmissionsOf(ctx, ids)
+	rows, err := d.s.Store.SubmissionsOf(ctx, repeats)
 	if err != nil {
 		return err
 	}
+	repeated := len(rows)
+	fresh, err := d.s.Store.SubmissionsOf(ctx, ids)
+	if err != nil {
+		return err
+	}
+	rows = append(rows, fresh...)
 	for _, id := range ids {
 		delete(d.fresh, id)
 	}
@@ -480,7 +495,11 @@ func (d *submitLoop) fill(ctx context.Context) error {
 	defer d.mu.Unlock()
 	for i := range rows {
 		if s := &rows[i]; d.waiting[keyOf(s.Record)] == s.ID {
-			d.add(item[*report]{id: s.ID, due: s.Due, tries: s.Tries, subject: keyOf(s.Record), row: &report{Submission: *s}})
+			tries := s.Tries
+			if i < repeated {
+				tries = 0 // or all others would come first
+			}
+			d.add(item[*report]{id: s.ID, due: s.Due, tries: tries, subject: keyOf(s.Record), row: &report{Submission: *s}})
 		} else if s.State == submission.StateWaiting && !d.claimed[s.ID] {
 			d.loaded = false // another process has put it there: check whether it has the record's last change
 		}
@@ -496,13 +515,14 @@ func (d *submitLoop) fill(ctx context.Context) error {
 }
 
 // room returns the oldest of the rows that nothing was tried with yet and that are not
-// claimed, how many rows are, and whether the server is paused.
-func (d *submitLoop) room() (fresh []int64, claimed int, paused bool) {
+// claimed, if these are a page those whose deadline has begun and that have been due
+// longest, how many rows are claimed, and whether the server is paused.
+func (d *submitLoop) room(now event.Micros) (fresh, repeats []int64, claimed int, paused bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if paused = d.isPaused(key{}); paused {
 		d.next = time.Time{} // the next time is the end of the pause
-		return nil, 0, true
+		return nil, nil, 0, true
 	}
 	for id := range d.fresh {
 		if !d.claimed[id] {
@@ -510,7 +530,17 @@ func (d *submitLoop) room() (fresh []int64, claimed int, paused bool) {
 		}
 	}
 	slices.Sort(fresh)
-	return fresh[:min(len(fresh), pageItems)], len(d.claimed), false
+	if len(fresh) >= pageItems {
+		fresh = fresh[:pageItems]
+		for id, due := range d.expiring {
+			if due <= now && !d.claimed[id] {
+				repeats = append(repeats, id)
+			}
+		}
+		slices.SortFunc(repeats, func(a, b int64) int { return cmp.Compare(d.expiring[a], d.expiring[b]) })
+		repeats = repeats[:min(len(repeats), pageRepeats)]
+	}
+	return fresh, repeats, len(d.claimed), false
 }
 
 func (d *submitLoop) isClaimed(id int64) bool {

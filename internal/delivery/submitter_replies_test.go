@@ -185,6 +185,38 @@ func TestSubmitterNoAnswer(t *testing.T) {
 	})
 }
 
+// A request that got no answer is sent again before its deadline, also while very many
+// records wait that were never sent.
+func TestSubmitterRepeatsBesideABacklog(t *testing.T) {
+	testenv.Heavy(t)
+	_, lost := callFailures(t)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			time.Sleep(10 * time.Second)
+			if d := keep(); n > 1 {
+				return d, nil
+			}
+			return nil, lost
+		}
+		said := make([]event.Observation, 2*pageItems)
+		h.do(keep(t.Context(), h.contents, []byte(book(""))))
+		for i := range said {
+			said[i] = found(fmt.Sprintf("urn:%06d", i), "text/xml", book(""))
+		}
+		h.harvest(said...)
+		h.run(func(o *Submitter) { o.Workers, o.Deadline = 1, 2*time.Hour })
+		time.Sleep(4 * time.Hour)
+		synctest.Wait()
+		rows := h.rows()
+		if s := rows[0]; s.State != submission.StateAccepted || s.Tries != 2 || len(rows) != len(said) {
+			t.Errorf("of %d records, the one whose answer was lost: %v after %d tries", len(rows), s.State, s.Tries)
+		}
+		if n := len(h.server.got); n != len(said)+1 {
+			t.Errorf("%d requests for %d records", n, len(said))
+		}
+	})
+}
+
 // A server that is down for two weeks gets few requests, and everything
 // afterwards; nothing is given up.
 func TestSubmitterServerDown(t *testing.T) {

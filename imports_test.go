@@ -59,7 +59,7 @@ var rules = map[string]rule{
 	"internal/defect":  {why: "defect knows panics and nothing else"},
 	"internal/pattern": {why: "pattern knows regular expressions and nothing else"},
 	"internal/patch":   {ours: []string{"internal/pattern"}, third: []string{"github.com/evanphx/json-patch/v5"}, why: "patch knows bytes and what changes them, and no protocol"},
-	"internal/follow":  {ours: []string{"internal/defect"}, why: "follow knows HTTP and where links may lead, and no protocol"},
+	"internal/follow":  {ours: []string{"internal/defect"}, third: []string{"golang.org/x/net/idna"}, why: "follow knows HTTP and where links may lead, and no protocol"},
 	"internal/limit":   {why: "limit knows connections, bytes and lines of a log, and no protocol"},
 	"internal/websub":  {third: []string{"golang.org/x/net/html"}, why: "websub knows only its specification, and how links stand in documents"},
 	"internal/strictxml": {

@@ -63,6 +63,21 @@ func TestAccessIsForItsOriginOnly(t *testing.T) {
 	}
 }
 
+// The login of a Source is sent however its name is written.
+func TestLoginOfAnInternationalName(t *testing.T) {
+	t.Parallel()
+	user := ""
+	s, _ := serve(t, func(_ http.ResponseWriter, r *http.Request) { user, _, _ = r.BasicAuth() })
+	g := newGuard(t, Options{Reach: Reach{Origin: named(t, s, "bücher.example"), User: url.UserPassword("jane", "s3cret"), Allowed: []string{"bücher.example"}},
+		Network: Network{Resolver: nameServer(t, "127.0.0.1")}})
+	for _, host := range []string{"bücher.example", "xn--bcher-kva.example", "BÜCHER.example"} {
+		user = ""
+		if mustGet(t, g.Client(""), named(t, s, host)); user != "jane" {
+			t.Errorf("%s: the server got the user %q", host, user)
+		}
+	}
+}
+
 // A Source's own server is waited for as long as the operator says, others as long as
 // for every Source.
 func TestHeaderTimeoutOfOrigin(t *testing.T) {

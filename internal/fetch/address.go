@@ -534,7 +534,7 @@ func canonical(name string) string {
 
 // authority returns host and port of a URL.
 func authority(u *url.URL) string {
-	return net.JoinHostPort(strings.ToLower(u.Hostname()), port(u))
+	return net.JoinHostPort(canonical(u.Hostname()), port(u))
 }
 
 func port(u *url.URL) string {

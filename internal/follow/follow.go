@@ -27,6 +27,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/idna"
+
 	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
@@ -161,7 +163,7 @@ func (c *Client) redirected(asked, to *url.URL) error {
 	if len(c.hosts) == maxHosts {
 		return fmt.Errorf("%w; %s has led to %d others already", err, c.start.Redacted(), maxHosts)
 	}
-	c.hosts = append(c.hosts, strings.ToLower(to.Hostname()))
+	c.hosts = append(c.hosts, canonical(to.Hostname()))
 	return nil
 }
 
@@ -172,10 +174,10 @@ func (c *Client) check(u *url.URL) error {
 	switch u.Scheme {
 	case "http", "https":
 		host := u.Hostname()
-		if c.start.Scheme != "file" && strings.EqualFold(host, c.start.Hostname()) {
+		if c.start.Scheme != "file" && canonical(host) == canonical(c.start.Hostname()) {
 			return nil
 		}
-		if c.o.AllowHost != nil && c.o.AllowHost(host) || slices.Contains(c.Hosts(), strings.ToLower(host)) {
+		if c.o.AllowHost != nil && c.o.AllowHost(host) || slices.Contains(c.Hosts(), canonical(host)) {
 			return nil
 		}
 		return fmt.Errorf("%s: %w: host %q is not that of %s; if it belongs to the Source, allow it (allow_hosts)", u.Redacted(), c.o.Refused, host, c.start.Redacted())
@@ -190,6 +192,15 @@ func (c *Client) check(u *url.URL) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w: want http or https", u.Redacted(), c.o.Refused)
+}
+
+// canonical returns the form in which names of hosts are compared.
+func canonical(host string) string {
+	host = strings.TrimSuffix(host, ".")
+	if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+		return ascii
+	}
+	return strings.ToLower(host)
 }
 
 // Get asks for a document. An answer with another status than 200 is a

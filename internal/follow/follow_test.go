@@ -105,6 +105,8 @@ func TestAllowed(t *testing.T) {
 	}{
 		{web, "https://a.example/x", false, true},
 		{web, "http://A.EXAMPLE:8080/x", false, true},
+		{"https://Bücher.example/list.xml", "https://xn--bcher-kva.example/x", false, true},
+		{"https://xn--bcher-kva.example/list.xml", "https://bücher.example./x", false, true},
 		{web, "https://b.example/x", false, false},
 		{web, "https://b.example/x", true, true},
 		{web, "https://a.example.evil.example/x", false, false},

@@ -104,8 +104,8 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 		if !yield(page) {
 			return nil
 		}
-		if page.newest.After(w.mark) {
-			w.mark = page.newest
+		if mark := stampOrUnknown(answer.Mark(page.newest.Time())); mark.After(w.mark) {
+			w.mark = mark
 		}
 		if doc.older == "" || seen[follow.Key(doc.older)] {
 			w.whole, w.short = true, shortfallOf(claimed, read)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -17,6 +18,7 @@ import (
 type endlessFeed struct {
 	*shelf
 	items func(page int) string
+	clock func() time.Time // nil is that of the system
 	asked int
 }
 
@@ -36,6 +38,9 @@ func (f *endlessFeed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.asked++
 	}
 	w.Header().Set("Content-Type", "application/atom+xml")
+	if f.clock != nil {
+		w.Header().Set("Date", f.clock().UTC().Format(http.TimeFormat))
+	}
 	_, _ = fmt.Fprintf(w, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>Page %d</title><link rel="next" href="?page=%d"/>%s</feed>`, page, page+1, f.items(page))
 }
 
@@ -104,6 +109,23 @@ func TestFeedWithOldDates(t *testing.T) {
 			t.Errorf("%d records, want 25", live)
 		}
 	}
+}
+
+// A server whose clock was ahead dates its items so. Once it is right, pages are read as far as
+// they have something newer, as before.
+func TestFeedOfAClockThatWasAhead(t *testing.T) {
+	now := time.Now().AddDate(1, 0, 0)
+	day := "01"
+	f := newEndlessFeed(t, func(page int) string {
+		if page < 2 { // the newest, and one that is edited
+			return strings.Replace(entryOfPage(page, day), "2025-02-"+day+"T00:00:00Z", now.Add(-time.Minute).UTC().Format(time.RFC3339), 1)
+		}
+		return entryOfPage(page, day)
+	})
+	f.clock = func() time.Time { return now }
+	f.wants("ahead", 20, "raise max_documents")
+	now = time.Now().Add(time.Hour) // by when the items are newer than the first harvest
+	f.wants("right again", 3, "raise max_documents")
 }
 
 // A walk that was interrupted begins anew, and reads the pages behind those whose items are known

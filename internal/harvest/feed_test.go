@@ -359,6 +359,23 @@ func TestFeedTakesTheLatestOfTwins(t *testing.T) {
 	}
 }
 
+// A tombstone is reported as what it is: it deletes no item that is later.
+func TestFeedTombstoneOfALaterItem(t *testing.T) {
+	r := feedRun()
+	doc, err := readFeed(r, []byte(`<feed xmlns="http://www.w3.org/2005/Atom" xmlns:at="http://purl.org/atompub/tombstones/1.0">
+<entry><id>urn:a</id><title>Back again</title><updated>2026-01-02T00:00:00Z</updated><link href="/a"/></entry>
+<at:deleted-entry ref="urn:a" when="2026-01-01T00:00:00Z"/></feed>`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if items, _ := itemsOf(t, r, doc); len(items) != 1 || items[0].Deleted {
+		t.Errorf("items %v", items)
+	}
+	if e := r.report.Examples; len(e) != 1 || e[0].Rule != ruleFeedDeleted || !strings.HasSuffix(e[0].First, `:3:1: a tombstone of record "urn:a", which is deleted unless it was modified later`) {
+		t.Errorf("reported %+v", e)
+	}
+}
+
 // D15: who made it, what it is about, whose it is and in which language goes into
 // the log, of the feed and of its items, and so does the feed that an item says it
 // came from. D16: languages of alternates do too.

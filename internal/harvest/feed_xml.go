@@ -275,7 +275,7 @@ func (x *feedXML) deleted() error {
 	if it.entry.ID == "" {
 		it.reject(ruleFeedID, "the deleted-entry does not say what was deleted: its ref is missing")
 	} else {
-		x.problem(ruleFeedDeleted, it.entry.Line, it.entry.Column, "record %q is taken as deleted", strictxml.Clip(it.entry.ID))
+		x.problem(ruleFeedDeleted, it.entry.Line, it.entry.Column, "a tombstone of record %q, which is deleted unless it was modified later", strictxml.Clip(it.entry.ID))
 	}
 	t, err := atompmh.ParseTime(strictxml.Trim(when))
 	if err != nil {

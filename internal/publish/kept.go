@@ -146,8 +146,8 @@ func (p *Publisher) storedList(st *state, segment *event.Segment) *storedSnapsho
 	if s := st.past.find(int64(want.Seq)); s != nil {
 		return s
 	}
-	s := p.loadSnapshot(&st.past, st.fixed, int64(want.Seq))
-	if s == nil || s.At != want.At {
+	s, err := p.loadSnapshot(&st.past, st.fixed, int64(want.Seq))
+	if err != nil || s == nil || s.At != want.At {
 		return nil
 	}
 	st.past.add(s)

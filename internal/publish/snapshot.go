@@ -116,12 +116,15 @@ func (st *state) noteSize(made *storedSnapshot) {
 func (p *Publisher) makeSnapshot(ctx context.Context, se *series, set event.Set, id snapshotID, write func(dir string) (manifest, error)) (*storedSnapshot, error) {
 	se.empty = false
 	final := se.folder(id.number())
-	made := p.loadSnapshot(se, set, id.number())
-	if made == nil || made.At != id.At {
+	made, err := p.loadSnapshot(se, set, id.number())
+	if err != nil || made == nil || made.At != id.At {
 		if err := p.writeSnapshot(id, final, write); err != nil {
 			return nil, err
 		}
-		if made = p.loadSnapshot(se, set, id.number()); made == nil {
+		switch made, err = p.loadSnapshot(se, set, id.number()); {
+		case err != nil:
+			return nil, err
+		case made == nil:
 			return nil, fmt.Errorf("%s is not what was written", final)
 		}
 		if err := made.noteAll(); err != nil {
@@ -310,6 +313,7 @@ type series struct {
 	past   bool                    // they are Resource Lists that are kept (kept.go)
 	making sync.Mutex              // held while one is made
 	empty  bool                    // nothing was in its folder, and nothing has been made since; guarded by making
+	stale  []int64                 // what was in its folder and is not whole, or not ours; guarded by making once others know the series
 
 	mu      sync.Mutex
 	kept    []*storedSnapshot // newest first; the slice is never changed
@@ -418,12 +422,14 @@ func (s *storedSnapshot) name() string {
 func (p *Publisher) setDir(set string) string { return filepath.Join(p.opts.SnapshotDir, set) }
 
 // loadSnapshots finds the snapshots of a series that are whole and of this format, base
-// URL, set and log. Those in a folder that cannot be read are made anew: the other documents
-// of the set need none of them.
+// URL, set and log, and those that are not. One that cannot be read stays, and is neither.
+// Those in a folder that cannot be read are made anew: the other documents of the set need none
+// of them.
 func (p *Publisher) loadSnapshots(ctx context.Context, se *series, set event.Set) error {
+	passes := func(err error) bool { return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) }
 	numbers, err := snapshotNumbers(se.dir)
 	switch {
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE): // for a moment
+	case passes(err):
 		return err
 	case err != nil && !p.opts.AnyBase: // else it is asked for the state alone, again and again
 		p.logger.Error("the snapshots in a folder cannot be read, and are made anew: give the folder to the user who runs bridge, or remove it", "folder", se.dir, "error", err)
@@ -436,15 +442,24 @@ func (p *Publisher) loadSnapshots(ctx context.Context, se *series, set event.Set
 	}
 	var kept []*storedSnapshot
 	for _, n := range numbers {
-		s := p.loadSnapshot(se, set, n)
-		if s == nil {
+		s, err := p.loadSnapshot(se, set, n)
+		switch {
+		case passes(err):
+			return err
+		case err != nil:
+			p.logger.Error("a snapshot cannot be read, and is not served: give its folder to the user who runs bridge, or remove it", "folder", se.folder(n), "error", err)
 			continue
 		}
-		switch ours, err := p.isOfThisLog(ctx, set, segments, &s.id); {
-		case err != nil:
-			return err
-		case ours: // else of a log that was replaced by a backup
+		ours := false // of a log that was replaced by a backup
+		if s != nil {
+			if ours, err = p.isOfThisLog(ctx, set, segments, &s.id); err != nil {
+				return err
+			}
+		}
+		if ours {
 			kept = append(kept, s)
+		} else {
+			se.stale = append(se.stale, n)
 		}
 	}
 	se.mu.Lock()
@@ -531,21 +546,21 @@ func snapshotNumbers(dir string) ([]int64, error) {
 	return numbers, nil
 }
 
-// loadSnapshot reads a snapshot's list; nil when it is not whole or not ours.
-// The hashes are compared when a part is first served.
-func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *storedSnapshot {
+// loadSnapshot reads a snapshot's list; nil when it is not whole or not ours. An error says
+// nothing about that, as openFile's. The hashes are compared when a part is first served.
+func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) (*storedSnapshot, error) {
 	dir := se.folder(number)
 	at, err := os.Stat(filepath.Join(dir, manifestName))
 	if err != nil {
-		return nil
+		return nil, unlessGone(err)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, manifestName))
 	if err != nil {
-		return nil
+		return nil, unlessGone(err)
 	}
 	l := p.readManifest(se, set, number, data)
 	if l == nil {
-		return nil
+		return nil, nil
 	}
 	s := &storedSnapshot{Snapshot: snapshotOf(&set, l.Seq, l.At), id: l.snapshotID, Dir: dir, Files: l.Parts, packages: l.Packages,
 		segment: l.Segment, made: at.ModTime(), indexed: indexedSnapshot{Manifest: hashOf(data), Files: 1, Bytes: int64(len(data))},
@@ -555,12 +570,22 @@ func (p *Publisher) loadSnapshot(se *series, set event.Set, number int64) *store
 		s.bytes += f.length
 		s.indexed.Files++
 		s.indexed.Bytes += f.length
-		st, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || st.Size() != f.length {
-			return nil
+		switch st, err := os.Stat(filepath.Join(dir, name)); {
+		case err != nil:
+			return nil, unlessGone(err)
+		case st.Size() != f.length:
+			return nil, nil
 		}
 	}
-	return s
+	return s, nil
+}
+
+// unlessGone returns an error unless it is that there is no such file.
+func unlessGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // readManifest reads a snapshot's list; nil when it is not one, or not of this number,
@@ -857,20 +882,13 @@ func (p *Publisher) removeLeftovers(se *series) error {
 			}
 		}
 	}
-	numbers, err := snapshotNumbers(se.dir)
-	if err != nil {
-		return err
-	}
 	p.prune(se)
-	kept := map[int64]bool{}
-	for _, s := range se.snapshots() {
-		kept[s.number()] = true
-	}
-	for _, n := range numbers {
-		if !kept[n] {
+	for _, n := range se.stale {
+		if se.find(n) == nil { // else it was made anew
 			p.removeSnapshot(se, n)
 		}
 	}
+	se.stale = nil
 	return nil
 }
 

@@ -336,6 +336,31 @@ func TestUnreadableIsNotDamaged(t *testing.T) {
 	}
 }
 
+// Nor is a snapshot given up whose list cannot be read while bridge starts.
+func TestUnreadableAtStart(t *testing.T) {
+	l, dir := history(100, event.Mirror).many("main", 10), t.TempDir()
+	p := small(t, l, dir)
+	if err := p.Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	old := partPath("main", Snapshot{Seq: mustSet(t, l).Last}, 2)
+	was, _ := get(t, p, old, false)
+	list := filepath.Join(dir, "snapshots", "main", fmt.Sprint(mustSet(t, l).Last), manifestName)
+	l.many("main", 3)
+	if err := errors.Join(os.Rename(list, list+".aside"), os.Symlink(list, list)); err != nil { // ELOOP
+		t.Fatal(err)
+	}
+	if err := small(t, l, dir).Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(list+".aside", list); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := get(t, small(t, l, dir), old, false); !bytes.Equal(now, was) {
+		t.Error("a part of the former list has other bytes")
+	}
+}
+
 // slow is a context under which each file is read only when the test lets it.
 type slow struct {
 	context.Context

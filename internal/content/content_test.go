@@ -197,6 +197,22 @@ func mustVerify(t testing.TB, s *Store, want Stats) {
 	}
 }
 
+// What is removed while contents are being checked is not damaged.
+func TestVerifyBesideRemoval(t *testing.T) {
+	s := newStore(t)
+	small, large := noise(1, 9), noise(2, chunkSize+1)
+	put(t, s, small)
+	put(t, s, large)
+	did, err := s.Verify(t.Context(), false, func(_ Sum, err error) {
+		if err = errors.Join(err, s.Remove(t.Context(), sumOf(large))); err != nil {
+			t.Error(err)
+		}
+	})
+	if want := (Stats{Count: 1, Bytes: 9}); did != want || err != nil {
+		t.Errorf("verified %+v, want %+v: %v", did, want, err)
+	}
+}
+
 func TestManyInOneBatch(t *testing.T) {
 	s := newStore(t)
 	var all [][]byte

@@ -136,7 +136,15 @@ FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1 LEFT JOI
 // could not be checked.
 func (v *verification) check(ctx context.Context, c *checked) error {
 	err := v.store.patiently(ctx, func() error { return v.read(ctx, c) })
-	if err != nil && !errors.Is(err, ErrDamaged) {
+	if errors.Is(err, ErrDamaged) {
+		var there bool
+		if err := v.store.query.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM content WHERE id = $1)", c.id).Scan(&there); err != nil {
+			return err
+		}
+		if !there { // it was removed meanwhile, or replaced: then it has a higher id
+			return nil
+		}
+	} else if err != nil {
 		return err
 	}
 	v.seen.Count++

@@ -586,6 +586,9 @@ func TestDamagedObjects(t *testing.T) {
 					if err == nil {
 						return
 					}
+					if name == "other" && !strings.Contains(err.Error(), address) {
+						t.Errorf("verify does not name the object: %v", err)
+					}
 					if bad++; !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), sum.String()) || !slices.ContainsFunc(lost, func(c []byte) bool { return sumOf(c) == sum }) {
 						t.Errorf("verify: %s: %v", sum, err)
 					}
@@ -993,6 +996,39 @@ func TestDamagedCache(t *testing.T) {
 		t.Errorf("among others: %v", err)
 	}
 	mustVerify(t, s, Stats{Count: 2, Bytes: int64(len(small) + len(large))})
+}
+
+// What nobody can read is not sound, although the bucket has all of its bytes: the database has
+// lost how to check them.
+func TestDamagedSeals(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := newBucket(t)
+	s := openStore(t, newPlace(t), inBucket(address))
+	all := [][]byte{noise(1, 3*chunkSize), noise(2, 3*chunkSize), noise(3, 3*chunkSize)}
+	for _, c := range all {
+		put(t, s, c)
+	}
+	tidy(t, s, 0)
+	for _, text := range []string{"UPDATE chunk SET seal = sum FROM content AS other WHERE chunk.n = 1 AND chunk.content = 1 AND other.id = 2", "DELETE FROM chunk WHERE n = 2 AND content = 2"} {
+		if err := script(s, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range all[:2] {
+		if _, err := read(s, sumOf(c)); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("read: %v", err)
+		}
+	}
+	mustHold(t, s, all[2])
+	var bad []Sum
+	seen, err := s.Verify(t.Context(), true, func(sum Sum, err error) {
+		if err != nil {
+			bad = append(bad, sum)
+		}
+	})
+	if err != nil || seen.Count != 3 || !slices.Equal(bad, []Sum{sumOf(all[0]), sumOf(all[1])}) {
+		t.Errorf("verify: %d are bad of %d, %v", len(bad), seen.Count, err)
+	}
 }
 
 // A store that was lost, or put back from an older backup, finds its contents in the bucket

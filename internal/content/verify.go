@@ -76,6 +76,7 @@ type checked struct {
 	packedContent
 	here error // what is wrong with bytes that are here, and were read
 	left bool  // they are in chunks, and to be read
+	away bool  // the database has none
 	in   place
 }
 
@@ -122,6 +123,7 @@ FROM content c LEFT JOIN place l ON l.content = c.id AND l.content > $1 LEFT JOI
 			return err
 		}
 		copy(c.sum[:], sum)
+		c.away = !kept
 		switch {
 		case len(sum) == len(c.sum) && c.size > chunkSize && body == nil:
 			c.left = kept
@@ -160,12 +162,18 @@ func (v *verification) read(ctx context.Context, c *checked) error {
 		_, err = v.store.packs.small(ctx, c.in, c.packedContent) // as Open does
 	}
 	if err == nil && c.left {
-		err = v.store.blob(ctx, c.packedContent).verify()
+		err = v.readChunks(ctx, c)
 	}
 	if err == nil && c.in.key != "" && v.store.packs != nil {
 		err = v.checkPacked(ctx, c)
 	}
 	return err
+}
+
+// readChunks reads a content that is in chunks, wherever their bytes are.
+func (v *verification) readChunks(ctx context.Context, c *checked) error {
+	b := v.store.blob(ctx, c.packedContent)
+	return errors.Join(b.verify(), b.Close())
 }
 
 // checkPacked checks a content in its pack.
@@ -180,6 +188,12 @@ func (v *verification) checkPacked(ctx context.Context, c *checked) error {
 		_, err := p.small(ctx, c.in, c.packedContent)
 		return err
 	}
+	var unreadable error
+	if c.away {
+		if unreadable = v.readChunks(ctx, c); !errors.Is(unreadable, ErrDamaged) {
+			return unreadable
+		}
+	}
 	body, err := p.bucket.Stream(ctx, c.in.key, c.in.at)
 	if err != nil {
 		return p.coded(err)
@@ -192,7 +206,7 @@ func (v *verification) checkPacked(ctx context.Context, c *checked) error {
 	if n != c.size || Sum(hash.Sum(nil)) != c.sum {
 		return p.damage(c.packedContent, c.in.key)
 	}
-	return nil
+	return unreadable // although the object is sound: the hashes of its chunks, which the database has, are not
 }
 
 // verify reads a large content whole.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
@@ -236,6 +237,34 @@ func TestMovedAfterLoss(t *testing.T) {
 	}
 	if err := restore(); !errors.Is(err, backup.ErrLost) {
 		t.Errorf("moved as if it were whole: %v", err)
+	}
+}
+
+// TestRestoreAgain: a backup of which the log cannot be opened, since the clock is years ahead of
+// it, leaves an empty folder. So it can be restored there with what the message asks for.
+func TestRestoreAgain(t *testing.T) {
+	t.Parallel()
+	original, folder := t.TempDir(), t.TempDir()
+	log, err := eventlog.Open(t.Context(), original, eventlog.Options{Clock: func() (time.Time, time.Duration) { return time.Now().AddDate(-3, 0, 0), 0 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(log.EnsureSet(t.Context(), eventlog.SetConfig{Name: "main", Content: event.Redirect}), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if _, err := backup.Write(t.Context(), original, &b, "test"); err != nil {
+		t.Fatal(err)
+	}
+	restore := func(o backup.Options) error {
+		_, err := backup.Restore(t.Context(), bytes.NewReader(b.Bytes()), folder, o)
+		return err
+	}
+	if err := restore(backup.Options{}); !errors.Is(err, event.ErrClock) || !strings.Contains(err.Error(), "nothing was restored") {
+		t.Errorf("the clock is not confirmed: %v", err)
+	}
+	if err := restore(backup.Options{AcceptClock: true}); err != nil {
+		t.Errorf("the clock is confirmed: %v", err)
 	}
 }
 

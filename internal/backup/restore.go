@@ -18,6 +18,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
@@ -74,9 +75,25 @@ func Restore(ctx context.Context, from io.Reader, folder string, o Options) (m M
 	}
 	log, err := eventlog.Open(ctx, folder, eventlog.Options{Holder: holder, AcceptClock: o.AcceptClock, Moved: o.Moved, Restored: m.Made})
 	if err != nil {
-		return m, fmt.Errorf("the files were restored, but the log cannot be opened: %w", err)
+		if left := takeBack(folder); left != nil {
+			return m, fmt.Errorf("the files were restored, but the log cannot be opened: %w", errors.Join(err, left))
+		}
+		return m, fmt.Errorf("nothing was restored: the log of the backup cannot be opened: %w", err)
 	}
 	return m, log.Close()
+}
+
+// takeBack removes the files that were restored, so that Restore can be called again. It leaves
+// them to a process that has opened them meanwhile.
+func takeBack(folder string) error {
+	release, err := eventlog.Hold(folder, holder)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{eventlog.FileName, contentName, eventlog.HeadName} { // the log first: without it nothing is used
+		err = errors.Join(err, content.RemoveFile(filepath.Join(folder, name)))
+	}
+	return errors.Join(err, release())
 }
 
 // holder is the command that the lock of the folder names meanwhile.

@@ -738,6 +738,27 @@ func TestKeep(t *testing.T) {
 	mustHold(t, s, stays)
 }
 
+// What nothing has needed since a time that is still to come, since the clock was ahead, is
+// removed as all else is.
+func TestUnneededOfTomorrow(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := newBucket(t)
+	s := openStore(t, newPlace(t), inBucket(address))
+	gone := noise(1, 9000)
+	put(t, s, gone)
+	tidy(t, s, 0)
+	if err := s.Remove(t.Context(), sumOf(gone)); err != nil {
+		t.Fatal(err)
+	}
+	tidy(t, s, time.Hour)
+	if err := script(s, "UPDATE pack SET unneeded = unneeded + 86400"); err != nil {
+		t.Fatal(err)
+	}
+	if did := tidy(t, s, 0); did.Waiting != 0 || did.Removed != 1 || len(files(t, s3, address)) != 0 {
+		t.Errorf("%+v", did)
+	}
+}
+
 // A store that was put back from a backup finds again what was written anew since, and nothing
 // that it needs is removed.
 func TestRestored(t *testing.T) {

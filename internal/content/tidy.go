@@ -78,7 +78,7 @@ func (s *Store) Tidy(ctx context.Context, o TidyOptions) (t Tidied, err error) {
 func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
 	now := time.Now().Unix()
 	if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
-		return tx.Exec(ctx, "UPDATE pack SET unneeded = $1 WHERE live = 0 AND unneeded IS NULL", now)
+		return tx.Exec(ctx, "UPDATE pack SET unneeded = $1 WHERE live = 0 AND (unneeded IS NULL OR unneeded > $1)", now) // the clock may have been ahead
 	}); err != nil {
 		return err
 	}

@@ -329,8 +329,10 @@ func (f *files) upload(ctx context.Context, se *series, s *storedSnapshot) error
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.uploads, id)
-	f.objects[id] = u.indexedSnapshot
+	if f.uploads[id] == u { // else the snapshot was removed here meanwhile
+		delete(f.uploads, id)
+		f.objects[id] = u.indexedSnapshot
+	}
 	return nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -537,6 +539,49 @@ func TestFilesCrash(t *testing.T) {
 	}
 	if len(a.files.objects) != has || len(a.files.uploads) > 0 {
 		t.Errorf("of %d snapshots it keeps %d and %d in mind", has, len(a.files.objects), len(a.files.uploads))
+	}
+}
+
+// What is removed here while it is being put into the bucket does not stay there.
+func TestFilesRemovedMeanwhile(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := sharedBucket(t)
+	l, c := withAll()
+	dir := t.TempDir()
+	must(t, small(t, l, dir).Snapshot(t.Context(), "main")) // by a node without the bucket
+	var a *node
+	remove := sync.OnceFunc(func() {
+		for range 2 {
+			grow(l, c)
+			must(t, a.Snapshot(t.Context(), "main"))
+		}
+	})
+	direct, _ := url.Parse(address)
+	proxy := s3.Proxy(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/resourcelist/10-") && strings.HasSuffix(r.URL.Path, manifestName) {
+			remove()
+		}
+		return false
+	})
+	a = newNode(t, l, c, strings.Replace(address, direct.Query().Get("endpoint"), proxy, 1), dir)
+	a.shares()
+	a.shares()
+	if put := objects(t, s3, address, "main/resourcelist/10-*/"+manifestName); len(put) != 1 {
+		t.Fatalf("put: %v", put)
+	}
+	for _, file := range objects(t, s3, address, "*/*/*/*") {
+		old := a.now.Add(-unneeded)
+		must(t, os.Chtimes(file, old, old))
+	}
+	for range 2 {
+		a.pass(unneeded)
+		a.shares()
+	}
+	if left := objects(t, s3, address, "main/resourcelist/10-*/*"); len(left) > 0 {
+		t.Errorf("nothing needs %v", left)
+	}
+	if len(objects(t, s3, address, "main/resourcelist/12-*/*")) == 0 {
+		t.Error("the newest has gone")
 	}
 }
 

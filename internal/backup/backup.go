@@ -223,6 +223,8 @@ func Write(ctx context.Context, folder string, to io.Writer, version string) (m 
 	}
 	if contents != nil {
 		defer func() { err = errors.Join(err, contents.Close()) }()
+	} else if log.NamesContents() { // the backup would take the place of one that has them
+		return m, fmt.Errorf("the log of %s names contents, and %s is not there: put it back from a backup, or have its contents fetched again with bridge harvest --full", folder, contentName)
 	}
 	z, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(true))
 	if err != nil {

@@ -296,6 +296,25 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestWithoutContents: a folder that has lost its contents replaces no backup that has them.
+func TestWithoutContents(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "backup")
+	if _, _, err := backup.WriteFile(t.Context(), newFolder(t), path, "test"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := backup.WriteFile(t.Context(), withoutContents(t), path, "test"); err == nil || !strings.Contains(err.Error(), "content.db is not there") {
+		t.Errorf("without its contents: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the backup before is not what it was: %v", err)
+	}
+}
+
 // TestForeignFile: what is no backup is not replaced, though it is compressed in the same way, or
 // is a device.
 func TestForeignFile(t *testing.T) {

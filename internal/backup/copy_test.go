@@ -243,11 +243,20 @@ func TestCopyKilledInUnpack(t *testing.T) {
 // had been lost.
 func TestCopyWithoutContents(t *testing.T) {
 	t.Parallel()
-	from := newFolder(t)
-	if err := os.Remove(filepath.Join(from, content.FileName)); err != nil {
+	from := withoutContents(t)
+	if _, err := backup.Copy(t.Context(), backup.Place{Folder: from}, backup.Place{Folder: t.TempDir()}, nil); err == nil || !strings.Contains(err.Error(), "content.db is not there") {
+		t.Errorf("without its contents: %v", err)
+	}
+}
+
+// withoutContents makes a data folder with a record, and no contents.
+func withoutContents(t *testing.T) (folder string) {
+	t.Helper()
+	folder = newFolder(t)
+	if err := os.Remove(filepath.Join(folder, content.FileName)); err != nil {
 		t.Fatal(err)
 	}
-	log, err := eventlog.Open(t.Context(), from, eventlog.Options{})
+	log, err := eventlog.Open(t.Context(), folder, eventlog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +272,5 @@ func TestCopyWithoutContents(t *testing.T) {
 	if err := errors.Join(err, log.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := backup.Copy(t.Context(), backup.Place{Folder: from}, backup.Place{Folder: t.TempDir()}, nil); err == nil || !strings.Contains(err.Error(), "content.db is not there") {
-		t.Errorf("without its contents: %v", err)
-	}
+	return folder
 }

@@ -129,7 +129,14 @@ func (l *Log) Server() (url, identity string) {
 // content store.
 func (l *Log) NamesContents(ctx context.Context) (bool, error) {
 	sets, err := l.Sets(ctx)
-	return slices.ContainsFunc(sets, func(s event.Set) bool { return s.Content == event.Mirror && s.Events > 0 }), err
+	return namesContents(sets), err
+}
+
+// NamesContents is Log.NamesContents.
+func (s *Snapshot) NamesContents() bool { return namesContents(s.Sets) }
+
+func namesContents(sets []event.Set) bool {
+	return slices.ContainsFunc(sets, func(s event.Set) bool { return s.Content == event.Mirror && s.Events > 0 })
 }
 
 // recognize makes sure that a log that was found on a server is the one of this folder.

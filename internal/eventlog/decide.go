@@ -267,7 +267,7 @@ func (s *sourceState) set(it *event.Item, late bool, o ordering) {
 	case o != byPlace || !it.Place.IsZero():
 		s.place = it.Place
 	case s.place.IsZero():
-		s.place.List = 1
+		s.place.List = noList
 	case !it.Order.Known():
 		return
 	}

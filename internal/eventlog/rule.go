@@ -279,6 +279,12 @@ func (s *sourceState) asPart() part {
 	return part{number: s.place.Part, alive: s.alive, future: s.future, stamp: s.stamp, place: s.place, claim: s.claim}
 }
 
+// noList is the list of what was replayed: nobody knows in which part it stood.
+const noList = 1
+
+// inList reports whether the last report of the Source stood in a list.
+func (s *sourceState) inList() bool { return !s.place.IsZero() && s.place.List != noList }
+
 // inOther reports whether another part of the Source has the record.
 func (s *sourceState) inOther(number int) bool {
 	for i := range s.parts {
@@ -286,7 +292,7 @@ func (s *sourceState) inOther(number int) bool {
 			return true
 		}
 	}
-	return len(s.parts) == 0 && s.alive && !s.place.IsZero() && s.place.Part != number
+	return len(s.parts) == 0 && s.alive && s.inList() && s.place.Part != number
 }
 
 // inOther reports whether another part of the Source than that of an item has the record, or
@@ -316,7 +322,7 @@ func (s *sourceState) setPart(it *event.Item, late bool) {
 // storePart stores the report of an item for its part.
 func (s *sourceState) storePart(it *event.Item, late bool) {
 	number := it.Place.Part
-	if len(s.parts) == 0 && !s.place.IsZero() {
+	if len(s.parts) == 0 && s.inList() {
 		s.parts = append(s.parts, s.asPart())
 	}
 	p := s.part(number)

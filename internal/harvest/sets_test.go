@@ -226,3 +226,44 @@ func TestDeletionAfterItsResourceList(t *testing.T) {
 		}
 	}
 }
+
+// What was replayed is of no known set of resources: a set that deletes it is taken at its word.
+func TestReplayedInSecondSet(t *testing.T) {
+	s := newShelf(t, t.TempDir(), event.Mirror)
+	first := &resourceSet{named: true, has: map[string]bool{"b": true, "z": true}}
+	second := &resourceSet{named: true, has: map[string]bool{"a": true, "z": true}}
+	l := &library{version: map[string]int{"a": 1, "b": 1, "z": 1}, minute: 1, dated: true, sets: []*resourceSet{first, second}}
+	l.show(first)
+	l.show(second)
+	wrong := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if wrong && r.URL.Path == "/r/a" {
+			fmt.Fprint(w, "not what the list says")
+			return
+		}
+		l.serve(w, r)
+	}))
+	defer server.Close()
+	l.url = server.URL
+	s.from(harvest.ResourceSync, server.URL+"/sd", server.Client())
+	s.run()
+	s.run()
+	wrong = false
+	bad, err := s.log.Quarantined(t.Context(), "main")
+	if s.must(err); len(bad) != 1 {
+		t.Fatalf("in quarantine: %+v, want one input", bad)
+	}
+	input, err := s.log.QuarantinedInput(t.Context(), bad[0].ID)
+	s.must(err)
+	src := s.src
+	_, err = s.harvest.Replay(t.Context(), &src, &input)
+	s.must(err)
+	delete(second.has, "a")
+	l.minute = 2
+	l.tell(second, "deleted", "a")
+	delete(l.version, "a")
+	s.run()
+	if got, want := strings.ReplaceAll(s.news(), server.URL+"/r", ""), "created /a, created /b, created /z, deleted /a"; got != want {
+		t.Errorf("events: %s, want %s", got, want)
+	}
+}

@@ -387,7 +387,7 @@ func (a *absence) later(ctx context.Context, q database.Querier, records []int64
 			return fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
 		}
 		note(record, lastReport{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
-		if waits := (part{stamp: v.obs.Order, place: v.obs.Place, future: v.late}); !has[record] && waits.undated() && a.walk.has(record) {
+		if waits := (part{stamp: v.obs.Order, place: v.obs.Place, future: v.late}); !has[record] && waits.undated() && a.walk.hasIn(v.obs.Place.Part, record) {
 			later[record] = true // it is new, and perhaps newer than the enumeration
 		}
 		return nil

@@ -267,3 +267,40 @@ func TestReplayedInSecondSet(t *testing.T) {
 		t.Errorf("events: %s, want %s", got, want)
 	}
 }
+
+// libraryOf is a Source of these sets, some of whose contents fail.
+func libraryOf(t *testing.T, sets ...*resourceSet) (s *shelf, l *library, failing map[string]bool) {
+	s, failing = newShelf(t, t.TempDir(), event.Mirror), map[string]bool{}
+	l = &library{version: map[string]int{"z": 1}, minute: 1, sets: sets}
+	for _, set := range sets {
+		set.named, set.has = true, map[string]bool{"z": true}
+		l.show(set)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if failing[r.URL.Path] {
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+			return
+		}
+		l.serve(w, r)
+	}))
+	t.Cleanup(server.Close)
+	l.url = server.URL
+	s.from(harvest.ResourceSync, server.URL+"/sd", server.Client())
+	return s, l, failing
+}
+
+// A new record of one of several sets of resources, which its Change List states without a
+// datetime, waits for its content through each harvest that reads everything, not only the first.
+func TestUndatedWaitsInItsSet(t *testing.T) {
+	first, second := &resourceSet{}, &resourceSet{}
+	s, l, failing := libraryOf(t, first, second)
+	l.version["a"], second.has["a"], failing["/r/a"] = 1, true, true
+	l.tell(second, "created", "a")
+	s.run()
+	failing["/r/a"] = false
+	_, err := s.try(harvest.Options{Full: true, AllPending: true})
+	s.must(err)
+	if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /a, created /z"; got != want {
+		t.Errorf("events: %s, want %s", got, want)
+	}
+}

@@ -360,7 +360,7 @@ func (a *absence) later(ctx context.Context, q database.Querier, records []int64
 			return fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
 		}
 		has[record] = has[record] || s.source == a.source && s.alive
-		if s.source == a.source && s.alive && len(s.parts) > 0 {
+		if s.source == a.source && len(s.parts) > 0 { // also where the state waits for its content
 			parts[record] = s.parts
 		} else if s.source == a.source && s.alive && len(a.parts) > 0 && !s.place.IsZero() {
 			parts[record] = []part{s.asPart()}
@@ -385,6 +385,9 @@ func (a *absence) later(ctx context.Context, q database.Querier, records []int64
 		var v body
 		if err := readBody(waits, &v); err != nil {
 			return fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
+		}
+		if len(a.parts) > 0 && !slices.Contains(a.parts, v.obs.Place.Part) { // the parts tell which others have it
+			return nil
 		}
 		note(record, lastReport{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
 		if waits := (part{stamp: v.obs.Order, place: v.obs.Place, future: v.late}); !has[record] && waits.undated() && a.walk.hasIn(v.obs.Place.Part, record) {

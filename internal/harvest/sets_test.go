@@ -304,3 +304,24 @@ func TestUndatedWaitsInItsSet(t *testing.T) {
 		t.Errorf("events: %s, want %s", got, want)
 	}
 }
+
+// What waits for its content in a set of resources that the Source names no more is not published,
+// unless another one has it.
+func TestWaitsInFormerSet(t *testing.T) {
+	first, second := &resourceSet{}, &resourceSet{}
+	s, l, failing := libraryOf(t, first, second)
+	l.dated, l.minute = true, 2
+	for _, name := range []string{"a", "b"} {
+		l.version[name], second.has[name], failing["/r/"+name] = 1, true, true
+		l.tell(second, "created", name)
+	}
+	first.has["b"] = true
+	l.tell(first, "created", "b")
+	s.run()
+	second.named = false
+	clear(failing)
+	s.run()
+	if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /b, created /z"; got != want {
+		t.Errorf("events: %s, want %s", got, want)
+	}
+}

@@ -50,6 +50,7 @@ type decision struct {
 	seen, present   bool
 	old             bool // the Source has reported the same before, even if this part of it has not
 	pending         change
+	moved           *part  // of two parts that report what waits, it is that of this one from now on
 	reason          string // why it waits
 	late            bool   // its stamp lay in the future when it was seen
 	held, regressed change
@@ -193,8 +194,8 @@ func (a *decider) unchanged(r *record, it *event.Item, d *decision) {
 func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error {
 	if it.Deleted && a.inLists(it) && a.inOther(r, it) {
 		a.notePart(r, it, d)
-		if r.pending != nil && r.pending.is(it) {
-			d.pending = remove
+		if p := r.pending; p != nil && (p.is(it) || !p.v.obs.Deleted && p.v.obs.Place.Part == it.Place.Part) {
+			d.pending, d.moved = remove, r.of(a.source).sameInOther(p.v.obs.Claim, it.Place.Part)
 		}
 		return nil
 	}

@@ -295,6 +295,17 @@ func (s *sourceState) inOther(number int) bool {
 	return len(s.parts) == 0 && s.alive && s.inList() && s.place.Part != number
 }
 
+// sameInOther returns the report of another part than number that claims the same of the
+// record; nil when there is none.
+func (s *sourceState) sameInOther(claim int64, number int) *part {
+	for i := range s.parts {
+		if p := &s.parts[i]; p.alive && p.number != number && p.claim == claim {
+			return p
+		}
+	}
+	return nil
+}
+
 // inOther reports whether another part of the Source than that of an item has the record, or
 // will have it once its content is there.
 func (a *decider) inOther(r *record, it *event.Item) bool {

@@ -29,6 +29,11 @@ func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) 
 	switch {
 	case d.pending == put:
 		err = b.keepPending(ctx, i, r, d)
+	case d.moved != nil && r.pending != nil:
+		p := r.pending
+		p.v.obs.Place, p.v.obs.Order, p.v.late = d.moved.place, d.moved.stamp, d.moved.future
+		p.raw = appendBody(nil, &p.v)
+		err = b.savePending(ctx, p)
 	case d.pending == remove && r.pending != nil:
 		r.pending, err = nil, b.dropWaiting(ctx, "pending", r)
 	}
@@ -160,6 +165,10 @@ func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) 
 		delay := min(event.Micros((5*time.Minute).Microseconds())<<min(p.tries, 20), pendingMost)
 		p.next = b.wall + max(delay, min(it.After-b.wall, pendingMost))
 	}
+	return b.savePending(ctx, p)
+}
+
+func (b *batch) savePending(ctx context.Context, p *pendingRow) error {
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO pending ("+pendingColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		int64(p.source), p.record, p.partial, int64(p.since), p.tries, int64(p.asked), int64(p.next), p.reason, p.raw, p.sum())
 }

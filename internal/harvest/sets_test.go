@@ -281,7 +281,15 @@ func libraryOf(t *testing.T, sets ...*resourceSet) (s *shelf, l *library, failin
 			http.Error(w, "not now", http.StatusServiceUnavailable)
 			return
 		}
-		l.serve(w, r)
+		answer := httptest.NewRecorder()
+		l.serve(answer, r)
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(answer.Body.Bytes())))
+		if w.Header().Get("ETag") == r.Header.Get("If-None-Match") {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
 	}))
 	t.Cleanup(server.Close)
 	l.url = server.URL
@@ -323,5 +331,39 @@ func TestWaitsInFormerSet(t *testing.T) {
 	s.run()
 	if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /b, created /z"; got != want {
 		t.Errorf("events: %s, want %s", got, want)
+	}
+}
+
+// A set of resources that deletes a record while its content waits has it no more once that has
+// come: the record is deleted when the other set deletes it too.
+func TestDeletedInASetWhileItWaits(t *testing.T) {
+	first, second := &resourceSet{}, &resourceSet{}
+	s, l, failing := libraryOf(t, first, second)
+	l.dated = true
+	change := func(in *resourceSet, change string) {
+		l.minute++
+		in.has["a"] = change != "deleted"
+		l.tell(in, change, "a")
+	}
+	l.version["a"] = 1
+	change(first, "created")
+	change(second, "created")
+	s.run()
+	l.version["a"], failing["/r/a"] = 2, true
+	change(first, "updated")
+	l.minute--
+	change(second, "updated")
+	s.run()
+	for _, gone := range []*resourceSet{first, second} {
+		change(gone, "deleted")
+		if gone == second {
+			delete(l.version, "a")
+		}
+		s.run()
+		clear(failing)
+		s.run()
+	}
+	if got, want := s.told(func(ev *event.Event) string { return ev.Kind.String() + " " + ev.Title }), []string{"created a 1", "created z 1", "updated a 2", "deleted a 2"}; !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("events: %q, want %q", got, want)
 	}
 }

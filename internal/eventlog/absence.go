@@ -387,6 +387,7 @@ func (a *absence) later(ctx context.Context, q database.Querier, records []int64
 			return fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
 		}
 		if len(a.parts) > 0 && !slices.Contains(a.parts, v.obs.Place.Part) { // the parts tell which others have it
+			parts[record] = append(parts[record], part{number: v.obs.Place.Part, alive: !v.obs.Deleted})
 			return nil
 		}
 		note(record, lastReport{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})

@@ -194,8 +194,8 @@ func (a *decider) unchanged(r *record, it *event.Item, d *decision) {
 func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error {
 	if it.Deleted && a.inLists(it) && a.inOther(r, it) {
 		a.notePart(r, it, d)
-		if p := r.pending; p != nil && (p.is(it) || !p.v.obs.Deleted && p.v.obs.Place.Part == it.Place.Part) {
-			d.pending, d.moved = remove, r.of(a.source).sameInOther(p.v.obs.Claim, it.Place.Part)
+		if a.stopWaiting(r, it, d); r.pending != nil && r.pending.is(it) {
+			d.pending = remove
 		}
 		return nil
 	}

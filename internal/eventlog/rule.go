@@ -295,15 +295,19 @@ func (s *sourceState) inOther(number int) bool {
 	return len(s.parts) == 0 && s.alive && s.inList() && s.place.Part != number
 }
 
-// sameInOther returns the report of another part than number that claims the same of the
-// record; nil when there is none.
-func (s *sourceState) sameInOther(claim int64, number int) *part {
+// stopWaiting ends the waiting of what the part of an item has reported, which does not have the
+// record any more. It goes on as the report of another part that claims the same.
+func (a *decider) stopWaiting(r *record, it *event.Item, d *decision) {
+	w, s := r.pending, r.of(a.source)
+	if w == nil || w.v.obs.Deleted || w.v.obs.Place.Part != it.Place.Part {
+		return
+	}
+	d.pending = remove
 	for i := range s.parts {
-		if p := &s.parts[i]; p.alive && p.number != number && p.claim == claim {
-			return p
+		if p := &s.parts[i]; p.alive && p.number != it.Place.Part && p.claim == w.v.obs.Claim {
+			d.moved = p
 		}
 	}
-	return nil
 }
 
 // inOther reports whether another part of the Source than that of an item has the record, or
@@ -434,6 +438,7 @@ func (a *decider) leavePart(r *record, it *event.Item) decision {
 	if s == nil || !a.inOther(r, it) {
 		return d
 	}
+	a.stopWaiting(r, it, &d)
 	if p := s.part(it.Place.Part); p != nil && p.alive {
 		p.alive, s.dirty, d.changed = false, true, true
 	}

@@ -29,7 +29,7 @@ func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) 
 	switch {
 	case d.pending == put:
 		err = b.keepPending(ctx, i, r, d)
-	case d.moved != nil && r.pending != nil:
+	case d.moved != nil:
 		p := r.pending
 		p.v.obs.Place, p.v.obs.Order, p.v.late = d.moved.place, d.moved.stamp, d.moved.future
 		p.raw = appendBody(nil, &p.v)

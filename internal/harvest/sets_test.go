@@ -367,3 +367,28 @@ func TestDeletedInASetWhileItWaits(t *testing.T) {
 		t.Errorf("events: %q, want %q", got, want)
 	}
 }
+
+// A set of resources that the Source names no more does not have a record again once a content
+// comes that it has waited for.
+func TestWaitsInFormerSetOfARecord(t *testing.T) {
+	first, second := &resourceSet{}, &resourceSet{}
+	s, l, failing := libraryOf(t, first, second)
+	l.dated, l.minute = true, 2
+	l.version["a"], first.has["a"], second.has["a"] = 1, true, true
+	l.tell(first, "created", "a")
+	s.run()
+	l.version["a"], l.minute, failing["/r/a"] = 2, 3, true
+	l.tell(second, "created", "a")
+	s.run()
+	second.named = false
+	clear(failing)
+	s.run()
+	delete(l.version, "a")
+	delete(first.has, "a")
+	l.minute = 4
+	l.tell(first, "deleted", "a")
+	s.run()
+	if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /a, created /z, deleted /a"; got != want {
+		t.Errorf("events: %s, want %s", got, want)
+	}
+}

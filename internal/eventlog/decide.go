@@ -104,6 +104,9 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 	}
 	if it.Answer == event.Refuted {
 		d.pending = remove
+		if it.Deleted {
+			d.held = remove // the record is there, whatever the enumeration has
+		}
 		v = historical
 	} else if a.mode == event.ModeWalk && a.ordering == byPlace {
 		var noted bool

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -390,5 +391,30 @@ func TestWaitsInFormerSetOfARecord(t *testing.T) {
 	s.run()
 	if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /a, created /z, deleted /a"; got != want {
 		t.Errorf("events: %s, want %s", got, want)
+	}
+}
+
+// A held deletion that is released, and that the URL of its record refutes, is not held any more.
+func TestReleaseRefuted(t *testing.T) {
+	set := &resourceSet{}
+	s, l, _ := libraryOf(t, set)
+	for i := range 12 {
+		name := fmt.Sprint(i)
+		l.version[name] = 1
+		l.tell(set, "created", name)
+	}
+	s.run()
+	set.changes, l.minute = nil, 5
+	l.show(set)
+	r, err := s.try(harvest.Options{Full: true})
+	s.must(err)
+	delete(l.version, "3")
+	src := s.src
+	released, err := s.harvest.Release(t.Context(), &src, event.MicrosOf(time.Now()))
+	s.must(err)
+	held, err := s.log.Held(t.Context(), s.src.ID, true, math.MaxInt64)
+	s.must(err)
+	if r.Held != 12 || released.Deleted != 1 || len(held) != 0 {
+		t.Errorf("held %d, then deleted %d and held %d, want 12, 1, 0", r.Held, released.Deleted, len(held))
 	}
 }

@@ -296,7 +296,8 @@ func (s *sourceState) inOther(number int) bool {
 }
 
 // stopWaiting ends the waiting of what the part of an item has reported, which does not have the
-// record any more. It goes on as the report of another part that claims the same.
+// record any more. It goes on as the report of another part that claims the same, or that has
+// reported the record since its published state, and was not applied because of what waits.
 func (a *decider) stopWaiting(r *record, it *event.Item, d *decision) {
 	w, s := r.pending, r.of(a.source)
 	if w == nil || w.v.obs.Deleted || w.v.obs.Place.Part != it.Place.Part {
@@ -304,7 +305,7 @@ func (a *decider) stopWaiting(r *record, it *event.Item, d *decision) {
 	}
 	d.pending = remove
 	for i := range s.parts {
-		if p := &s.parts[i]; p.alive && p.number != it.Place.Part && p.claim == w.v.obs.Claim {
+		if p := &s.parts[i]; p.alive && p.number != it.Place.Part && (p.claim == w.v.obs.Claim || p.stamp.After(s.stamp)) {
 			d.moved = p
 		}
 	}

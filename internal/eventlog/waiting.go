@@ -31,7 +31,7 @@ func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) 
 		err = b.keepPending(ctx, i, r, d)
 	case d.moved != nil:
 		p := r.pending
-		p.v.obs.Place, p.v.obs.Order, p.v.late = d.moved.place, d.moved.stamp, d.moved.future
+		p.v.obs.Place, p.v.obs.Order, p.v.obs.Claim, p.v.late = d.moved.place, d.moved.stamp, d.moved.claim, d.moved.future
 		p.raw = appendBody(nil, &p.v)
 		err = b.savePending(ctx, p)
 	case d.pending == remove && r.pending != nil:

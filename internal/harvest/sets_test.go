@@ -418,3 +418,30 @@ func TestReleaseRefuted(t *testing.T) {
 		t.Errorf("held %d, then deleted %d and held %d, want 12, 1, 0", r.Held, released.Deleted, len(held))
 	}
 }
+
+// What waits in a set of resources that leaves the record is published as another set has listed it,
+// also where that did so at another time.
+func TestWaitsInOtherSet(t *testing.T) {
+	first, second := &resourceSet{}, &resourceSet{}
+	s, l, failing := libraryOf(t, first, second)
+	l.dated, l.minute = true, 2
+	l.version["a"], first.has["a"], second.has["a"] = 1, true, true
+	l.tell(first, "created", "a")
+	l.tell(second, "created", "a")
+	s.run()
+	l.version["a"], l.version["b"], first.has["b"], second.has["b"] = 2, 2, true, true
+	failing["/r/a"], failing["/r/b"] = true, true
+	for _, set := range l.sets {
+		l.minute++
+		l.tell(set, "updated", "a")
+		l.tell(set, "created", "b")
+	}
+	s.run()
+	second.named = false
+	s.run()
+	clear(failing)
+	s.run()
+	if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /a, created /b, created /z, updated /a"; got != want {
+		t.Errorf("events: %s, want %s", got, want)
+	}
+}

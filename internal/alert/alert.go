@@ -1,6 +1,7 @@
 package alert
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -191,11 +192,15 @@ func together(all []config.Alert) (out []config.Alert) {
 // stays as it was sent.
 func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert {
 	now := map[string]Alert{}
-	for _, c := range r.On {
-		if _, on := told[(&Alert{Condition: c.Kind}).key()]; on && c.Kind == config.OnDisk {
+	levels := map[string]int{}
+	for _, c := range slices.Compact(slices.SortedFunc(slices.Values(r.On), byThreshold)) {
+		level := levels[c.Kind]
+		levels[c.Kind]++
+		if _, on := told[(&Alert{Condition: c.Kind, Level: level}).key()]; on && c.Kind == config.OnDisk {
 			c.Share *= 1.1 // so that an alert near its threshold does not begin and end all the time
 		}
 		for _, a := range find(&c, s) {
+			a.Level = level
 			if _, ok := now[a.key()]; !ok {
 				now[a.key()] = a
 			}
@@ -212,6 +217,11 @@ func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert 
 		}
 	}
 	return now
+}
+
+// byThreshold compares conditions: by kind, those that are met first before the others.
+func byThreshold(a, b config.Condition) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.For, b.For), cmp.Compare(a.Count, b.Count), cmp.Compare(b.Share, a.Share))
 }
 
 // beside returns the alerts of one map that are not in the other, sorted by key.

@@ -273,3 +273,47 @@ func TestReceiverTwice(t *testing.T) {
 		t.Errorf("%q, want %q", told, want)
 	}
 }
+
+// TestThresholds: a receiver with several thresholds of a kind is told of each, once on and once
+// off, also if it is configured twice, and whatever the order.
+func TestThresholds(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "alerts.json")
+	receivers := []config.Alert{
+		{On: []config.Condition{{Kind: config.OnFailing, For: 24 * time.Hour}, {Kind: config.OnQuarantine, Count: 1}, {Kind: config.OnDisk, Share: 5}}, Mail: "a@example.org"},
+		{On: []config.Condition{{Kind: config.OnDisk, Share: 20}, {Kind: config.OnQuarantine, Count: 100}, {Kind: config.OnFailing, For: time.Hour}, {Kind: config.OnFailing, For: 24 * time.Hour}}, Mail: "a@example.org"},
+	}
+	round := func(hour, quarantined int, free float64) (told string) {
+		t.Helper()
+		source := status.Source{Name: "one", Quarantined: quarantined, FailingSince: at(0)}
+		a := Alerter{
+			Receivers: func() []config.Alert { return receivers }, File: file, Bridge: func() string { return "" },
+			State: func(context.Context) State {
+				return State{Now: at(hour).Time, Free: free, Status: &status.Status{Sets: []status.Set{{Name: "maps", Sources: []status.Source{source}}}}}
+			},
+			Send: func(_ context.Context, _ *config.Alert, m *Message) error { told = m.Subject(); return nil },
+		}
+		if err := a.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return told
+	}
+	for i, step := range []struct {
+		hour, quarantined int
+		free              float64
+		want              string
+	}{
+		{0, 1, 50, "bridge: 1 new: quarantine"},
+		{2, 1, 19, "bridge: 2 new: disk, failing"},
+		{3, 100, 4, "bridge: 2 new: disk, quarantine"},
+		{4, 100, 5.2, ""},
+		{25, 99, 5.6, "bridge: 1 new: failing; 2 over: disk, quarantine"},
+		{26, 99, 21, ""},
+		{27, 0, 50, "bridge: 2 over: disk, quarantine"},
+	} {
+		if told := round(step.hour, step.quarantined, step.free); told != step.want {
+			t.Errorf("step %d: %q, want %q", i, told, step.want)
+		}
+		slices.Reverse(receivers)
+	}
+}

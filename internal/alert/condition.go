@@ -6,6 +6,7 @@ package alert
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ type State struct {
 type Alert struct {
 	// Condition is the kind of the condition.
 	Condition string `json:"condition"`
+	// Level counts the conditions of that kind of the same receiver that are met earlier, as
+	// failing:1h before failing:24h: 0 is the first.
+	Level int `json:"level,omitempty"`
 	// Set and Source are the place; "" when the alert is about the whole bridge.
 	Set    string `json:"set,omitempty"`
 	Source string `json:"source,omitempty"`
@@ -44,7 +48,7 @@ func (a *Alert) key() string {
 	if a.Condition == config.OnLog {
 		what, _, _ = strings.Cut(a.Text, ":")
 	}
-	return strings.Join([]string{a.Condition, a.Set, what}, "\x00")
+	return strings.Join([]string{a.Condition, strconv.Itoa(a.Level), a.Set, what}, "\x00")
 }
 
 // find returns the alerts of a condition, in the order of the status.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -25,8 +26,10 @@ type template struct {
 	source *Source // asked for its list of sets, and never harvested
 	listed []string
 	// Of watchTemplates: when it is asked next, and how many attempts in a row have failed.
+	// Others may read trouble too.
 	due      time.Time
 	failures int
+	trouble  atomic.Pointer[string] // why the sets cannot be found out; nil while they can
 }
 
 // DeriveSets asks the Sources of templates for their sets, and creates a set for each new
@@ -174,8 +177,38 @@ func (b *Bridge) askTemplate(ctx context.Context, t *template, begin func(*Sourc
 	switch {
 	case err == nil:
 		t.failures, t.due = 0, time.Now().Add(t.source.Every)
+		t.trouble.Store(nil)
 	case ctx.Err() == nil:
 		t.due = time.Now().Add(retryDelay(t.failures, t.source.Every))
 		b.opt.Logger.Error("the sets of a Source cannot be found out", "error", err)
+		if t.failures > 1 { // an alert tells of it
+			t.trouble.Store(new(fmt.Sprintf("template %s: its sets cannot be found out: %s", t.set.Name, Redact(err.Error()))))
+		}
 	}
+}
+
+// templateWarnings returns a sentence about each template whose Source cannot be asked for its
+// sets or, where none is asked because the Bridge only reads, of which no set is known.
+func (b *Bridge) templateWarnings(ctx context.Context) (out []string, err error) {
+	for _, t := range b.generation.Load().templates {
+		if trouble := t.trouble.Load(); trouble != nil {
+			out = append(out, *trouble)
+		}
+	}
+	if !b.opt.ReadOnly {
+		return out, nil
+	}
+	for _, s := range b.FileConfig().Sets {
+		if !s.IsTemplate() {
+			continue
+		}
+		known, err := b.Log.DerivedSets(ctx, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		if len(known) == 0 {
+			out = append(out, fmt.Sprintf("template %s: no set of %s is known yet, so nothing of it is harvested: bridge serve and bridge harvest ask for them, and say why they cannot", s.Name, Redact(s.Sources[0].URL)))
+		}
+	}
+	return out, nil
 }

@@ -72,8 +72,8 @@ func (b *Bridge) logLoss() {
 	}
 }
 
-// Warnings returns sentences for the operator: about events that the log has lost, and why
-// nothing is logged.
+// Warnings returns sentences for the operator: about events that the log has lost, why
+// nothing is logged, and templates whose sets cannot be found out.
 func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	var out []string
 	moved, err := eventlog.ReadMark(b.Config().Data, eventlog.MovedName)
@@ -106,7 +106,8 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	for _, set := range former {
 		out = append(out, fmt.Sprintf("set %s: the configuration has none of its Sources any more: it is kept, and serve does not publish it unless the set is configured; write it into the configuration again, or remove it with bridge set rm", set))
 	}
-	return out, errors.Join(err, ferr)
+	templates, terr := b.templateWarnings(ctx)
+	return append(out, templates...), errors.Join(err, ferr, terr)
 }
 
 // formerSets returns the sets that have Sources of which none is configured any more, and

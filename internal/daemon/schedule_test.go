@@ -522,6 +522,63 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 	})
 }
 
+// A template whose Source cannot be asked for its sets twice in a row is warned of until it can.
+func TestFailingTemplateIsWarnedOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		testenv.ThisDecade()
+		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"maps=resourcesync:http://maps.example/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Sets[0].Sources[0].Sets = config.EachSet
+		h, err := Open(t.Context(), c, Options{Network: Unresolved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var works atomic.Bool
+		h.Templates()[0].Client = &http.Client{Transport: answers(func(path string) string {
+			const list = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s"/><url><loc>http://maps.example/%s</loc><rs:md capability="%s"/></url></urlset>`
+			switch {
+			case !works.Load():
+				return ""
+			case path == "/list":
+				return fmt.Sprintf(list, "capabilitylist", "resources", "resourcelist")
+			}
+			return fmt.Sprintf(list, "description", "list", "capabilitylist")
+		})}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			h.watchTemplates(ctx, func(*Source) {})
+		}()
+		// warned returns the warnings after a time.
+		warned := func(after time.Duration) string {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			s, err := h.Status(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Join(s.Warnings, "\n")
+		}
+		if text := warned(time.Second); text != "" {
+			t.Errorf("after the first failure: %s", text)
+		}
+		if text := warned(5 * time.Minute); !strings.HasPrefix(text, "template maps: its sets cannot be found out: ") || !strings.Contains(text, "http://maps.example/") {
+			t.Errorf("when it goes on: %q", text)
+		}
+		works.Store(true)
+		if text := warned(10 * time.Minute); text != "" || len(h.Sources()) != 1 {
+			t.Errorf("when it works, with %d Sources: %s", len(h.Sources()), text)
+		}
+		stop()
+		<-ended
+		closeBridge(t, h)
+	})
+}
+
 // A disk that is full elsewhere, as that of a server with the log, does not have a Source asked again
 // and again because there is space in the data folder.
 func TestFullElsewhere(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 
 // Status is the state of a data folder.
 type Status struct {
-	// Warnings are sentences about events that the log has lost, and why nothing is logged.
+	// Warnings are sentences about events that the log has lost, why nothing is logged, and
+	// which templates have no sets.
 	Warnings []string `json:"warnings,omitempty"`
 	Summary  Summary  `json:"summary"`
 	Sets     []Set    `json:"sets"`

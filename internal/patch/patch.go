@@ -87,8 +87,10 @@ func Apply(mediaType string, base, description []byte, wanted func([]byte) bool)
 }
 
 func applyJSON(base, description []byte, wanted func([]byte) bool) ([]byte, error) {
-	if tooDeep(base) || tooDeep(description) {
-		return nil, errTooMuch
+	for _, doc := range [][]byte{base, description} {
+		if depth, _ := depthOf(doc); depth > maxDepth {
+			return nil, errTooMuch
+		}
 	}
 	operations, err := jsonpatch.DecodePatch(description)
 	if err != nil {
@@ -102,13 +104,14 @@ func applyJSON(base, description []byte, wanted func([]byte) bool) ([]byte, erro
 		return nil, fmt.Errorf("JSON Patch: %w", err)
 	}
 	forms := [][]byte{compact}
+	_, steps := depthOf(compact)
 	for _, indent := range []string{indentOf(base), "  ", "    ", "\t"} {
+		if len(compact)+steps*len(indent) > 2*MaxBase {
+			continue
+		}
 		var b bytes.Buffer
 		if err := json.Indent(&b, compact, "", indent); err != nil {
 			return nil, fmt.Errorf("JSON Patch: %w", err)
-		}
-		if b.Len() > 2*MaxBase {
-			break
 		}
 		forms = append(forms, b.Bytes())
 	}
@@ -131,9 +134,9 @@ func indentOf(doc []byte) string {
 	return ""
 }
 
-// tooDeep reports whether JSON is nested deeper than maxDepth. Brackets in strings do
-// not count.
-func tooDeep(doc []byte) bool {
+// depthOf returns how deep JSON is nested, and how many steps all its lines together are
+// indented if each value has its own. Brackets and commas in strings do not count.
+func depthOf(doc []byte) (deepest, steps int) {
 	depth, inString := 0, false
 	for i := 0; i < len(doc); i++ {
 		switch c := doc[i]; {
@@ -143,12 +146,14 @@ func tooDeep(doc []byte) bool {
 			inString = !inString
 		case inString:
 		case c == '[' || c == '{':
-			if depth++; depth > maxDepth {
-				return true
-			}
+			depth++
+			deepest, steps = max(deepest, depth), steps+depth
+		case c == ',':
+			steps += depth
 		case c == ']' || c == '}':
 			depth--
+			steps += depth
 		}
 	}
-	return false
+	return deepest, steps
 }

@@ -140,6 +140,17 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// The forms of a JSON document that is nested deeply cost no more than its length allows.
+func TestDeepIndent(t *testing.T) {
+	const deep = 900
+	base := []byte("[\n" + strings.Repeat(" ", 16) + strings.Repeat("[", deep) + strings.Repeat("0,", 100_000) + "0" + strings.Repeat("]", deep) + "]")
+	testenv.Affordable(t, len(base), func() {
+		if _, err := Apply(jsonType, base, []byte(`[{"op":"add","path":"/-","value":1}]`), func([]byte) bool { return false }); !errors.Is(err, ErrUnmatched) {
+			t.Error(err)
+		}
+	})
+}
+
 // Nothing panics, and what an operation does not name stays as it is.
 func FuzzXML(f *testing.F) {
 	f.Add(`<a b="c"><d>e</d><!--f--><?g h?></a>`, `<diff><replace sel="a/d/text()">x</replace></diff>`)

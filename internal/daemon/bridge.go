@@ -62,6 +62,7 @@ type Bridge struct {
 	changing        sync.Mutex                 // held while another generation is made
 	formerNames     atomic.Pointer[[]eventlog.FormerName]
 	awaited         sync.Map                         // by the name of a set that is not complete: the event.SourceID of a configured Source that it waits for
+	turns           sync.Map                         // by the event.SourceID of a Source that is not configured: the *turn that all who find it share
 	forgetSet       atomic.Pointer[func(set string)] // set by Publish: it drops what is cached in memory of a set
 	loops           loops                            // the harvests that Serve schedules
 	base            string                           // of the URLs of our documents, "" while it is not known

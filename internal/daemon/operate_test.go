@@ -482,3 +482,27 @@ func TestLargestRepairs(t *testing.T) {
 		t.Errorf("%d bytes; a request may have %d", n, mostDecisions)
 	}
 }
+
+// Two operators who act at once on a Source that is not configured any more do so one after the
+// other: of its records half would be deleted if one forgot it with keep meanwhile.
+func TestOperatorsTakeTurns(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	server := &httptest.Server{URL: "http://source.example"}
+	closeBridge(t, openFeeds(t, folder, server, "/former"))
+	b := openFeeds(t, folder, server, "/other")
+	defer closeBridge(t, b)
+	if _, err := b.operate(t.Context(), "main", server.URL+"/former", func(src *Source) (string, error) {
+		again, err := b.Find(t.Context(), "main", src.URL)
+		if err != nil {
+			return "", err
+		}
+		if _, done, ok := again.turn.try(t.Context()); ok {
+			done()
+			t.Error("another operator can act on it meanwhile")
+		}
+		return "", nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

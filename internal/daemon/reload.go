@@ -134,7 +134,7 @@ func (b *Bridge) restart(last *generation, ended []*Source) {
 	g := *last
 	g.sources = slices.Clone(last.sources)
 	for _, was := range ended {
-		again := &Source{Source: was.Source, Name: was.Name, Template: was.Template, Every: was.Every, wake: make(chan struct{}, 1), settings: was.settings, guards: was.guards}
+		again := &Source{Source: was.Source, Name: was.Name, Template: was.Template, Every: was.Every, turn: new(turn), wake: make(chan struct{}, 1), settings: was.settings, guards: was.guards}
 		g.sources[slices.Index(g.sources, was)] = again
 	}
 	b.generation.Store(&g)

@@ -28,7 +28,7 @@ type Source struct {
 	Name     string // in the configuration, "" when it has none
 	Template string // the configured set that its set was derived from, "" none
 	Every    time.Duration
-	turn     turn          // serializes harvests and requests for pending contents
+	turn     *turn         // serializes harvests, requests for pending contents and operators
 	wake     chan struct{} // sent to when the Source may be due earlier than before
 	settings settings
 	guards   []*fetch.Guard // of its clients
@@ -100,7 +100,7 @@ func (b *Bridge) source(g *generation, s *config.Set, i int, in *eventlog.SetCon
 		return nil, fmt.Errorf("source %s: %w", c.URL, err)
 	}
 	plain, root, l := fetch.Plain(u), "", g.file.Limits
-	src := &Source{wake: make(chan struct{}, 1), Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
+	src := &Source{turn: new(turn), wake: make(chan struct{}, 1), Name: c.Name, Template: s.Template, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode, From: b.Log,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: allowHost(g.file.AllowHosts), User: c.User, Token: c.Token.Reveal() != "",
 		Repository: harvest.Repository{Format: c.Format, Also: c.Also, Set: c.OAISet, Window: c.Window},
@@ -245,7 +245,12 @@ func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) 
 	if s := b.sourceByID(found.ID); s != nil {
 		return s, nil
 	}
-	return b.unconfigured(ctx, found.Set, found)
+	src, err := b.unconfigured(ctx, found.Set, found)
+	if err == nil {
+		shared, _ := b.turns.LoadOrStore(src.ID, src.turn)
+		src.turn = shared.(*turn)
+	}
+	return src, err
 }
 
 // Lookup is Find for the Source in the log.

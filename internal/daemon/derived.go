@@ -77,6 +77,7 @@ func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err 
 	for i := range b.Config().Sets {
 		others = append(others, b.Config().Sets[i].Name)
 	}
+sets:
 	for _, list := range listed {
 		i := slices.IndexFunc(known, func(d eventlog.DerivedSet) bool { return d.URL == list })
 		switch {
@@ -85,7 +86,7 @@ func (b *Bridge) derive(ctx context.Context, t *template) (found []*Source, err 
 		case i >= 0: // it has its name, and could not be opened then
 		case len(known) >= maxDerived:
 			b.opt.Logger.Warn(fmt.Sprintf("the Source lists more sets than are made of one template, %d: the others are not harvested; configure those that you want by their URLs", maxDerived), "template", t.set.Name, "listed", len(listed), "first_left_out", Redact(list))
-			return found, nil
+			break sets
 		default:
 			name, err := b.Log.DeriveSet(ctx, t.set.Name, list, t.set.DerivedNames(list), others)
 			if err != nil {

@@ -48,12 +48,26 @@ func TestDerivedSetsAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.config.Sets[0].Name, b.config.Sets[0].Sources[0].Sets = "many", config.EachSet
+	all, err := config.FromArguments(config.Flags{Data: b.config.Data}, []string{"all=set:many"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.config.Sets = append(b.config.Sets, all.Sets...)
 	b.open()
 	for _, want := range []int{2, 0} {
 		found, err := b.bridge.DeriveSets(t.Context())
 		if err != nil || len(found) != want {
 			t.Errorf("%d sets were made, want %d: %v", len(found), want, err)
 		}
+	}
+	members := 0
+	for _, src := range b.bridge.Sources() {
+		if src.Kind == config.KindSet {
+			members++
+		}
+	}
+	if members != most {
+		t.Errorf("a set of all of them has %d, want %d", members, most)
 	}
 	if !strings.Contains(warned.String(), "more sets than are made of one template, 1000") {
 		t.Errorf("it says %s", warned)

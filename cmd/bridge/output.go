@@ -173,17 +173,17 @@ func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) 
 		fmt.Fprintf(&w, "  HELD: %s\n", plural(int(r.Held), "deletion", "deletions"))
 	}
 	for _, warning := range r.Warnings {
-		fmt.Fprintf(&w, "  warning: %s\n", warning)
+		fmt.Fprintf(&w, "  warning: %s\n", oneLine(warning))
 	}
 	if r.Gap != "" {
-		fmt.Fprintf(&w, "  GAP: %s\n  %s", dropRepeat(r.Gap), gapMeans(r.Kind))
+		fmt.Fprintf(&w, "  GAP: %s\n  %s", oneLine(dropRepeat(r.Gap)), gapMeans(r.Kind))
 		if r.Kind != harvest.OAIPMH {
 			fmt.Fprintf(&w, "; if it will not come back: bridge source accept-gap %s %s", src.Set, quoted(url))
 		}
 		fmt.Fprintln(&w)
 	}
 	if r.Error != "" {
-		fmt.Fprintf(&w, "  FAILED: %s\n", dropRepeat(r.Error))
+		fmt.Fprintf(&w, "  FAILED: %s\n", oneLine(dropRepeat(r.Error)))
 	}
 	_, err := io.WriteString(to, w.String())
 	return err
@@ -235,7 +235,7 @@ func printFindings(w io.Writer, indent string, r *harvest.Report) {
 	}
 	for _, e := range r.Examples {
 		first := strings.Replace(e.First, ": "+e.Rule+": ", ": ", 1)
-		fmt.Fprintf(w, "%s%s, %s: %s\n", indent, e.Rule, plural(int(e.Count), "place", "places"), first)
+		fmt.Fprintf(w, "%s%s, %s: %s\n", indent, e.Rule, plural(int(e.Count), "place", "places"), oneLine(first))
 	}
 }
 

@@ -201,6 +201,32 @@ func TestSourceTellsTheTerminalNothing(t *testing.T) {
 	}
 }
 
+// What a Source writes into its errors, identifiers and stamps makes no line of its own, in what
+// harvest prints and in what tells of it later.
+func TestSourceMakesNoLines(t *testing.T) {
+	t.Parallel()
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/oai" {
+			fmt.Fprint(w, `<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><responseDate>2026-01-01T00:00:00Z</responseDate><request>http://x.example/</request><error code="badArgument">no&#10;main: ok</error></OAI-PMH>`)
+			return
+		}
+		fmt.Fprint(w, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>f</title><updated>2025-01-01T00:00:00Z</updated><author><name>n</name></author>
+<entry><id>urn:a&#10;main: ok</id><title>t</title><updated>2025&#10;main: ok</updated><link rel="alternate" href="r"/></entry></feed>`)
+	}))
+	defer source.Close()
+	folder := t.TempDir()
+	for _, args := range [][]string{
+		{"harvest", "--data", folder, "oaipmh:" + source.URL + "/oai", "atompmh:" + source.URL + "/feed"},
+		{"status", "--data", folder}, {"source", "show", "main", source.URL + "/oai", "--data", folder}, {"quarantine", "ls", "--data", folder},
+	} {
+		var out, errs bytes.Buffer
+		run(t.Context(), args, nil, &out, &errs)
+		if text := out.String() + errs.String(); strings.Contains(text, "\nmain: ok") || !strings.Contains(text, `\nmain: ok`) {
+			t.Errorf("%q prints\n%s", args, text)
+		}
+	}
+}
+
 // The first line about a harvest is written before there is anything that it does.
 func TestUnderwayLine(t *testing.T) {
 	s := &status.Source{Underway: &status.Underway{Progress: harvest.Progress{Documents: 1}}}

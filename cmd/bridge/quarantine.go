@@ -50,8 +50,8 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	if q.Replayed != 0 {
 		taken = "; replayed " + stamp(q.Replayed.Time())
 	}
-	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, quarantinePlace(url, q), q.Record,
-		q.Rule, reason, plural(q.Times, "time", "times"), stamp(q.Last.Time()), taken)
+	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, quarantinePlace(url, q), oneLine(q.Record),
+		q.Rule, oneLine(reason), plural(q.Times, "time", "times"), stamp(q.Last.Time()), taken)
 	return err
 }
 

@@ -318,14 +318,14 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		}
 		printFindings(w, "    ", &r.Report)
 		for _, warning := range r.Warnings {
-			fmt.Fprintf(w, "    warning: %s\n", warning)
+			fmt.Fprintf(w, "    warning: %s\n", oneLine(warning))
 		}
 		if r.Error != "" {
-			fmt.Fprintf(w, "    FAILED%s: %s\n", inBrackets(r.ErrorKind), dropRepeat(r.Error))
+			fmt.Fprintf(w, "    FAILED%s: %s\n", inBrackets(r.ErrorKind), oneLine(dropRepeat(r.Error)))
 		}
 	}
 	if e := s.LastError; e != nil && s.FailingSince.IsZero() {
-		fmt.Fprintf(w, "    last error %s, %s: %s\n", stamp(e.At.Time), kindText(e), dropRepeat(e.Text))
+		fmt.Fprintf(w, "    last error %s, %s: %s\n", stamp(e.At.Time), kindText(e), oneLine(dropRepeat(e.Text)))
 	}
 	if u := s.Underway; u != nil {
 		fmt.Fprintf(w, "    being harvested since %s: %s\n", stamp(u.Started), progressText(&u.Progress))
@@ -372,7 +372,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		fmt.Fprintf(w, "    dropped from quarantine: %s, to make room for newer ones\n", plural(s.Dropped, "bad input", "bad inputs"))
 	}
 	if s.Gap != "" {
-		fmt.Fprintf(w, "    GAP: %s\n    if it will not come back: bridge source accept-gap %s\n", dropRepeat(s.Gap), which)
+		fmt.Fprintf(w, "    GAP: %s\n    if it will not come back: bridge source accept-gap %s\n", oneLine(dropRepeat(s.Gap)), which)
 	}
 }
 

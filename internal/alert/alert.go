@@ -79,7 +79,7 @@ func (m *Message) Text() string {
 	}{{"Begun", m.On}, {"Over", m.Off}} {
 		for i := range part.all {
 			a := &part.all[i]
-			fmt.Fprintf(&b, "%s: %s, since %s\n  %s\n\n", part.title, a.Condition, a.Since.Format(time.RFC3339), a.Text)
+			fmt.Fprintf(&b, "%s: %s, since %s\n  %s\n\n", part.title, a.Condition, a.Since.Format(time.RFC3339), strings.Join(strings.Fields(a.Text), " ")) // an error may have lines of a Source's
 		}
 	}
 	fmt.Fprintf(&b, "%s, %s\n", m.Bridge, m.At.Format(time.RFC3339))

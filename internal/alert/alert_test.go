@@ -188,6 +188,14 @@ func TestOnceOnOnceOff(t *testing.T) {
 	})
 }
 
+// TestTextOfSource: an error that a Source has written makes no line of its own in a mail.
+func TestTextOfSource(t *testing.T) {
+	m := Message{On: []Alert{{Condition: config.OnFailing, Since: noon, Text: "one has failed: answers no\n\nOver: failing"}}}
+	if text := m.Text(); strings.Contains(text, "\nOver") || !strings.Contains(text, "answers no Over: failing") {
+		t.Error(text)
+	}
+}
+
 // TestForgottenReceivers: what a receiver was told is forgotten with it, and a damaged
 // file says what to do.
 func TestForgottenReceivers(t *testing.T) {

@@ -144,7 +144,7 @@ type matter struct {
 // matters returns all that needs attention, the most urgent kind first.
 func matters(s *status.Status, rows []sourceRow) (all []matter) {
 	for _, w := range s.Warnings {
-		all = append(all, matter{Kind: "log", Class: "bad", Where: "the data folder", Why: w, Do: "See bridge verify"})
+		all = append(all, matter{Kind: "log", Class: "bad", Where: "the data folder", Why: w, Do: "Look it up in docs/messages.md"})
 	}
 	for _, r := range rows {
 		if r.State == stateFailing {

@@ -52,4 +52,9 @@ func TestMatters(t *testing.T) {
 	if all := matters(s, nil); len(all) != 2 || all[1].Where != "books / away.example" || !strings.Contains(all[1].Why, "answers 503") {
 		t.Errorf("%+v", all)
 	}
+	// bridge verify has nothing to say of most warnings.
+	s.Warnings = []string{"template maps: its sets cannot be found out: answers 404"}
+	if all := matters(s, nil); len(all) != 3 || !strings.Contains(all[0].Why, "answers 404") || strings.Contains(all[0].Do, "verify") {
+		t.Errorf("%+v", all)
+	}
 }

@@ -44,6 +44,15 @@ func logCommand() *cobra.Command {
 			return usage(fmt.Errorf("--kind: %q is none: write created, updated, deleted or rejected", f.kind))
 		}
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			if after > 0 {
+				lost, err := b.Log.Forgotten(ctx, event.Seq(after))
+				if err != nil {
+					return err
+				}
+				if lost {
+					return fmt.Errorf("--after: %d is no place of this log, which has lost events that you may have seen, or was made anew: read it from the beginning, without --after", after)
+				}
+			}
 			from, err := f.from(ctx, b, *set, event.Seq(after), since)
 			if err != nil {
 				return err

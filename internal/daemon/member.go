@@ -95,6 +95,8 @@ func (b *Bridge) memberDueIn(ctx context.Context, src *Source, s *event.Schedule
 		return planned, nil
 	case err != nil || !behind:
 		return planned, err
+	case s.LastSuccess.Time().After(b.now()): // the clock was ahead
+		return 0, nil
 	}
 	return min(planned, s.LastSuccess.Time().Add(memberPace).Sub(b.now())), nil
 }

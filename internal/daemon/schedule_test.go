@@ -579,6 +579,47 @@ func TestFailingTemplateIsWarnedOf(t *testing.T) {
 	})
 }
 
+// What a set logs is applied to a set of sets at once also when that was last harvested while the
+// clock was ahead.
+func TestMemberAfterClockWasAhead(t *testing.T) {
+	t.Parallel()
+	var entries atomic.Int32
+	entries.Store(1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>f</title><updated>2025-01-01T00:00:00Z</updated>`)
+		for i := range entries.Load() {
+			fmt.Fprintf(w, `<entry><id>urn:%d</id><title>t</title><updated>2025-01-01T00:00:00Z</updated><link href="http://x.example/%[1]d"/></entry>`, i)
+		}
+		fmt.Fprint(w, `</feed>`)
+	}))
+	defer server.Close()
+	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"one=feed:" + server.URL, "all=set:one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Sets[0].Content, c.Sets[1].Content = config.Reference, config.Reference
+	now := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC) // six hours ahead
+	b, err := Open(t.Context(), c, Options{Network: Unresolved, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, b)
+	one, all := b.Sources()[0], b.Sources()[1]
+	for _, src := range []*Source{one, all} {
+		if _, err := b.harvestSource(t.Context(), src, src.Every, harvest.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now = now.Add(-6 * time.Hour)
+	entries.Store(2)
+	if r, err := b.harvestSource(t.Context(), one, one.Every, harvest.Options{}); err != nil || r.Created != 1 {
+		t.Fatalf("%d created, %v", r.Created, err)
+	}
+	if wait, err := b.DueIn(t.Context(), all); err != nil || wait > memberPace {
+		t.Errorf("the set of sets is due in %s, %v", wait, err)
+	}
+}
+
 // A disk that is full elsewhere, as that of a server with the log, does not have a Source asked again
 // and again because there is space in the data folder.
 func TestFullElsewhere(t *testing.T) {

@@ -316,7 +316,7 @@ func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) 
 		most = max(most, retryMost)
 	}
 	planned := min(s.Next.Time().Sub(b.now()), most+most/10)
-	if src.Kind == harvest.Set && s.Failures == 0 {
+	if src.Kind == harvest.Set && s.FailingSince == 0 { // Failures leaves out those that are not its fault
 		return b.memberDueIn(ctx, src, &s, planned)
 	}
 	return planned, nil

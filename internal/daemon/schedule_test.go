@@ -620,6 +620,43 @@ func TestMemberAfterClockWasAhead(t *testing.T) {
 	}
 }
 
+// A set of sets that cannot take what its sets have logged, as while the clock is not believed, is
+// tried again after a minute, as other Sources are, and not without a pause.
+func TestMemberThatFailsHerePauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		testenv.ThisDecade()
+		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"one=feed:http://one.example/", "all=set:one"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Sets[0].Content, c.Sets[1].Content = config.Reference, config.Reference
+		b, err := Open(t.Context(), c, Options{Network: Unresolved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeBridge(t, b)
+		one, all := b.Sources()[0], b.Sources()[1]
+		text := smallFeed
+		one.Client = &http.Client{Transport: answers(func(string) string { return text })}
+		for _, src := range []*Source{one, all, one} {
+			if _, err := b.harvestSource(t.Context(), src, src.Every, harvest.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			text = strings.ReplaceAll(smallFeed, "<title>a<", "<title>b<")
+		}
+		if wait, err := b.DueIn(t.Context(), all); err != nil || wait > memberPace {
+			t.Errorf("it is due in %s, %v", wait, err)
+		}
+		time.Sleep(25 * time.Hour) // for the log the clock has jumped
+		if _, err := b.harvestSource(t.Context(), all, all.Every, harvest.Options{}); !errors.Is(err, event.ErrClock) {
+			t.Fatalf("%v", err)
+		}
+		if wait, err := b.DueIn(t.Context(), all); err != nil || wait < retryFirst {
+			t.Errorf("after a failure it is due in %s, %v", wait, err)
+		}
+	})
+}
+
 // A disk that is full elsewhere, as that of a server with the log, does not have a Source asked again
 // and again because there is space in the data folder.
 func TestFullElsewhere(t *testing.T) {

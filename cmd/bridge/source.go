@@ -59,12 +59,12 @@ func (in *inputs) actOnSource(cmd *cobra.Command, args []string, a daemon.Source
 }
 
 // sourceNamed returns the set and the Source that arguments name: SET, SET SOURCE,
-// SET/NAME, or a URL, whose set is then "".
+// SET/NAME, or a URL or the path of a file or folder, whose set is then "".
 func sourceNamed(args []string) (set, source string) {
 	if len(args) == 2 {
 		return args[0], args[1]
 	}
-	if before, after, ok := strings.Cut(args[0], "/"); ok && !strings.Contains(before, ":") {
+	if before, after, ok := strings.Cut(args[0], "/"); ok && before != "" && !strings.Contains(before, ":") {
 		return before, after
 	}
 	if strings.Contains(args[0], "/") {

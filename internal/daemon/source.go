@@ -305,7 +305,7 @@ func (b *Bridge) findAnywhere(ctx context.Context, source string, sourcesOf func
 	return found, nil
 }
 
-// findSource returns the Source with a name or URL, else the only one whose redacted URL is
+// findSource returns the Source with a name, URL or path, else the only one whose redacted URL is
 // the same; with source "" the only Source. It returns nil if there is none.
 func findSource(all []eventlog.Source, source string) *eventlog.Source {
 	if source == "" && len(all) == 1 {
@@ -314,7 +314,7 @@ func findSource(all []eventlog.Source, source string) *eventlog.Source {
 	var alike []*eventlog.Source
 	for i := range all {
 		switch {
-		case source != "" && all[i].Name == source, all[i].URL == source:
+		case source != "" && all[i].Name == source, all[i].URL == source, strings.HasPrefix(source, "/") && strings.TrimSuffix(all[i].URL, "/") == "file://"+strings.TrimSuffix(source, "/"):
 			return &all[i]
 		case Redact(all[i].URL) == source:
 			alike = append(alike, &all[i])

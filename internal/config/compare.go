@@ -57,6 +57,8 @@ func exchanges(c *Config) (all []Set) {
 		})
 		if len(sip) > 0 || len(s.Submit) > 0 {
 			s.Title, s.Description, s.Licence, s.OAIPage, s.OAIFormats, s.Hub, s.Sources = "", "", "", 0, nil, nil, sip
+			s.SegmentEvents, s.SegmentHours, s.KeepLists, s.KeepListsFor = 0, 0, 0, 0
+			s.Robots, s.Feeds, s.Dumps, s.History = false, false, false, false
 			all = append(all, s)
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Store) Tidy(ctx context.Context, o TidyOptions) (t Tidied, err error) {
 	case s.writer == nil:
 		return t, errReadOnly
 	case s.packs == nil:
-		return t, fmt.Errorf("%w: %s has none", ErrBucket, s.name)
+		return t, fmt.Errorf("%w: %s has none: there is nothing to tidy unless the configuration names a bucket for the contents ([store] contents)", ErrBucket, s.name)
 	}
 	p := s.packs
 	if o.Keep < 0 {

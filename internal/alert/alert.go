@@ -98,7 +98,9 @@ type Alerter struct {
 	// State returns the state that conditions are about.
 	State func(ctx context.Context) State
 	// Send delivers a message to a receiver.
-	Send   func(ctx context.Context, to *config.Alert, m *Message) error
+	Send func(ctx context.Context, to *config.Alert, m *Message) error
+	// Ended is called after each round of Run, with its error.
+	Ended  func(err error)
 	Logger *slog.Logger
 
 	told    map[string]map[string]Alert // by receiver and key; nil: not read yet
@@ -113,8 +115,11 @@ func (a *Alerter) Run(ctx context.Context) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		if err := a.Round(ctx); err != nil && ctx.Err() == nil {
-			a.Logger.Error("an alert could not be sent; it is tried again in a minute", "error", err)
+		if err := a.Round(ctx); ctx.Err() == nil {
+			if err != nil {
+				a.Logger.Error("an alert could not be sent; it is tried again in a minute", "error", err)
+			}
+			a.Ended(err)
 		}
 		select {
 		case <-ctx.Done():

@@ -28,7 +28,7 @@ func (b *Bridge) alerter() *alert.Alerter {
 	mailer := b.mailer()
 	return &alert.Alerter{
 		Receivers: func() []config.Alert { return b.Config().Alerts }, File: filepath.Join(b.Config().Data, "alerts.json"), Logger: b.opt.Logger,
-		Bridge: func() string { return b.base }, State: b.alertState,
+		Bridge: func() string { return b.base }, State: b.alertState, Ended: b.alertsEnded(),
 		Send: func(ctx context.Context, to *config.Alert, m *alert.Message) error {
 			ctx, cancel := context.WithTimeout(ctx, alertTime)
 			defer cancel()
@@ -42,6 +42,22 @@ func (b *Bridge) alerter() *alert.Alerter {
 			}
 			return b.postAlert(ctx, to.Webhook.Reveal(), m)
 		},
+	}
+}
+
+// alertsEnded returns a function that keeps the error of a round, if the one before failed too,
+// for the other receivers and the console.
+func (b *Bridge) alertsEnded() func(err error) {
+	failures := 0
+	return func(err error) {
+		if err == nil {
+			failures = 0
+			b.alertTrouble.Store(nil)
+			return
+		}
+		if failures++; failures > 1 {
+			b.alertTrouble.Store(new("alerts cannot be sent: " + Redact(strings.ReplaceAll(err.Error(), "\n", "; "))))
+		}
 	}
 }
 

@@ -278,6 +278,70 @@ func TestAlertIsTold(t *testing.T) {
 	}
 }
 
+// TestAlertsThatCannotBeSent: a receiver that two rounds could not tell is a warning, of which the
+// others are told, until it can be told.
+func TestAlertsThatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	told, works := filepath.Join(folder, "told"), filepath.Join(folder, "works")
+	text := fmt.Sprintf(`
+data = "data"
+[[alert]]
+on = ["failing:1h"]
+command = ["/bin/sh", "-c", "test -e \"$0\" || { echo no line; exit 1; }", %q]
+[[alert]]
+on = ["log"]
+command = ["/bin/sh", "-c", "cat >> \"$0\"", %q]
+[[set]]
+name = "main"
+[[set.source]]
+kind = "feed"
+url = "https://a.example/"
+`, works, told)
+	file := filepath.Join(folder, "bridge.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, h)
+	if _, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{}); err == nil {
+		t.Fatal("it was harvested")
+	}
+	now = now.Add(2 * time.Hour)
+	a := h.alerter()
+	round := func(want string) {
+		t.Helper()
+		a.Ended(a.Round(t.Context()))
+		warnings, err := h.Warnings(t.Context())
+		if got := strings.Join(warnings, "\n"); err != nil || (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("warned of %q, want %q: %v", got, want, err)
+		}
+	}
+	const trouble = "alerts cannot be sent: the command /bin/sh: exit status 1: no line"
+	round("")
+	round(trouble)
+	round(trouble)
+	if text, err := os.ReadFile(told); err != nil || strings.Count(string(text), trouble) != 1 {
+		t.Errorf("the other receiver was told %q, %v", text, err)
+	}
+	if err := os.WriteFile(works, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	round("")
+	round("")
+	if text, err := os.ReadFile(told); err != nil || strings.Count(string(text), trouble) != 2 {
+		t.Errorf("the other receiver was told %q, %v", text, err)
+	}
+}
+
 // TestAlertMailAfterReload: a mail goes where the allow_hosts of the configuration in force
 // lets it, as the error advises.
 func TestAlertMailAfterReload(t *testing.T) {

@@ -72,6 +72,7 @@ type Bridge struct {
 	missingContents atomic.Pointer[missingContents] // nil when no content is missing
 	filesTrouble    atomic.Pointer[string]          // why snapshots cannot be shared; nil while they can
 	bucketTrouble   atomic.Pointer[string]          // why contents cannot be moved to their bucket; nil while they can
+	alertTrouble    atomic.Pointer[string]          // why alerts cannot be sent; nil while they can
 	names           *fetch.Names                    // the host names that were connected to
 	guards          []*fetch.Guard                  // of targets and recipients; Sources have their own
 	publicOnly      *fetch.Guard                    // the one of guards that is for URLs that clients send

@@ -73,7 +73,7 @@ func (b *Bridge) logLoss() {
 }
 
 // Warnings returns sentences for the operator: about events that the log has lost, why
-// nothing is logged, and templates whose sets cannot be found out.
+// nothing is logged, templates whose sets cannot be found out, and alerts that do not arrive.
 func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	var out []string
 	moved, err := eventlog.ReadMark(b.Config().Data, eventlog.MovedName)
@@ -97,7 +97,7 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	if clock := b.clockTrouble(); clock != "" {
 		out = append(out, clock)
 	}
-	for _, trouble := range []*string{b.bucketTrouble.Load(), b.filesTrouble.Load()} {
+	for _, trouble := range []*string{b.bucketTrouble.Load(), b.filesTrouble.Load(), b.alertTrouble.Load()} {
 		if trouble != nil {
 			out = append(out, *trouble)
 		}

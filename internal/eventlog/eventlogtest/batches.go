@@ -123,7 +123,7 @@ func (h *batchHistory) draw(t *rapid.T, source int, complete bool) *event.Item {
 		it.Order = event.Stamp{}
 	case "resourcesync":
 		part := rapid.IntRange(0, 1).Draw(t, "part")
-		it.Place = event.Place{Part: part, List: int64(10*part + rapid.IntRange(1, 2).Draw(t, "list")), Position: int64(rapid.IntRange(0, 3).Draw(t, "position"))}
+		it.Place = event.Place{Part: part, List: int64(10*part + rapid.IntRange(2, 3).Draw(t, "list")), Position: int64(rapid.IntRange(0, 3).Draw(t, "position"))}
 		if it.Place.Position == 0 {
 			it.Place.List, it.Baseline = int64(99+part), true
 			it.Deleted = false

@@ -96,7 +96,7 @@ func (o *origin) change(t *rapid.T) {
 // list adds a change to the list of a set.
 func (o *origin) list(part int, it *event.Item) {
 	o.position[part]++
-	it.Place.List, it.Place.Position = int64(1+part), int64(o.position[part])
+	it.Place.List, it.Place.Position = int64(2+part), int64(o.position[part]) // 1 is that of what was replayed
 	o.changes[part] = append([]*event.Item{it}, o.changes[part]...)
 }
 

@@ -483,17 +483,15 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 		began := time.Now()
 		for i, source := range h.Templates() {
 			source.Client = &http.Client{Transport: answers(func(path string) string {
-				const list = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s"/><url><loc>http://good.example/%s</loc><rs:md capability="%s"/></url></urlset>`
-				if path == "/list" {
-					return fmt.Sprintf(list, "capabilitylist", "resources", "resourcelist")
+				if path != "/list" {
+					mu.Lock()
+					defer mu.Unlock()
+					asked[i] = append(asked[i], time.Since(began).Round(time.Minute))
+					if i == 1 {
+						return ""
+					}
 				}
-				mu.Lock()
-				defer mu.Unlock()
-				asked[i] = append(asked[i], time.Since(began).Round(time.Minute))
-				if i == 1 {
-					return ""
-				}
-				return fmt.Sprintf(list, "description", "list", "capabilitylist")
+				return oneSet("http://good.example", path)
 			})}
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -522,6 +520,15 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 	})
 }
 
+// oneSet returns the Source Description of a Source with one set, or at /list its Capability List.
+func oneSet(host, path string) string {
+	is, leadsTo, to := "description", "list", "capabilitylist"
+	if path == "/list" {
+		is, leadsTo, to = "capabilitylist", "resources", "resourcelist"
+	}
+	return fmt.Sprintf(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s"/><url><loc>%s/%s</loc><rs:md capability="%s"/></url></urlset>`, is, host, leadsTo, to)
+}
+
 // A template whose Source cannot be asked for its sets twice in a row is warned of until it can.
 func TestFailingTemplateIsWarnedOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -537,14 +544,10 @@ func TestFailingTemplateIsWarnedOf(t *testing.T) {
 		}
 		var works atomic.Bool
 		h.Templates()[0].Client = &http.Client{Transport: answers(func(path string) string {
-			const list = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s"/><url><loc>http://maps.example/%s</loc><rs:md capability="%s"/></url></urlset>`
-			switch {
-			case !works.Load():
+			if !works.Load() {
 				return ""
-			case path == "/list":
-				return fmt.Sprintf(list, "capabilitylist", "resources", "resourcelist")
 			}
-			return fmt.Sprintf(list, "description", "list", "capabilitylist")
+			return oneSet("http://maps.example", path)
 		})}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})

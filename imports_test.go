@@ -68,8 +68,8 @@ var rules = map[string]rule{
 		why:   "strictxml knows XML and character sets, and no protocol",
 	},
 	"internal/fetch": {
-		ours:  []string{"internal/defect"},
-		third: []string{"golang.org/x/net", "github.com/klauspost/compress"},
+		ours:  []string{"internal/defect", "internal/follow"},
+		third: []string{"github.com/klauspost/compress"},
 		why:   "the guarded HTTP client knows HTTP only",
 	},
 	"internal/database": {

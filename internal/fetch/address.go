@@ -17,9 +17,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/idna"
-
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 // Reach says where a Guard's requests may go, and with which login. Each Source has its
@@ -57,7 +56,7 @@ type Reach struct {
 	SafePorts bool
 }
 
-// reach is a Reach in canonical form.
+// reach is a Reach whose hosts are in the form of follow.Host.
 type reach struct {
 	origin          string      // scheme, host and port
 	header          http.Header // for origin
@@ -65,7 +64,7 @@ type reach struct {
 	only, safePorts bool
 }
 
-// hostPort is a host in canonical form, and one of its ports; "" is all of them.
+// hostPort is a host in that form, and one of its ports; "" is all of them.
 type hostPort struct{ host, port string }
 
 func (r Reach) compile() reach {
@@ -89,7 +88,7 @@ func parseHosts(hosts []string) []hostPort {
 		} else if host, port, err := net.SplitHostPort(typed); err == nil {
 			p = hostPort{host, port}
 		}
-		if p.host = canonical(strings.Trim(p.host, "[]")); p.host != "" {
+		if p.host = follow.Host(strings.Trim(p.host, "[]")); p.host != "" {
 			all = append(all, p)
 		}
 	}
@@ -113,7 +112,7 @@ const (
 	anyAddress
 )
 
-// rule returns the rule for a host, in its canonical form, and one of its ports.
+// rule returns the rule for a host, in that form, and one of its ports.
 func (r *reach) rule(host, port string) (addressRule, error) {
 	switch {
 	case host == "":
@@ -251,7 +250,7 @@ func (g *Guard) Allowed(ctx context.Context, u *url.URL) error {
 	}
 	lookup, cancel := context.WithTimeout(ctx, g.options.ConnectTimeout)
 	defer cancel()
-	_, _, err = g.resolve(lookup, canonical(u.Hostname()), port(u))
+	_, _, err = g.resolve(lookup, follow.Host(u.Hostname()), port(u))
 	switch {
 	case err == nil:
 		return nil
@@ -264,7 +263,7 @@ func (g *Guard) Allowed(ctx context.Context, u *url.URL) error {
 // checkURL checks what can be seen without a lookup; known reports whether
 // that is enough.
 func (g *Guard) checkURL(u *url.URL) (known bool, err error) {
-	name := canonical(u.Hostname())
+	name := follow.Host(u.Hostname())
 	r, err := g.reach.rule(name, port(u))
 	literal, notLiteral := netip.ParseAddr(name)
 	switch {
@@ -326,7 +325,7 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	if err != nil {
 		return nil, err
 	}
-	name := canonical(host)
+	name := follow.Host(host)
 	ctx, cancel := context.WithTimeout(ctx, g.options.ConnectTimeout)
 	defer cancel()
 	if !strings.HasPrefix(network, "tcp") {
@@ -520,21 +519,9 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// canonical returns the form in which host names and addresses are compared.
-func canonical(name string) string {
-	name = strings.TrimSuffix(name, ".")
-	if a, err := netip.ParseAddr(name); err == nil {
-		return a.Unmap().String()
-	}
-	if ascii, err := idna.Lookup.ToASCII(name); err == nil {
-		return ascii
-	}
-	return strings.ToLower(name)
-}
-
 // authority returns host and port of a URL.
 func authority(u *url.URL) string {
-	return net.JoinHostPort(canonical(u.Hostname()), port(u))
+	return net.JoinHostPort(follow.Host(u.Hostname()), port(u))
 }
 
 func port(u *url.URL) string {
@@ -554,7 +541,7 @@ func port(u *url.URL) string {
 
 // proxy is the transport's Proxy function.
 func (g *Guard) proxy(req *http.Request) (*url.URL, error) {
-	name := canonical(req.URL.Hostname())
+	name := follow.Host(req.URL.Hostname())
 	a, err := netip.ParseAddr(name)
 	if r, _ := g.reach.rule(name, port(req.URL)); r != publicAddress && (localName(name) || err == nil && a.IsLoopback()) {
 		return nil, nil

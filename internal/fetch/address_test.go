@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 func TestPublic(t *testing.T) {
@@ -116,7 +118,7 @@ func TestPlaces(t *testing.T) {
 		}
 		for _, r := range []Reach{{Allowed: []string{typed}}, {Typed: []string{typed}}} {
 			c := r.compile()
-			if rule, err := c.rule(canonical(u.Hostname()), port(u)); err != nil || rule == publicAddress {
+			if rule, err := c.rule(follow.Host(u.Hostname()), port(u)); err != nil || rule == publicAddress {
 				t.Errorf("typed %q, asked for %s: rule %d, %v", typed, asked, rule, err)
 			}
 		}

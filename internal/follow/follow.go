@@ -20,6 +20,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -163,7 +164,7 @@ func (c *Client) redirected(asked, to *url.URL) error {
 	if len(c.hosts) == maxHosts {
 		return fmt.Errorf("%w; %s has led to %d others already", err, c.start.Redacted(), maxHosts)
 	}
-	c.hosts = append(c.hosts, canonical(to.Hostname()))
+	c.hosts = append(c.hosts, Host(to.Hostname()))
 	return nil
 }
 
@@ -174,10 +175,10 @@ func (c *Client) check(u *url.URL) error {
 	switch u.Scheme {
 	case "http", "https":
 		host := u.Hostname()
-		if c.start.Scheme != "file" && canonical(host) == canonical(c.start.Hostname()) {
+		if c.start.Scheme != "file" && Host(host) == Host(c.start.Hostname()) {
 			return nil
 		}
-		if c.o.AllowHost != nil && c.o.AllowHost(host) || slices.Contains(c.Hosts(), canonical(host)) {
+		if c.o.AllowHost != nil && c.o.AllowHost(host) || slices.Contains(c.Hosts(), Host(host)) {
 			return nil
 		}
 		return fmt.Errorf("%s: %w: host %q is not that of %s; if it belongs to the Source, allow it (allow_hosts)", u.Redacted(), c.o.Refused, host, c.start.Redacted())
@@ -194,13 +195,16 @@ func (c *Client) check(u *url.URL) error {
 	return fmt.Errorf("%s: %w: want http or https", u.Redacted(), c.o.Refused)
 }
 
-// canonical returns the form in which names of hosts are compared.
-func canonical(host string) string {
-	host = strings.TrimSuffix(host, ".")
-	if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+// Host returns the form in which names and addresses of hosts are compared.
+func Host(name string) string {
+	name = strings.TrimSuffix(name, ".")
+	if a, err := netip.ParseAddr(name); err == nil {
+		return a.Unmap().String()
+	}
+	if ascii, err := idna.Lookup.ToASCII(name); err == nil {
 		return ascii
 	}
-	return strings.ToLower(host)
+	return strings.ToLower(name)
 }
 
 // Get asks for a document. An answer with another status than 200 is a

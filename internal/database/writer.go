@@ -66,7 +66,8 @@ type WriterOptions struct {
 	// Refuse, if it is not nil, returns why nothing may be written any more. It is called
 	// before each call's work and before each COMMIT.
 	Refuse func() error
-	// BeforeCommit runs at the end of each transaction that has changed a row.
+	// BeforeCommit runs at the end of each transaction that has changed a row. After an
+	// error nothing of the transaction has happened.
 	BeforeCommit func(ctx context.Context, tx *Tx) error
 	// AfterCommit runs after its COMMIT, before any caller returns. An error goes to
 	// all callers, although what they did is durable.
@@ -378,7 +379,8 @@ func (w *Writer) rollback(ctx context.Context) {
 
 // commit ends the group: all its callers get the outcome.
 func (w *Writer) commit(ctx context.Context) {
-	g, tx := w.group, &Tx{w: w}
+	g, tx := w.group, &Tx{w: w} // of the hooks
+	g.members = append(g.members, tx)
 	outcome, durable := errors.New("a defect during the commit"), false
 	defer func() { // also when a hook panics
 		switch {

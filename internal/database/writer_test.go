@@ -469,9 +469,12 @@ func TestWriterHooks(t *testing.T) {
 			}
 			return nil
 		}
+		var ended strings.Builder // what the hook before a commit is told of it
 		m := newWriter(t, WriterOptions{
 			Refuse: func() error { return hook("refuse") },
 			BeforeCommit: func(ctx context.Context, tx *Tx) error {
+				tx.OnCommit(func() { ended.WriteString("+") })
+				tx.OnUndo(func() { ended.WriteString("-") })
 				return errors.Join(hook("before"), tx.Exec(ctx, "INSERT INTO anchor DEFAULT VALUES"))
 			},
 			AfterCommit: func(context.Context, *Tx) error { return hook("after") },
@@ -495,6 +498,9 @@ func TestWriterHooks(t *testing.T) {
 		do(3, "refuse")
 		do(4, "after")
 		m.want(t, "1/0", "4/0")
+		if ended.String() != "+-+" {
+			t.Errorf("the hook before a commit was told %s, want +-+", ended.String())
+		}
 		var anchors int
 		if err := m.readers.QueryRowContext(t.Context(), "SELECT count(*) FROM anchor").Scan(&anchors); err != nil || anchors != 2 || m.commits.Load() != 2 {
 			t.Errorf("%d hooks before, %d after a commit, %v; want 2 of each", anchors, m.commits.Load(), err)

@@ -12,15 +12,21 @@ import (
 )
 
 // lateKeys are what the batches of one transaction add to the tables whose keys are
-// hashes: those of records and of URIs. It is written when the transaction ends. Each batch
-// of a harvest would touch nearly every page of the tables, and all of its batches together
-// touch hardly more.
+// hashes: those of records and of URIs. They are written before its COMMIT. Each batch
+// of a harvest would touch nearly every page of the tables, and all batches together, of
+// however many Sources, touch hardly more.
 //
-// They belong to the work of one caller, so they are undone with it, and no other caller
-// reads the tables without them.
+// Until then whoever looks for a record in the transaction has to look here too. Nobody else
+// ever reads the tables without them.
 type lateKeys struct {
 	records [][]recordKey // of each batch, in their order
 	locs    [][]locUse
+}
+
+// undoable returns what takes away all that is added from now on.
+func (l *lateKeys) undoable() (undo func()) {
+	records, locs := len(l.records), len(l.locs)
+	return func() { l.records, l.locs = l.records[:min(records, len(l.records))], l.locs[:min(locs, len(l.locs))] }
 }
 
 type recordKey struct{ key, record int64 }
@@ -87,6 +93,16 @@ func compareRecordKeys(a, b recordKey) int {
 	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.record, b.record))
 }
 
+// named calls found for each record, of whatever set, that has the key.
+func (l *lateKeys) named(key int64, found func(recordKey)) {
+	for _, batch := range l.records {
+		at, _ := slices.BinarySearchFunc(batch, recordKey{key, math.MinInt64}, compareRecordKeys)
+		for ; at < len(batch) && batch[at].key == key; at++ {
+			found(batch[at])
+		}
+	}
+}
+
 // recordsOf calls found for each record of a set that has one of the keys.
 func (l *lateKeys) recordsOf(set int64, keys []int64, found func(recordKey)) {
 	if l == nil {
@@ -129,9 +145,9 @@ func (l *lateKeys) usesOf(keys []int64, found func(key int64, u use)) {
 }
 
 // saveKeys writes them all in the order of the keys, which is that of the tables.
-func (tx *Tx) saveKeys(ctx context.Context) error {
-	late := tx.late
-	tx.late = lateKeys{}
+func (l *Log) saveKeys(ctx context.Context, tx *database.Tx) error {
+	late := l.late
+	l.late = lateKeys{}
 	records := byHash(recordKey.hash, compareRecordKeys, late.records...)
 	rows := tx.Bulk(ctx, insertKeys, 2)
 	for _, r := range records {
@@ -142,7 +158,7 @@ func (tx *Tx) saveKeys(ctx context.Context) error {
 	if err := rows.Flush(); err != nil {
 		return err
 	}
-	if err := tx.l.newKeys.added(ctx, tx.Tx, len(records)); err != nil {
+	if err := l.newKeys.added(ctx, tx, len(records)); err != nil {
 		return err
 	}
 	locs := byHash(locUse.hash, compareLocUses, late.locs...)
@@ -173,7 +189,7 @@ func (tx *Tx) saveKeys(ctx context.Context) error {
 	if err := rows.Flush(); err != nil {
 		return err
 	}
-	return tx.l.newLocs.added(ctx, tx.Tx, added)
+	return l.newLocs.added(ctx, tx, added)
 }
 
 // maxRecent is how many rows recent_key and recent_loc have before rows move on to

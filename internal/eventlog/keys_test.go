@@ -3,9 +3,13 @@ package eventlog_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
@@ -73,5 +77,94 @@ func TestKeysAreSearched(t *testing.T) {
 		if text := strings.Join(plan, "\n"); strings.Contains(text, "SCAN") && !strings.Contains(text, "SCAN CONSTANT") || strings.Count(text, "SEARCH") < 2 {
 			t.Errorf("%s:\n%s", query, text)
 		}
+	}
+}
+
+// TestKeysOfAGroup: Sources that have records in common are harvested in one transaction. Each
+// meets the records of those before it, and one that fails leaves no key behind and takes
+// none of the others away.
+func TestKeysOfAGroup(t *testing.T) {
+	t.Parallel()
+	const callers, size, step = 4, 10, 5
+	errWork := errors.New("the work fails")
+	for failing := range 1<<callers + 1 { // a bit for each that fails; at last the disk is full
+		folder, full := t.TempDir(), failing == 1<<callers
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			l, sources := withSources(t, folder, callers)
+			defer closed(t, l)
+			// together has all Sources harvested in one transaction, and returns how many got
+			// an error.
+			together := func(failing int) int64 {
+				var failed atomic.Int64
+				var group sync.WaitGroup
+				free := occupied(t, l, &group)
+				for i, src := range sources {
+					p, err := l.Progress(ctx, src.ID)
+					if err != nil {
+						t.Fatal(err)
+					}
+					batch := event.Batch{Source: src.ID, Cursor: p.Cursor.Version, Start: true, Items: items(i*step, size), Documents: []event.Document{{URL: src.URL}}}
+					group.Go(func() {
+						err := l.Do(ctx, func(ctx context.Context, tx *eventlog.Tx) error {
+							if _, err := tx.Append(ctx, &batch); err != nil {
+								return err
+							}
+							for _, it := range batch.Items {
+								if holds, err := tx.Presence(ctx, src.ID, it.Record); err != nil || holds != event.Present {
+									t.Errorf("in the transaction Source %d has of %s: %v, %v", i, it.Record, holds, err)
+								}
+							}
+							if failing&(1<<i) != 0 {
+								return errWork
+							}
+							return nil
+						})
+						if err != nil {
+							failed.Add(1)
+						}
+						if failing&(1<<i) != 0 && !errors.Is(err, errWork) {
+							t.Errorf("Source %d: %v", i, err)
+						}
+					})
+					synctest.Wait()
+				}
+				close(free)
+				group.Wait()
+				return failed.Load()
+			}
+			want := map[string]bool{}
+			if full {
+				if err := l.LimitPages(ctx, 0); err != nil {
+					t.Fatal(err)
+				}
+				if failed := together(0); failed != callers {
+					t.Errorf("on a full disk %d of %d callers got an error", failed, callers)
+				}
+				if err := l.LimitPages(ctx, -1); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				together(failing)
+				for i := range callers {
+					for _, it := range items(i*step, size) {
+						want[it.Record] = want[it.Record] || failing&(1<<i) == 0
+					}
+				}
+			}
+			for record, there := range want {
+				if _, err := l.Record(ctx, "main", event.Key(record)); (err == nil) != there {
+					t.Errorf("failing %04b: record %s is there: %v; %v", failing, record, !there, err)
+				}
+			}
+			sound(t, l)
+			if failed := together(0); failed != 0 {
+				t.Errorf("then %d failed", failed)
+			}
+			if events, err := all(l); err != nil || len(events) != (callers-1)*step+size {
+				t.Errorf("failing %04b: %d events, %v; each record has one", failing, len(events), err)
+			}
+			sound(t, l)
+		})
 	}
 }

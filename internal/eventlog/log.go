@@ -105,6 +105,7 @@ type Log struct {
 	filters  map[int64]*keyFilter     // by set, of the writer's goroutine
 	services map[servedBy]int64       // the documents that submissions came from
 	appended bool                     // the transaction under way has events
+	late     lateKeys                 // of the transaction under way
 	newKeys  recentRows               // recent_key
 	newLocs  recentRows               // recent_loc
 
@@ -395,6 +396,9 @@ func (l *Log) openWriter(ctx context.Context) error {
 		DryRun:  l.opt.DryRun, MovedTo: l.opt.CopyingTo,
 		Refuse: l.writable, Committed: l.reportCommit,
 		BeforeCommit: func(ctx context.Context, tx *database.Tx) error {
+			if err := l.saveKeys(ctx, tx); err != nil {
+				return err
+			}
 			return tx.Exec(ctx, "UPDATE log SET commits = commits + 1")
 		},
 		AfterCommit: l.committed,

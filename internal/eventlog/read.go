@@ -465,27 +465,36 @@ func (l *Log) LastSeq(ctx context.Context) (seq event.Seq, err error) {
 	return seq, err
 }
 
-const selectPresenceOf = `SELECT r.id, r.identifier, r.source_state, p.source_state, p.suppressed, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
-FROM source src JOIN any_key k ON k.key = $1 AND k.record > src.set_id << 32 AND k.record < (src.set_id + 1) << 32
-JOIN record r ON r.id = k.record
-LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
+const (
+	presenceColumns = `SELECT r.id, r.identifier, r.source_state, p.source_state, p.suppressed, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id) FROM source src`
+	ofTheSource     = "LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2"
+	// selectPresenceOf finds the record by its key, and selectHolding by its number.
+	selectPresenceOf = presenceColumns + " JOIN any_key k ON k.key = $1 AND k.record > src.set_id << 32 AND k.record < (src.set_id + 1) << 32 JOIN record r ON r.id = k.record " + ofTheSource
+	selectHolding    = presenceColumns + " JOIN record r ON r.id = $1 AND r.id >> 32 = src.set_id " + ofTheSource
+)
 
 // Presence returns what a Source has of the record of its set with that
 // identifier, whichever Source is its authority.
-func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error) {
-	return presenceOf(ctx, l, source, identifier)
+func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier string) (holds event.Presence, err error) {
+	err = l.Each(ctx, selectPresenceOf, []any{event.KeyBits(identifier), int64(source)}, scanHolding(&holds, source, identifier))
+	return holds, err
 }
 
 // Presence is that of the Log, with what the transaction has changed.
-func (tx *Tx) Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error) {
-	if err := tx.saveKeys(ctx); err != nil {
-		return 0, err
-	}
-	return presenceOf(ctx, tx.Tx, source, identifier)
+func (tx *Tx) Presence(ctx context.Context, source event.SourceID, identifier string) (holds event.Presence, err error) {
+	scan := scanHolding(&holds, source, identifier)
+	err = tx.Each(ctx, selectPresenceOf, []any{event.KeyBits(identifier), int64(source)}, scan)
+	tx.l.late.named(event.KeyBits(identifier), func(k recordKey) {
+		if err == nil {
+			err = tx.Each(ctx, selectHolding, []any{k.record, int64(source)}, scan)
+		}
+	})
+	return holds, err
 }
 
-func presenceOf(ctx context.Context, q preparer, source event.SourceID, identifier string) (holds event.Presence, err error) {
-	err = q.Each(ctx, selectPresenceOf, []any{event.KeyBits(identifier), int64(source)}, func(rows *sql.Rows) error {
+// scanHolding sets what a Source has of the record with that identifier.
+func scanHolding(holds *event.Presence, source event.SourceID, identifier string) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
 		var id int64
 		var name string
 		var first, other, suppressed []byte
@@ -494,7 +503,7 @@ func presenceOf(ctx context.Context, q preparer, source event.SourceID, identifi
 			return err
 		}
 		if pending {
-			holds = event.Present
+			*holds = event.Present
 			return nil
 		}
 		for _, stored := range [][2][]byte{{first, nil}, {other, suppressed}} {
@@ -507,12 +516,11 @@ func presenceOf(ctx context.Context, q preparer, source event.SourceID, identifi
 				return fmt.Errorf("the state at Source %d of record %q: %w: run bridge verify", source, identifier, err)
 			case s.source != source:
 			case s.alive:
-				holds = event.Present
+				*holds = event.Present
 			default:
-				holds = event.Withdrawn
+				*holds = event.Withdrawn
 			}
 		}
 		return nil
-	})
-	return holds, err
+	}
 }

@@ -54,6 +54,25 @@ func TestForgottenSchedule(t *testing.T) {
 	})
 }
 
+// withSources opens a log with n Sources of the set main, in mode reference.
+func withSources(t *testing.T, folder string, n int) (*eventlog.Log, []eventlog.SourceConfig) {
+	t.Helper()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	l, err := eventlog.Open(t.Context(), folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return now, 0 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := eventlog.SetConfig{Name: "main", Content: event.Reference}
+	for i := range n {
+		set.Sources = append(set.Sources, eventlog.SourceConfig{Kind: "feed", URL: fmt.Sprintf("https://repository.example/%d", i)})
+	}
+	sets := []eventlog.SetConfig{set}
+	if _, err := l.Configure(t.Context(), sets); err != nil {
+		t.Fatal(err)
+	}
+	return l, sets[0].Sources
+}
+
 // occupied lets all that writes wait until free is closed.
 func occupied(t *testing.T, l *eventlog.Log, group *sync.WaitGroup) (free chan struct{}) {
 	t.Helper()
@@ -73,24 +92,13 @@ func TestHarvestsEndTogether(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, now := t.Context(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return now, 0 }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ctx := t.Context()
+		l, sources := withSources(t, folder, 30)
 		defer closed(t, l)
-		set := eventlog.SetConfig{Name: "main"}
-		for i := range 30 {
-			set.Sources = append(set.Sources, eventlog.SourceConfig{Kind: "feed", URL: fmt.Sprintf("https://repository.example/%d", i)})
-		}
-		sets := []eventlog.SetConfig{set}
-		if _, err := l.Configure(ctx, sets); err != nil {
-			t.Fatal(err)
-		}
 		before := l.Changes(t)
 		var group sync.WaitGroup
 		free := occupied(t, l, &group)
-		for _, src := range sets[0].Sources {
+		for _, src := range sources {
 			group.Go(func() {
 				if err := l.SaveHarvest(ctx, src.ID, event.Schedule{Failures: 1, Harvests: 1}, &event.Harvest{Number: 1}); err != nil {
 					t.Error(err)

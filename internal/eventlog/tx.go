@@ -19,7 +19,6 @@ type Tx struct {
 
 	l        *Log
 	wall     event.Micros // that of the clock, which may have been set back
-	late     lateKeys
 	appended bool
 }
 
@@ -61,10 +60,8 @@ func (l *Log) join(ctx context.Context, write func(context.Context, func(context
 		}
 		began = now
 		joined = &Tx{Tx: tx, Now: now, l: l, wall: wall}
-		if err := work(ctx, joined); err != nil {
-			return err
-		}
-		return joined.saveKeys(ctx)
+		tx.OnUndo(l.late.undoable())
+		return work(ctx, joined)
 	})
 	if err == nil && joined.appended {
 		l.announce()
@@ -81,7 +78,7 @@ func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 	if err := check(in); err != nil {
 		return event.Appended{}, err
 	}
-	l, b := tx.l, &batch{l: tx.l, tx: tx.Tx, now: tx.Now, wall: tx.wall, in: in, late: &tx.late}
+	l, b := tx.l, &batch{l: tx.l, tx: tx.Tx, now: tx.Now, wall: tx.wall, in: in, late: &tx.l.late}
 	if err := b.run(ctx); err != nil {
 		return event.Appended{}, err
 	}

@@ -227,8 +227,10 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 		}
 		s = r.addSource(a.source)
 	}
-	if err := r.rememberVia(s, it); err != nil {
-		return err
+	if !it.Deleted {
+		if err := r.rememberVia(s, it.ViaHref()); err != nil {
+			return err
+		}
 	}
 	if a.inLists(it) || a.mode == event.ModeRepair && a.ordering == byPlace && !it.Deleted {
 		s.setPart(it, d.late) // beside the state so far
@@ -281,8 +283,13 @@ func (s *sourceState) set(it *event.Item, late bool, o ordering) {
 // publishState decides on an event if the highest-ranked Source that has the record now
 // reports another state. s is the state by the Source of the item.
 func (a *decider) publishState(r *record, s *sourceState, it *event.Item, h *hashes, d *decision) error {
-	s.suppressed, s.unsaved = nil, nil
 	first := r.topRanked(a.rank)
+	if !s.alive && s != &r.sources[r.authority] {
+		if err := r.rememberVia(s, ""); err != nil {
+			return err
+		}
+	}
+	s.suppressed, s.unsaved = nil, nil
 	if first < 0 {
 		if !r.live {
 			d.outcome = event.Tombstone
@@ -351,6 +358,11 @@ func (r *record) setAuthority(next int) error {
 		return nil
 	}
 	old := &r.sources[r.authority]
+	if !old.alive { // the log has its last report no longer
+		if err := r.rememberVia(old, ""); err != nil {
+			return err
+		}
+	}
 	if r.live && old.alive && old.suppressed == nil && old.unsaved == nil {
 		if r.last == nil {
 			return r.missingEvent()

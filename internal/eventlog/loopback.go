@@ -49,17 +49,18 @@ func (s *sourceState) hadVia(via string) bool {
 	return len(s.vias) > 0 && slices.Contains(s.vias, event.KeyBits(event.Original(via)))
 }
 
-// rememberVia stores the previous URL of the original when an item reports another one.
-func (r *record) rememberVia(s *sourceState, it *event.Item) error {
-	if it.Deleted || r.last == nil && s == &r.sources[r.authority] { // nothing that counts has changed
+// rememberVia stores the URL of the original that a Source has reported so far, when it reports
+// another one, or that report is dropped: then via is "".
+func (r *record) rememberVia(s *sourceState, via string) error {
+	if r.last == nil && s == &r.sources[r.authority] { // nothing that counts has changed
 		return nil
 	}
 	obs, err := r.observation(slices.IndexFunc(r.sources, func(o sourceState) bool { return o.source == s.source }))
 	if err != nil || obs == nil {
 		return err
 	}
-	if via := obs.ViaHref(); via != "" && !sameOriginal(via, it.ViaHref()) && !s.hadVia(via) {
-		s.vias = append(s.vias[max(0, len(s.vias)-maxVias+1):len(s.vias):len(s.vias)], event.KeyBits(event.Original(via)))
+	if was := obs.ViaHref(); was != "" && !sameOriginal(was, via) && !s.hadVia(was) {
+		s.vias = append(s.vias[max(0, len(s.vias)-maxVias+1):len(s.vias):len(s.vias)], event.KeyBits(event.Original(was)))
 	}
 	return nil
 }

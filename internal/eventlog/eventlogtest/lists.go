@@ -378,6 +378,32 @@ func testLoopbackOfFormer(t *testing.T) {
 	b.want("live", b.now(), "a")
 }
 
+// The set has had a record from a Source of its own also when another one's version is, or
+// was, published since.
+func testLoopbackOfReplaced(t *testing.T) {
+	b := begin(t, set{content: event.Redirect}, "one", "two", "bridge")
+	bridge := func(stamp int, via, want string) {
+		t.Helper()
+		b.reopen()
+		out := b.batch(2, &event.Batch{Start: true, Items: fromBridge(fmt.Sprintf("a@%d=x", stamp), via)})
+		b.want("given back as "+via, outcomes(out.Outcomes), want)
+	}
+	b.walkOf(0, "a>v1@1=x")
+	b.walkOf(1, "a>v2@1=y")
+	b.walkOf(0, "-a@2")
+	bridge(5, "v1", "loopback")
+	b.walkOf(0, "a>v3@3=z")
+	b.walkOf(1, "-a@4")
+	bridge(6, "v2", "loopback")
+	b.walkOf(0, "-a@4")
+	b.want("deleted at both", b.now(), "")
+	for i, via := range []string{"v1", "v2", "v3"} {
+		bridge(7+2*i, "elsewhere", "logged")
+		bridge(8+2*i, via, "logged")
+		b.want("given back instead as "+via, b.now(), "")
+	}
+}
+
 // A bridge with per-source identifiers uses the Source's identifier for a record, which
 // may be the one that we use.
 func testLoopbackOfOwn(t *testing.T) {

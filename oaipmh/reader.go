@@ -248,14 +248,10 @@ func (r *Reader) advance() error {
 // element reads one child of the root, or of a list, that is no record.
 func (r *Reader) element() error {
 	s := r.scan
-	if s.Space != Namespace {
-		r.unknown()
-		return s.Skip()
+	if s.Local == "resumptionToken" && r.takesToken(r.inList) {
+		return r.token()
 	}
-	if r.inList {
-		if s.Local == "resumptionToken" {
-			return r.token()
-		}
+	if s.Space != Namespace || r.inList {
 		r.unknown()
 		return s.Skip()
 	}
@@ -444,6 +440,25 @@ func (r *Reader) error() error {
 		r.errs = append(r.errs, e)
 	}
 	return err
+}
+
+// takesToken reports whether the current element, which is called so, is the resumptionToken
+// of the list. A list would seem to end with one that is left out, so one beside the list, or
+// in no namespace, is taken as well, unless there is another.
+func (r *Reader) takesToken(inList bool) bool {
+	s := r.scan
+	if inList && s.Space == Namespace {
+		return true
+	}
+	if s.Space != Namespace && s.Space != "" || r.answer.Token != nil {
+		return false
+	}
+	found := "<resumptionToken> beside the list"
+	if inList {
+		found = "<resumptionToken> in no namespace"
+	}
+	r.report(ruleOrder, found, "one inside of the list, in the namespace of the protocol; it is taken")
+	return true
 }
 
 // token reads a resumptionToken (3.5). White space around it is no part of it where a
@@ -649,7 +664,7 @@ func (r *Reader) format() error {
 // set reads one child of ListSets (4.6).
 func (r *Reader) set() error {
 	s := r.scan
-	if s.Space == Namespace && s.Local == "resumptionToken" {
+	if s.Local == "resumptionToken" && r.takesToken(true) {
 		return r.token()
 	}
 	if s.Space != Namespace || s.Local != "set" {

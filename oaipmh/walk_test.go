@@ -125,6 +125,34 @@ func TestO1(t *testing.T) {
 			t.Errorf("%v, %v", ids, err)
 		}
 	})
+	t.Run("in the wrong place", func(t *testing.T) {
+		const token = "<resumptionToken>a</resumptionToken>"
+		for name, first := range map[string]string{
+			"behind the list":       answerTo("<ListRecords>" + record(1) + "</ListRecords>" + token),
+			"before the list":       answerTo(token + "<ListRecords>" + record(1) + "</ListRecords>"),
+			"in no namespace":       list(record(1), strings.Replace(token, ">", " xmlns=''>", 1)),
+			"also behind the list":  answerTo("<ListRecords>" + record(1) + token + "</ListRecords><resumptionToken/>"),
+			"before the records":    list(token+record(1), ""),
+			"beside a foreign one":  list(record(1), strings.Replace(token, ">", " xmlns='urn:x'>", 1)+token),
+			"behind a list of none": answerTo("<ListRecords/>" + token),
+		} {
+			server := serveList(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.FormValue("resumptionToken") == "a" {
+					fmt.Fprint(w, list(record(2), "<resumptionToken/>"))
+				} else {
+					fmt.Fprint(w, first)
+				}
+			})
+			reported := false
+			w := Walk{Client: server.Client(), URL: server.URL, Report: func(p Problem) { reported = reported || p.Rule == ruleOrder }}
+			if ids, err := walkAll(&w); err != nil || !slices.Contains(ids, "oai:x:2") {
+				t.Errorf("%s: %v, %v", name, ids, err)
+			}
+			if reported == (name == "before the records") {
+				t.Errorf("%s: reported: %t", name, reported)
+			}
+		}
+	})
 	t.Run("cut", func(t *testing.T) {
 		whole := list(record(1)+record(2), "")
 		var cut int

@@ -490,6 +490,30 @@ func TestO4(t *testing.T) {
 			}
 		}
 	})
+	t.Run("beside another error", func(t *testing.T) {
+		for _, other := range []Code{BadArgument, CannotDisseminateFormat, "madeUp"} {
+			seconds := 0
+			server := serveList(t, func(w http.ResponseWriter, r *http.Request) {
+				switch from := r.FormValue("from"); {
+				case from == "" || other == BadArgument && len(from) > len(time.DateOnly):
+					seconds += len(from)
+					fmt.Fprint(w, answerTo(`<error code="`+string(other)+`">not here</error><error code="noRecordsMatch"/>`))
+				default:
+					fmt.Fprint(w, list(record(1), ""))
+				}
+			})
+			w := Walk{Client: server.Client(), URL: server.URL}
+			if ids, err := walkAll(&w); err == nil || !strings.Contains(err.Error(), string(other)+": not here") || w.Result().Whole {
+				t.Errorf("%s: %v, %v, %+v", other, ids, err, w.Result())
+			}
+			if other == BadArgument { // it takes days alone
+				w.From = time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)
+				if ids, err := walkAll(&w); err != nil || len(ids) != 1 || seconds == 0 {
+					t.Errorf("in days: %v, %v", ids, err)
+				}
+			}
+		}
+	})
 	t.Run("several", func(t *testing.T) {
 		server := serveList(t, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, answerTo(`<error code="badArgument">one</error><error code="badArgument">two</error>`))

@@ -358,7 +358,7 @@ func (k *walker) accept(doc *Document) {
 // refused decides what follows from an error of the protocol: nil to go on.
 func (k *walker) refused(err error) error {
 	c := &k.cur
-	none := has(err, NoRecordsMatch) && !has(err, BadResumptionToken)
+	none := only(err, NoRecordsMatch)
 	span := !c.Span.From.IsZero() || !c.Span.Until.IsZero()
 	switch {
 	case c.Token == "" && none:
@@ -387,6 +387,14 @@ func has(err error, code Code) bool {
 	}
 	var e *Error
 	return errors.As(err, &e) && e.Code == code
+}
+
+// only reports whether a repository has answered with errors of a code alone.
+func only(err error, code Code) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !only(err, code) })
+	}
+	return has(err, code)
 }
 
 // lost decides what to do when a list has broken off (O3): the first one is asked for

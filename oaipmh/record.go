@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
@@ -14,6 +15,7 @@ type draftRecord struct {
 	Record
 	identifiers, datestamps int
 	headers, metadatas      int
+	garbled                 bool   // the identifier has characters that cannot be known
 	rule, reason            string // why it is bad; the first reason stands
 }
 
@@ -104,6 +106,9 @@ func (r *Reader) check(d *draftRecord, alone bool) {
 		d.bad(ruleIdentifier, "%d identifiers; want one", d.identifiers)
 	case d.Identifier == "":
 		d.bad(ruleIdentifier, "an empty identifier")
+	case d.garbled: // others may look the same
+		d.identifiers = 0
+		d.bad(ruleIdentifier, "an identifier with bytes or characters that XML in UTF-8 does not allow, %q; want one that can be read", clip(d.Identifier))
 	case len(d.Identifier) > strictxml.MaxReference:
 		d.identifiers = 0
 		d.bad(ruleIdentifier, "an identifier of %d bytes; want at most %d", len(d.Identifier), strictxml.MaxReference)
@@ -160,7 +165,7 @@ func (r *Reader) header(d *draftRecord) error {
 			continue
 		}
 		r.strictOrder(&last)
-		local := s.Local
+		local, mended := s.Local, s.Mended()
 		text, _, err := s.Characters()
 		if err != nil {
 			return err
@@ -174,6 +179,7 @@ func (r *Reader) header(d *draftRecord) error {
 			}
 			if d.identifiers++; d.identifiers == 1 {
 				d.Identifier = string(trimmed)
+				d.garbled = s.Mended() > mended && bytes.ContainsRune(trimmed, utf8.RuneError)
 			}
 		case "datestamp":
 			if d.datestamps++; d.datestamps == 1 {

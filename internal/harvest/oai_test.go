@@ -318,6 +318,43 @@ func TestO9Deletions(t *testing.T) {
 	}
 }
 
+// O8: records whose identifiers are alike once what XML does not allow in them was replaced
+// are not taken for one: they go to quarantine, and say nothing of others.
+func TestO8Identifiers(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Deleted, a.repo.PageSize = "no", 2
+	for _, name := range []string{"a", "b", "cafe", "cafo", "x"} {
+		a.put(name, name+"1")
+	}
+	a.run()
+	a.want("events", a.news(), "created a=a1, created b=b1, created cafe=cafe1, created cafo=cafo1, created x=x1")
+	a.repo.Rewrite = func(_ string, _ int, body []byte) []byte {
+		body = bytes.ReplaceAll(body, []byte("oai:x:cafe"), []byte("oai:x:caf\xe9"))
+		body = bytes.ReplaceAll(body, []byte("oai:x:cafo"), []byte("oai:x:caf\xf3"))
+		return bytes.ReplaceAll(body, []byte("oai:x:b<"), []byte("oai:x:b & c<"))
+	}
+	r, err := a.try(harvest.Options{Full: true})
+	a.must(err)
+	a.want("events", a.news(), "created b & c=b1")
+	all, err := a.log.Quarantined(context.Background(), "main")
+	a.must(err)
+	if r.Quarantined != 2 || len(all) != 2 || r.Held != 0 {
+		t.Fatalf("%+v\n%+v", r, all)
+	}
+	for _, q := range all {
+		if q.Record != "" || q.Rule != "oai-identifier" || !strings.Contains(q.Reason, "caf\uFFFD") {
+			t.Errorf("%+v", q)
+		}
+	}
+	a.repo.Rewrite = nil
+	a.repo.Forget("oai:x:x")
+	_, err = a.try(harvest.Options{Full: true})
+	a.must(err)
+	news := strings.Split(a.news(), ", ")
+	slices.Sort(news)
+	a.want("mended at the repository", strings.Join(news, ", "), "deleted b & c=b1, deleted x=x1")
+}
+
 // O8: a record with characters that XML does not allow is taken, and reported.
 func TestO8Reported(t *testing.T) {
 	a := newArchive(t, event.Mirror)

@@ -339,7 +339,7 @@ func (w *oaiWalk) result() walkResult {
 		m.FullAt = r.h.now().UTC()
 	}
 	if w.state.Reread {
-		o.Warnings = append(o.Warnings, fmt.Sprintf("the headers of the repository show more than %d changes that its list of records does not have: the next harvest reads all records", askedMost))
+		o.Warnings = append(o.Warnings, fmt.Sprintf("the repository has more than %d headers of records that were not taken with these datestamps: the next harvest reads all records", askedMost))
 	}
 	return o
 }
@@ -531,15 +531,24 @@ func (w *oaiWalk) applyHeader(ctx context.Context, it *event.Item, known *eventl
 		return nil, context.Cause(ctx)
 	case errors.Is(err, ErrGone), errors.Is(err, errNoFormat):
 		return nil, nil
+	case errors.As(err, new(*oaipmh.RecordError)): // the list of records says what is wrong with it
+		return there, nil
 	case err != nil:
 		r.problem(ruleHeaders, fmt.Sprintf("record %q has another datestamp in the list of headers than in that of records, and could not be asked for: %v", it.Record, err))
 		return there, nil
 	}
-	r.problem(ruleHeaders, fmt.Sprintf("record %q has another datestamp in the list of headers than in that of records; it was asked for", it.Record))
 	item, err := w.item(rec)
-	if err != nil {
+	switch {
+	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn): // which a header does not show
+		r.updateReport(func(p *Report) { p.Skipped++ })
+		if known.Number == 0 {
+			return nil, nil
+		}
+		return there, nil
+	case err != nil:
 		return there, nil // the list of records says what is wrong with it
 	}
+	r.problem(ruleHeaders, fmt.Sprintf("record %q has another datestamp in the list of headers than in that of records; it was asked for", it.Record))
 	item.Late = item.Order.Known() && item.Order.Time().After(r.h.now())
 	return item, nil
 }

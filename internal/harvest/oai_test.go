@@ -600,6 +600,35 @@ func TestHeadersShowChanges(t *testing.T) {
 	a.want("known by now", a.news()+strings.Repeat("!", strings.Count(a.verbs(), "GetRecord")), "")
 }
 
+// Headers of records that the list of records has, and that were not taken, are no changes
+// that it hides: copies of our own records, those that are not selected, and bad ones.
+func TestHeadersOfWhatIsNotTaken(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.src.Selection.Own = []string{"https://bridge.example/sets/main/"}
+	a.src.Selection.Since, _ = event.StampOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	put := func(name, original, modified string, lies ...testserver.Lie) {
+		about := `<provenance xmlns="http://www.openarchives.org/OAI/2.0/provenance"><originDescription harvestDate="2026-05-01T00:00:00Z" altered="false"><baseURL>` + original +
+			`</baseURL><identifier>` + original + `</identifier><datestamp>` + modified + `</datestamp><metadataNamespace>urn:x</metadataNamespace></originDescription></provenance>`
+		a.repo.Put(testserver.Item{Identifier: "oai:x:" + name, Metadata: map[string]string{"oai_dc": testserver.DublinCore(name)}, About: []string{about}, Lies: lies})
+	}
+	put("ours", "https://bridge.example/sets/main/records/1", "2026-02-01")
+	put("old", "https://origin.example/1", "2025-01-01")
+	put("bad", "https://origin.example/2", "2026-02-01", testserver.NoElement)
+	a.put("a", "a1")
+	r := a.run()
+	a.want("events", a.news(), "created a=a1")
+	if r.Skipped != 2 || r.Quarantined != 1 || r.Problems != 0 {
+		t.Errorf("%+v", r)
+	}
+	a.week()
+	a.verbs()
+	r = a.run()
+	if !strings.Contains(a.verbs(), "ListIdentifiers") || r.Problems != 0 || r.Skipped != 2 {
+		t.Errorf("%+v", r)
+	}
+	a.want("events", a.news(), "")
+}
+
 // Headers that cannot be read keep nothing back: what the records said holds, and absence
 // means nothing.
 func TestHeadersRefused(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -137,6 +138,30 @@ func TestO8(t *testing.T) {
 				t.Errorf("strictly: %v", err)
 			}
 		})
+	}
+}
+
+// O8: a record, or a header, that was cut off has no identifier where the next one is in it.
+func TestO8CutOff(t *testing.T) {
+	for _, p := range []string{"", "o:"} {
+		in := func(verb, content string) string {
+			content = regexp.MustCompile(`<(/?)`).ReplaceAllString(content, "<${1}"+p)
+			return strings.Replace(answerTo("<"+verb+">"+content+"</"+verb+">"), "<OAI-PMH", "<OAI-PMH xmlns:o='"+Namespace+"'", 1)
+		}
+		header := func(n int) string {
+			return fmt.Sprintf("<header><identifier>oai:x:%d</identifier><datestamp>2025-01-01</datestamp></header>", n)
+		}
+		for doc, want := range map[string]string{
+			in("ListRecords", "<record>"+header(1)+"<metadata><a></b><record>"+header(2)+"</record>"):                   "",
+			in("ListRecords", "<record>"+header(1)+"<metadata><a></b><identifier>x</identifier></metadata></record>"):   "oai:x:1",
+			in("ListIdentifiers", strings.Replace(header(1), "</datestamp></header>", "</date", 1)+header(2)):           "",
+			in("ListIdentifiers", strings.Replace(header(1), "</datestamp></header>", "</date></header>", 1)+header(2)): "oai:x:1",
+		} {
+			_, _, bad, err := readWhole(strings.NewReader(doc), ReadOptions{Lenient: true})
+			if err != io.EOF || len(bad) != 1 || bad[0].Rule != ruleDocument || bad[0].Header.Identifier != want {
+				t.Errorf("%s\n%v, %v", doc, err, bad)
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -45,6 +46,9 @@ func (r *Reader) record() (*Record, error) {
 		}
 		r.recovered = true
 		d.bad(ruleDocument, "it is not well-formed: %v", err)
+		if hasAnother(s.Slice(r.from, s.Offset()), alone) { // it was cut off
+			d.identifiers = 0
+		}
 	}
 	r.to = s.Offset()
 	d.Mended = s.Mended() > mended
@@ -56,6 +60,18 @@ func (r *Reader) record() (*Record, error) {
 		d.Identifier = ""
 	}
 	return nil, &RecordError{Rule: d.rule, URL: r.o.URL, Line: d.Line, Column: d.Column, Header: d.Header, Reason: d.reason, Input: r.Input()}
+}
+
+// hasAnother reports whether a record, or a header alone, that is not well-formed may have
+// another one in it, by its text.
+func hasAnother(record []byte, alone bool) bool {
+	name := record[1:]
+	name = name[:bytes.IndexAny(name, "> \t\r\n/")]
+	end := "header>"
+	if alone {
+		end = "identifier>"
+	}
+	return bytes.Count(record, slices.Concat([]byte("</"), name[:bytes.IndexByte(name, ':')+1], []byte(end))) > 1
 }
 
 // children reads the elements of a record.

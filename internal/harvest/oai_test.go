@@ -355,6 +355,40 @@ func TestO8Identifiers(t *testing.T) {
 	a.want("mended at the repository", strings.Join(news, ", "), "deleted b & c=b1, deleted x=x1")
 }
 
+// O8: where a record is cut off in the middle of a page, another one may have gone with it: it
+// is not taken for absent.
+func TestO8CutRecord(t *testing.T) {
+	for _, prefix := range []string{"", "oai:"} {
+		a := newArchive(t, event.Mirror)
+		a.repo.Deleted = "no"
+		for _, name := range []string{"a", "b", "c"} {
+			a.put(name, name+"1")
+		}
+		a.run()
+		a.news()
+		cut := regexp.MustCompile(`(?s)(>a1</dc:)title>.*?</record>`)
+		a.repo.Rewrite = func(verb string, _ int, body []byte) []byte {
+			if verb != "ListRecords" {
+				return body
+			}
+			body = cut.ReplaceAll(body, []byte("${1}ti"))
+			body = bytes.ReplaceAll(body, []byte("<OAI-PMH "), []byte(`<OAI-PMH xmlns:oai="http://www.openarchives.org/OAI/2.0/" `))
+			return regexp.MustCompile(`(</?)(record|header|identifier|metadata)>`).ReplaceAll(body, []byte("${1}"+prefix+"${2}>"))
+		}
+		r, err := a.try(harvest.Options{Full: true})
+		a.must(err)
+		a.want("events", a.news(), "")
+		if r.Quarantined != 1 || r.Held != 0 {
+			t.Errorf("%+v", r)
+		}
+		a.repo.Rewrite = nil
+		a.repo.Forget("oai:x:c")
+		_, err = a.try(harvest.Options{Full: true})
+		a.must(err)
+		a.want("mended at the repository", a.news(), "deleted c=c1")
+	}
+}
+
 // O8: a record with characters that XML does not allow is taken, and reported.
 func TestO8Reported(t *testing.T) {
 	a := newArchive(t, event.Mirror)

@@ -53,6 +53,9 @@ func ParseURL(raw string) (base string, r Request, err error) {
 			kept = append(kept, pair)
 		}
 	}
+	if !r.From.IsZero() && !r.Until.IsZero() && r.Until.Before(r.From) {
+		return "", r, fmt.Errorf("%s: until is earlier than from, so that no record is selected; exchange them, or leave one out", u.Redacted())
+	}
 	u.RawQuery, u.ForceQuery = strings.Join(kept, "&"), false
 	return u.String(), r, nil
 }

@@ -868,6 +868,7 @@ func TestSelection(t *testing.T) {
 		{"", Walk{}, "verb=ListRecords&metadataPrefix=oai_dc", true},
 		{"?verb=GetRecord&identifier=oai:x:1&metadataPrefix=mods", Walk{}, "verb=ListRecords&metadataPrefix=mods", true},
 		{"?x=1&verb=ListRecords&resumptionToken=abc&y=%26", Walk{}, "x=1&y=%26&verb=ListRecords&metadataPrefix=oai_dc", true},
+		{"?from=2021-03-01T10:00:00Z&until=2021-03-01", Walk{}, "verb=ListRecords&metadataPrefix=oai_dc&from=2021-03-01T10:00:00Z&until=2021-03-01T23:59:59Z", false},
 		{"?set=a:b&from=2021-03-01&until=2021-03-02#top", Walk{}, "verb=ListRecords&metadataPrefix=oai_dc&set=a:b&from=2021-03-01T00:00:00Z&until=2021-03-02T23:59:59Z", false},
 		{"?metadataPrefix=mods&set=a", Walk{Prefix: "marc", Set: "b"}, "verb=ListRecords&metadataPrefix=marc&set=b", true},
 		{"", Walk{From: day, Until: day.Add(time.Hour), Verb: ListIdentifiers}, "verb=ListIdentifiers&metadataPrefix=oai_dc&from=2021-03-01T00:00:00Z&until=2021-03-01T01:00:00Z", false},
@@ -883,10 +884,11 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%q: asked %q, %+v, %v", tt.query, asked, w.Result(), err)
 		}
 	}
-	for _, bad := range []string{"", "ftp://a.example/", "http://", "file:///etc/passwd", "http://a.example/?from=soon", "http://a.example/?set=%zz", "://"} {
+	for _, bad := range []string{"", "ftp://a.example/", "http://", "file:///etc/passwd", "http://a.example/?from=soon", "http://a.example/?set=%zz", "://", "http://a.example/?from=2021-03-02&until=2021-03-01"} {
 		w := Walk{URL: bad}
-		if _, err := walkAll(&w); err == nil {
-			t.Errorf("%q is a base URL", bad)
+		_, _, err := ParseURL(bad)
+		if _, failed := walkAll(&w); err == nil || failed == nil {
+			t.Errorf("%q is a base URL: %v, %v", bad, err, failed)
 		}
 	}
 	if _, err := walkAll(&Walk{URL: "http://a.example/", Verb: Identify}); err == nil {

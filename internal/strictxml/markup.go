@@ -65,10 +65,27 @@ func (s *Scanner) outside() error {
 	if err != nil || c == '<' {
 		return err
 	}
+	if !s.rooted && (s.o.Lenient || s.o.Mend) && s.marked() { // each file that a program is made of may have one
+		s.mended(AboutMarkup, s.Line, s.Column, "a byte order mark that is not at the start")
+		s.src.pos += len(byteOrderMark)
+		return nil
+	}
 	if !s.rooted && (c == '{' || c == '[') {
 		return s.Fail("%s: perhaps JSON%s", textOutside, s.insteadOf())
 	}
 	return s.Fail(textOutside)
+}
+
+const byteOrderMark = "\uFEFF"
+
+// marked reports whether a byte order mark comes next.
+func (s *Scanner) marked() bool {
+	for i := range len(byteOrderMark) {
+		if c, err := s.src.ahead(i); err != nil || c != byteOrderMark[i] {
+			return false
+		}
+	}
+	return true
 }
 
 const textOutside = "text outside of the root element"

@@ -197,7 +197,7 @@ func decoded(r peeker, o *Options) (out io.Reader, stated bool, note string, err
 		if label == "" && bytes.IndexByte(first[:min(4, len(first))], 0) >= 0 {
 			return nil, false, "", &fault{reason: "zero bytes at the start; want UTF-8, or UTF-16 with a byte order mark"}
 		}
-		first = bytes.TrimLeft(first[marked:], white)
+		first = bytes.TrimLeft(first[marked:], white+byteOrderMark)
 	}
 	if label == "" {
 		label, note = named(first, o.ContentType)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
@@ -155,10 +156,12 @@ func (r *Reader) header(d *draftRecord) error {
 	s := r.scan
 	d.headers++
 	if status, ok := s.Attr("", "status"); ok {
-		if strictxml.Trim(status) == "deleted" {
-			d.Deleted = true
-		} else {
-			r.report(ruleDeleted, "status "+strconv.Quote(clip(status)), "deleted, or no status; it is ignored")
+		trimmed, expected := strictxml.Trim(status), "deleted, or no status; it is ignored"
+		if strings.EqualFold(trimmed, "deleted") {
+			d.Deleted, expected = true, "deleted; it is taken for that"
+		}
+		if trimmed != "deleted" {
+			r.report(ruleDeleted, "status "+strconv.Quote(clip(status)), expected)
 		}
 	}
 	r.specs, r.ends = r.specs[:0], r.ends[:0]

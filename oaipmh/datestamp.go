@@ -39,7 +39,7 @@ func digits(b []byte) (n int) {
 
 // oddDatestamps are other forms in which repositories write datestamps (O7).
 var oddDatestamps = []string{
-	"2006-01-02T15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999",
+	"2006-01-02T15:04:05.999999999Z07:00", "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07", "2006-01-02T15:04:05.999999999",
 	"2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02T15", "2006-01-02Z07:00", "2006-01-02", "20060102T150405Z", "20060102", "2006-1-2", "2006-01", "2006",
 }
 
@@ -50,9 +50,14 @@ func guessDatestamp(b []byte) (t time.Time, day, ok bool) {
 		s = s[:len("2006-01-02")] + "T" + strings.TrimLeft(s[len("2006-01-02"):], " ")
 	}
 	s = strings.ReplaceAll(s, " ", "") // "… +02:00", "… Z"
+	s = strings.TrimSuffix(strings.TrimSuffix(s, "UTC"), "GMT")
+	var leap time.Duration // a second, which is that of the next minute
+	if at := len("2006-01-02T15:04"); len(s) > at && strings.HasPrefix(s[at:], ":60") {
+		s, leap = s[:at]+":59"+s[at+len(":60"):], time.Second
+	}
 	for _, form := range oddDatestamps {
 		if t, err := time.Parse(form, s); err == nil {
-			return t.UTC(), !strings.Contains(form, "T"), true
+			return t.Add(leap).UTC(), !strings.Contains(form, "T"), true
 		}
 	}
 	return time.Time{}, false, false

@@ -586,6 +586,8 @@ func TestO7(t *testing.T) {
 		"2021-03-04T05:06:07.5Z": {moment.Add(time.Second / 2), false, ruleDatestamp}, "2021-03-04T07:06:07+02:00": {moment, false, ruleDatestamp},
 		"2021-03-04T07:06:07+0200": {moment, false, ruleDatestamp}, "2021-03-04T05:06:07": {moment, false, ruleDatestamp}, "2021-03-04 05:06:07": {moment, false, ruleDatestamp},
 		"2021-03-04 05:06:07 Z": {moment, false, ruleDatestamp}, "2021-03-04t05:06:07z": {moment, false, ruleDatestamp}, "20210304T050607Z": {moment, false, ruleDatestamp},
+		"2021-03-04T07:06:07+02": {moment, false, ruleDatestamp}, "2021-03-04 05:06:07 UTC": {moment, false, ruleDatestamp}, "2021-03-04T05:06:07GMT": {moment, false, ruleDatestamp},
+		"2021-03-03T23:59:60Z": {midnight, false, ruleDatestamp}, "2021-03-04T01:59:60+02:00": {midnight, false, ruleDatestamp}, "2021-03-03T23:59:61Z": {time.Time{}, false, ruleDatestamp},
 		"2021-03-04Z": {midnight, true, ruleDatestamp}, "20210304": {midnight, true, ruleDatestamp}, "2021-03": {midnight.AddDate(0, 0, -3), true, ruleDatestamp},
 		"2021-02-30": {time.Time{}, false, ruleDatestamp}, "yesterday": {time.Time{}, false, ruleDatestamp}, "": {time.Time{}, false, ruleDatestamp},
 		"2021-03-04T24:00:00Z": {time.Time{}, false, ruleDatestamp}, "-001-01-01": {time.Time{}, false, ruleDatestamp}, "0000-01-01": {time.Time{}, false, ""},

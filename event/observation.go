@@ -1,6 +1,9 @@
 package event
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // SourceID is the log's number for a Source.
 type SourceID int64
@@ -179,6 +182,9 @@ type Item struct {
 	Present bool
 	// Late: the stamp is later than the answer's own date (A3).
 	Late bool
+	// Open is how much later than Order its change may have been, where the Source states a day or a
+	// minute, and no second.
+	Open time.Duration
 	// Answer is the answer of the record's own URL, where nothing else shows whether the
 	// item is newer than the stored state.
 	Answer Answer

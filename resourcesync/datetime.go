@@ -166,6 +166,26 @@ func readTime[T string | []byte](s T) (d Datetime, form timeForm) {
 	return Datetime{sec: t.Unix(), nano: int32(nano), digits: int8(digits), known: true}, p.form
 }
 
+// openIn returns how much later than d the time may be that was read as d from s: a date means any
+// time of its day.
+func openIn(s string, d Datetime) time.Duration {
+	t := d.Time()
+	end := t.Add(time.Minute)
+	switch {
+	case d.IsZero():
+		return 0
+	case len(s) > 16 && s[16] == ':':
+		return time.Duration(below[d.digits]) - 1
+	case len(s) == len("2026"):
+		end = t.AddDate(1, 0, 0)
+	case len(s) == len("2026-01"):
+		end = t.AddDate(0, 1, 0)
+	case len(s) == len(time.DateOnly):
+		end = t.AddDate(0, 0, 1)
+	}
+	return end.Sub(t) - 1
+}
+
 // timeParser reads a datetime from left to right. After the first character that does not fit,
 // bad is set and the returned values have no meaning.
 type timeParser[T string | []byte] struct {

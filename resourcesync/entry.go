@@ -33,7 +33,7 @@ func (r *Reader) entry() (*Entry, error) {
 	d := &draftEntry{}
 	d.Line, d.Column = r.scan.Line, r.scan.Column
 	r.seen.entries++
-	r.links = r.links[:0]
+	r.links, r.openTime = r.links[:0], 0
 	read := func() error { return r.scan.Children(func() error { return r.child(d) }) }
 	if r.doc.Dialect.considered() {
 		read = func() error { return r.entryConsidered(d) }
@@ -232,7 +232,10 @@ func (r *Reader) metadata(m *Metadata, defined func(xml.Name) bool) {
 		case "until":
 			stamp(&m.Until)
 		case "datetime":
-			stamp(&m.Datetime)
+			if m.Datetime.IsZero() {
+				stamp(&m.Datetime)
+				r.openTime = openIn(trimmed(value), m.Datetime)
+			}
 		case "modified":
 			if name.Space == CarriedNamespace {
 				stamp(&m.CarriedModified)

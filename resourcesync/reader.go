@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
@@ -55,6 +56,7 @@ type Reader struct {
 	end      string
 	framed   int64  // how many bytes of frame Input has given
 	links    []Link // scratch for an entry's links
+	openTime time.Duration
 
 	sitemaps string // the namespace of the root
 	folded   bool   // element names are in other letter case
@@ -135,6 +137,10 @@ func (r *Reader) Next() (*Entry, error) {
 	}
 	return e, err
 }
+
+// OpenTime returns how much later than the datetime of the entry that Next returned last its change
+// may have been, by the form of that datetime: a date means any time of its day.
+func (r *Reader) OpenTime() time.Duration { return r.openTime }
 
 // Input returns the entry that Next returned last, whole: a document of its own in UTF-8, which
 // a Reader with the same URL reads in the same way. Of the head it has only what is the same in

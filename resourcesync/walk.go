@@ -328,7 +328,7 @@ func (l *List) inDump(e *Entry) bool {
 		return false
 	}
 	s := k.stream(l.step.Stream)
-	return !s.Known && k.baseline(l.step.Stream).Dump && e.Metadata.Datetime.Time().Before(s.New.At)
+	return !s.Known && k.baseline(l.step.Stream).Dump && e.Metadata.Datetime.Time().Add(l.OpenTime()).Before(s.New.At)
 }
 
 // readEntry reads the next entry, also one that is in a dump.
@@ -386,6 +386,9 @@ func (l *List) Position() int { return l.read }
 
 // Input returns the last entry whole, see Reader.Input.
 func (l *List) Input() []byte { return l.reader.Input() }
+
+// OpenTime is how exact the datetime of the last entry is, see Reader.OpenTime.
+func (l *List) OpenTime() time.Duration { return l.reader.OpenTime() }
 
 // Late reports whether the time of a change lies after the answer's Date, so that it
 // must not become the mark. Date has whole seconds: what lies within its second is not

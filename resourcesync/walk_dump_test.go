@@ -178,6 +178,40 @@ func TestManifestWithoutAt(t *testing.T) {
 	}
 }
 
+// A change that may be later than the dump, by the form of its datetime, may not be in the dump.
+func TestChangesThatADumpMayLack(t *testing.T) {
+	s := newSite(t)
+	both(s, 1)
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist"), lists("/rd", "resourcedump")))
+	at := 5.5 + 0.25/(24*60*60)
+	s.put("/rd", dumpOf(at, inDump("/1.zip", "", "at", at)))
+	s.pack("/1.zip", dumpManifest(at, inPackage("a", "", 0)), bytesOf("a")...)
+	var entries []string
+	for _, datetime := range []string{"2020-01-03", "2020-01-05", "2020-01-05T11:59Z", "2020-01-05T12:00Z", "2020-01-05T11:59:59Z", "2020-01-05T12:00:00Z", "2020-01-05T12:00:00.2Z", "2020-01-05T14:00:00.1+02:00"} {
+		entries = append(entries, fmt.Sprintf("<url><loc>{}/r/%s</loc><rs:md%s/></url>", datetime, attrs("change", "updated", "datetime", datetime)))
+	}
+	s.put("/cl1", changes(1, 6, entries...))
+	w := s.walk("/cap")
+	w.Contents = true
+	var read []string
+	for l, err := range w.Documents(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for e, bad := range l.Entries() {
+			if bad != nil {
+				t.Fatal(bad)
+			}
+			if l.Requested == s.URL+"/cl1" {
+				read = append(read, strings.TrimPrefix(e.Loc, s.URL+"/r/"))
+			}
+		}
+	}
+	if got := strings.Join(read, " "); got != "2020-01-05 2020-01-05T12:00Z 2020-01-05T12:00:00Z 2020-01-05T12:00:00.2Z" {
+		t.Errorf("read %s", got)
+	}
+}
+
 // The package itself is read where its server does not give the copy of its manifest.
 func TestManifestCopyRefused(t *testing.T) {
 	for _, status := range []int{401, 403, 500, 503} {

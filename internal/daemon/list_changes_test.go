@@ -247,3 +247,35 @@ func (b *listHarness) keepResourceList(at string) {
 	list := regexp.MustCompile(` at="[^"]*"`).ReplaceAll(readAll(b.t, resp.Body), []byte(` at="`+at+`"`))
 	b.origin.SetHook(fixtures.ResourceList, fixtures.Hook{Body: fixed(string(list))})
 }
+
+// A change of which only the day is stated may be later than a Resource List of that day.
+func TestList_DatetimesWithoutATime(t *testing.T) {
+	for _, mode := range []string{config.Mirror, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			b := newListHarness(t, fixtures.SourceOptions{}, content(mode))
+			b.origin.Misbehave(fixtures.DateOnly)
+			b.origin.SetTime(time.Date(2025, 1, 20, 9, 0, 0, 0, time.UTC))
+			b.create("a", "b", "c", "d", "e")
+			b.origin.CloseChangeList()
+			b.origin.RollOff(1)
+			b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1", "created e 1")
+			b.apart()
+			b.update("a")
+			b.remove("b")
+			b.create("f")
+			b.expect("on the same day", "created f 1", "deleted b", "updated a 2")
+			b.wantSame("on the same day")
+			b.origin.PinResourceList()
+			b.apart()
+			b.update("c")
+			b.remove("d")
+			b.create("g")
+			b.recreate("b")
+			b.expectFull("with a list of before", "created b 2", "created g 1", "deleted d", "updated c 2")
+			b.wantSame("with a list of before")
+			b.expect("again")
+			b.expectFull("in full again")
+			b.wantSame("in the end")
+		})
+	}
+}

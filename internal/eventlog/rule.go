@@ -190,7 +190,9 @@ func (a *decider) comparePlaces(r *record, it *event.Item, w *lastReport) (v com
 	}
 	c := 0
 	if dated = dated && w.stamp.Known() && !w.future; dated {
-		c = it.Order.Compare(w.stamp)
+		if c = it.Order.Compare(w.stamp); c < 0 && !w.stamp.Time().After(it.Order.Time().Add(it.Open)) {
+			c, dated = 0, false
+		}
 	}
 	switch {
 	case !w.known:

@@ -232,7 +232,10 @@ func (d *listDocument) add(b *backlog[*event.Item], it *event.Item) {
 	}
 	d.trend.add(it.Order)
 	if !it.Baseline {
-		d.datetimes.add(it.Order)
+		if open := d.doc.OpenTime(); open >= time.Second {
+			it.Open = open
+		}
+		d.datetimes.add(it.Order, it.Open)
 	}
 	text := textOf(&it.Observation)
 	for _, p := range it.Paths {
@@ -392,20 +395,27 @@ func (d *listDocument) state() ([]byte, error) {
 }
 
 // datetimes says how exact those of a Source's changes are.
-type datetimes struct{ whole, fractions bool }
+type datetimes struct {
+	whole, fractions bool
+	open             time.Duration // the longest Item.Open
+}
 
-func (d *datetimes) add(s event.Stamp) {
+func (d *datetimes) add(s event.Stamp, open time.Duration) {
 	if s.Known() {
 		whole := s.Time().Nanosecond() == 0
 		d.whole, d.fractions = d.whole || whole, d.fractions || !whole
+		d.open = max(d.open, open)
 	}
 }
 
 // sure returns the latest moment whose changes a baseline with this at is sure to show. Of an
 // at with a fraction that is the end of the second before, unless the changes have fractions
-// too: one that is stated in whole seconds may be the later one of the two.
+// too: one that is stated in whole seconds may be the later one of the two. Where some are stated
+// as dates it is a day before.
 func (d *datetimes) sure(at time.Time) event.Stamp {
-	if at.Nanosecond() != 0 && (d.whole || !d.fractions) {
+	if d.open > 0 && !at.IsZero() {
+		at = at.Add(-d.open - 1)
+	} else if at.Nanosecond() != 0 && (d.whole || !d.fractions) {
 		at = at.Truncate(time.Second).Add(-1)
 	}
 	return stampOrUnknown(at)

@@ -16,7 +16,7 @@ func archivedSite(t *testing.T, archive string) (*site, *walked, *Walk) {
 		s.put("/cap", urlset(attrs("capability", "capabilitylist"), append([]string{lists("/rl", "resourcelist"), lists("/cl", "changelist")}, more...)...))
 	}
 	capabilities()
-	s.put("/rl", resources(2, res("a")))
+	s.put("/rl", resources(4, res("a")))
 	s.put("/cl4", changes(4, 0, change("four", 5)))
 	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 4), named("/cl4", "from", 4)))
 	w := s.walk("/cap")
@@ -188,7 +188,7 @@ func TestArchiveOfTooManyLists(t *testing.T) {
 func TestArchiveInPlaceOfAChangeList(t *testing.T) {
 	s := newSite(t)
 	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cla", "changelist")))
-	s.put("/rl", resources(2, res("a")))
+	s.put("/rl", resources(4, res("a")))
 	s.put("/cl3", changes(3, 4, change("three", 3.5)))
 	s.put("/cl4", changes(4, 0, change("four", 4.5)))
 	s.put("/cla", sitemapindex(attrs("capability", "changelist-archive"), named("/cl3", "from", 2, "until", 4), named("/cl4", "from", 4)))

@@ -162,8 +162,14 @@ func (k *walker) plan() error {
 		}
 	}
 	for i := range k.cur.Memory.Streams {
-		if s := k.stream(i); s.changes() == "" && !k.cur.Due {
+		switch s := k.stream(i); {
+		case k.cur.Due:
+		case s.changes() == "":
 			if replanned, err := k.probe(i); replanned || err != nil {
+				return err
+			}
+		case !s.Owed.IsZero() && s.baseline() != "":
+			if err := k.probeOwed(i); err != nil {
 				return err
 			}
 		}
@@ -209,6 +215,35 @@ func (k *walker) probe(stream int) (replanned bool, err error) {
 	}
 	s.Validators = maps.Clone(s.before)
 	return false, nil
+}
+
+// probeOwed finds out whether the Resource List of a stream makes up by now for changes that no
+// Change List has. A baseline is due then.
+func (k *walker) probeOwed(stream int) error {
+	s := k.stream(stream)
+	url := k.baseline(stream).URL
+	l, err := k.open(url, s.before[url])
+	unchanged := s.before[url]
+	switch {
+	case err == nil:
+		defer l.close()
+		if at := l.Head().At.Time(); at.IsZero() || !at.Before(s.Owed) && !l.Late(at) {
+			k.cur.Due = true
+			return nil
+		}
+		unchanged = l.answer.Validators
+	case follow.Status(err) == http.StatusNotModified:
+	case k.ctx.Err() != nil || k.w.Ends != nil && k.w.Ends(err):
+		return err
+	default: // the Change Lists are read all the same
+		k.report(Problem{Rule: ruleMissing, URL: url, Found: err.Error(), Expected: "the Resource List, which may be a newer one"}, false)
+		return nil
+	}
+	if s.Validators == nil {
+		s.Validators = map[string]follow.Validators{}
+	}
+	s.Validators[url] = unchanged
+	return nil
 }
 
 // planBaseline puts the Resource Lists, or dumps, of all streams at the end of the plan.

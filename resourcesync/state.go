@@ -178,6 +178,9 @@ type times struct {
 	// Stale is the earliest until of a Change List that was read as it was before it was closed.
 	// All that reach to it are read again.
 	Stale time.Time `json:"stale,omitzero"`
+	// Owed: changes up to then could not be read in any Change List, and the last Resource List
+	// shows an earlier moment. The first one that shows a later moment makes up for them.
+	Owed time.Time `json:"owed,omitzero"`
 }
 
 // staleFor is how long after its until a Change List that has none may be a copy from before it.
@@ -349,6 +352,10 @@ func (m *memory) complete(baseline, moved bool) {
 			}
 		}
 		s.Covered = latest(s.Covered, s.Mark)
+		s.Owed = latest(s.Owed, s.New.Owed)
+		if baseline && (s.New.At.IsZero() || !s.At.Before(s.Owed)) { // one without an at may show anything
+			s.Owed = time.Time{}
+		}
 		s.Missed, s.Stale = s.New.Missed, s.New.Stale
 		if s.Missed || !s.Stale.IsZero() {
 			s.Validators = nil // an index that has not changed would hide the list

@@ -440,3 +440,62 @@ func TestManyListsOfIndexes(t *testing.T) {
 		t.Errorf("%d requests, error %v", n, got.err)
 	}
 }
+
+// TestListOlderThanTheLoss: changes that are in no Change List any more, and that the Resource List
+// does not show yet, are made up for by the first Resource List that does.
+func TestListOlderThanTheLoss(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		first bool // it is so in the first walk
+		gone  bool // a list of an index is gone
+	}{{"the Change List begins anew", false, false}, {"it begins late", true, false}, {"a list is gone", false, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			s.tags = true
+			s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
+			s.put("/rl", resources(5, res("a"), res("b")))
+			s.put("/cl", changes(5, 0, change("a", 6)))
+			w := s.walk("/cap")
+			got := &walked{}
+			if !tt.first {
+				got = s.run(w)
+			}
+			if s.put("/cl", changes(10, 0, change("c", 11))); tt.gone {
+				s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 5), named("/cl1", "from", 5, "until", 10), named("/cl2", "from", 10)))
+				s.put("/cl2", changes(10, 0, change("c", 11)))
+			}
+			if tt.first {
+				got = s.run(w)
+			} else {
+				got = s.again(w, got)
+			}
+			if !got.Baseline || !tt.first && got.Lost == "" {
+				t.Errorf("%+v", got.Result)
+			}
+			s.put("/rl", resources(7, res("a"), res("b"), res("d")))
+			for _, want := range []string{"/rl", "/rl!"} {
+				s.requests()
+				if got = s.again(w, got); !got.NotModified {
+					t.Errorf("%+v", got.Result)
+				}
+				if requests := s.requests(); !strings.Contains(requests+" ", want+" ") {
+					t.Errorf("asked for %s, want also %s", requests, want)
+				}
+			}
+			down := *w
+			down.Client = &http.Client{Transport: failingFor{s, "/rl", errors.New("away")}}
+			if got = s.again(&down, got); !got.NotModified || !got.reported(ruleMissing) {
+				t.Errorf("while the list is away: %+v, %v", got.Result, got.problems)
+			}
+			s.put("/rl", resources(12, res("a"), res("c"), res("d")))
+			got = s.again(w, got)
+			if !got.Baseline || !got.Complete || !strings.HasSuffix(strings.Join(got.entries, " "), "a c d |") {
+				t.Errorf("visited %v, %v: %+v", got.lists, got.entries, got.Result)
+			}
+			s.requests()
+			if got = s.again(w, got); !got.NotModified || strings.Contains(s.requests(), "/rl") {
+				t.Errorf("%+v", got.Result)
+			}
+		})
+	}
+}

@@ -595,6 +595,7 @@ func (k *walker) checkReach(l *List, oldest time.Time, lists []step) (older, rep
 	late = stream.Known && !covered.IsZero() && oldest.After(covered)
 	switch {
 	case late:
+		stream.New.Owed = latest(stream.New.Owed, oldest)
 		k.noteLost(fmt.Sprintf("the changes from %s to %s are no longer in %s", stamp(covered), stamp(oldest), l.URL))
 	case !stream.Known && !stream.New.At.IsZero() && oldest.After(stream.New.At) && k.baseline(s.Stream).Dump && stream.ResourceList != "":
 		stream.New.At = time.Time{}
@@ -604,7 +605,8 @@ func (k *walker) checkReach(l *List, oldest time.Time, lists []step) (older, rep
 		}
 		return k.checkReach(l, oldest, lists)
 	case !stream.Known && !stream.New.At.IsZero() && oldest.After(stream.New.At):
-		l.broken(ruleReach, "Change Lists that begin at "+stamp(oldest), "not later than the Resource List's at, "+stamp(stream.New.At)+"; what changed between cannot be read")
+		stream.New.Owed = latest(stream.New.Owed, oldest)
+		l.broken(ruleReach, "Change Lists that begin at "+stamp(oldest), "not later than the Resource List's at, "+stamp(stream.New.At)+"; what changed between is missing until there is a newer Resource List")
 	}
 	return older, false, nil
 }
@@ -731,6 +733,7 @@ func (k *walker) handleMissing(s step, why error) error {
 		return nil
 	}
 	due := k.cur.Due
+	stream.New.Owed = latest(stream.New.Owed, s.Until)
 	k.noteLost(fmt.Sprintf("the Change List %s is missing (%v)", s.URL, why))
 	if !follow.Missing(why) { // it may be readable later; until then its changes are unknown
 		k.cur.Incomplete, stream.New.Missed = true, true

@@ -175,8 +175,8 @@ type times struct {
 	Missed bool `json:"missed,omitempty"`
 	// Skipped: changes were left out because the dump that is read after them has them.
 	Skipped bool `json:"skipped,omitempty"`
-	// Stale is the earliest until of a Change List that was read as it was before it was closed.
-	// All that reach to it are read again.
+	// Stale is the earliest until of a Change List that was read as it was before it was closed, or
+	// of one that its index does not name yet. All that reach to it are read again.
 	Stale time.Time `json:"stale,omitzero"`
 	// Owed: changes up to then could not be read in any Change List, and the last Resource List
 	// shows an earlier moment. The first one that shows a later moment makes up for them.
@@ -253,6 +253,13 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 	if until := l.step.Until; l.step.Depth > 0 && head.Until.Time().Before(until) && l.Date.Before(until.Add(staleFor)) {
 		l.broken(ruleIndexUntil, "until "+cmp.Or(head.Until.String(), "is missing"), "until "+stamp(until)+", as its index says: this is an earlier copy, and the next walk reads the list again")
 		t.Stale = earliest(t.Stale, until)
+	}
+	// One that begins later than an earlier copy of its index says or, where the index has not
+	// changed, than what was read: the list before it is not named yet.
+	if from, said := head.From.Time(), l.step.From; l.step.Depth > 0 && l.step.Until.IsZero() && !l.Late(from) {
+		if said.IsZero() && s.Known && from.After(s.Covered) || !said.IsZero() && from.After(said) && l.step.IndexAt.Before(from) {
+			t.Stale = earliest(t.Stale, from)
+		}
 	}
 	if l.step.Until.IsZero() && l.open() {
 		// A list that was written at a moment has all changes that were published up to then.

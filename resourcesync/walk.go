@@ -292,6 +292,9 @@ func (l *List) identify(url string) { l.Identity = url + "|" + l.Head().From.Str
 // dump states of it, else that of the index itself; zero when none does.
 func (l *List) At() Datetime {
 	head := l.Head()
+	if !l.Baseline {
+		return head.At
+	}
 	for _, t := range []Datetime{head.At, Exact(l.step.At), Exact(l.step.IndexAt)} {
 		if !t.Time().IsZero() {
 			return t

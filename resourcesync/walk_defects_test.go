@@ -499,3 +499,35 @@ func TestListOlderThanTheLoss(t *testing.T) {
 		})
 	}
 }
+
+// TestStaleIndex: a Change List that begins anew, at a URL under which an earlier copy of the index
+// has the one before it, shows that this copy lacks a list: that is read when the index names it.
+func TestStaleIndex(t *testing.T) {
+	for _, changed := range []bool{false, true} { // the copy is not the one that the last walk has read
+		s := newSite(t)
+		s.tags = true
+		classic(s)
+		w := s.walk("/cap")
+		first := s.run(w)
+		if changed {
+			s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10)))
+			index := s.pages["/cl"]
+			s.handle("/cl", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Date", day(12.5).Format(http.TimeFormat))
+				index(w, r)
+			})
+		}
+		s.put("/cl4", changes(13, 0, change("f", 14)))
+		got := s.again(w, first)
+		got.expect(t, "/cl4")
+		s.put("/cl4a", changes(10, 13, change("c", 11), change("d", 12)))
+		s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4a", "from", 10, "until", 13), named("/cl4", "from", 13)))
+		got = s.again(w, got)
+		got.expect(t, "/cl4 /cl4a")
+		s.requests()
+		if got = s.again(w, got); !got.NotModified {
+			t.Errorf("%+v", got.Result)
+		}
+		expectRequests(t, s, "/cl! /cl4!")
+	}
+}

@@ -424,13 +424,17 @@ func (k *walker) expand(l *List) error {
 		l.broken(ruleNested, "an index in an index", "a list; it is followed")
 	}
 	at := head.At.Time()
+	moment := at
+	if !s.Baseline {
+		moment = l.Date
+	}
 	var lists []step
 	var sum []string
 	whole, err := l.entries(func(e *Entry) {
 		m := &e.Metadata
 		sum = append(sum, e.Loc, e.LastMod.String(), m.At.String())
 		next := step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
-			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: at}
+			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: moment}
 		if s.Dump && !head.Index {
 			next.Package = packageOf(e)
 			if t := next.At; s.Baseline && !t.IsZero() && !l.Late(t) { // what is later is not in the dump

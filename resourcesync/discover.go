@@ -326,6 +326,7 @@ func (d *discovery) add(named *contents) {
 		d.walker.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: "a Capability List without a list", Expected: "lists or dumps; the set is left out"}, false)
 		return
 	}
+	d.partial = d.partial || named.partial
 	if !slices.ContainsFunc(d.found.Sets, set.same) {
 		d.found.Sets = append(d.found.Sets, set)
 		if named.list != nil {
@@ -338,14 +339,16 @@ func (d *discovery) add(named *contents) {
 // loc.
 type contents struct {
 	Lists
-	list *List
-	locs map[string]bool // by follow.Key
+	list    *List
+	locs    map[string]bool // by follow.Key
+	partial bool            // it names resources that are not followed
 }
 
 // readContents reads a Capability List (clause 9), or another document that a list points up
 // to.
 func readContents(l *List) (*contents, error) {
 	c := &contents{Lists: Lists{CapabilityList: l.Requested}, list: l, locs: map[string]bool{}}
+	dumps := false // there are several Resource Dumps
 	_, err := l.entries(func(e *Entry) {
 		c.locs[follow.Key(e.Loc)] = true
 		var list *string
@@ -366,10 +369,16 @@ func readContents(l *List) (*contents, error) {
 		if *list == "" {
 			*list = e.Loc
 		} else if *list != e.Loc {
+			expected := "one; it is not followed"
+			if e.Metadata.Capability == ResourceList {
+				c.partial, expected = true, expected+", and nothing counts as deleted because the first does not have it"
+			}
+			dumps = dumps || e.Metadata.Capability == ResourceDump
 			l.problem(Problem{Rule: ruleNames, URL: l.URL, Line: e.Line, Column: e.Column,
-				Found: "a second " + string(e.Metadata.Capability) + ", " + e.Loc, Expected: "one; it is not followed"})
+				Found: "a second " + string(e.Metadata.Capability) + ", " + e.Loc, Expected: expected})
 		}
 	})
+	c.partial = c.partial || dumps && c.ResourceList == ""
 	return c, err
 }
 

@@ -178,6 +178,12 @@ func TestComplete(t *testing.T) {
 			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/dump", "resourcedump")))
 			s.put("/dump", dumpOf(5))
 		}, false, ruleEmpty, ""},
+		{"a second Resource List", func(s *site) {
+			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/rl2", "resourcelist"), lists("/rl3", "resourcelist")))
+		}, false, ruleNames, ""},
+		{"a second Resource Dump beside a Resource List", func(s *site) {
+			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/rl2", "resourcelist"), lists("/d1", "resourcedump"), lists("/d2", "resourcedump")))
+		}, true, ruleNames, ""},
 		{"a second set that is missing", func(s *site) { s.remove("/cap2") }, false, ruleMissing, "/cap2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

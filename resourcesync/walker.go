@@ -670,6 +670,7 @@ func (k *walker) ask(stream int) error {
 		return err
 	}
 	s.Named = l.answer.Validators
+	k.cur.Memory.Partial = k.cur.Memory.Partial || named.partial
 	if named.changes() != "" || named.baseline() != "" {
 		k.rename(s, named.Lists)
 	}

@@ -279,3 +279,24 @@ func TestList_DatetimesWithoutATime(t *testing.T) {
 		})
 	}
 }
+
+// What is only in the second of two Resource Lists of a Capability List, which is not followed, is
+// not deleted because the first does not have it.
+func TestList_SecondResourceList(t *testing.T) {
+	b := newListHarness(t, fixtures.SourceOptions{}, content(config.Reference))
+	entry := regexp.MustCompile(`(?s)<url>\s*<loc>[^<]*/res/e</loc>.*?</url>`)
+	b.origin.SetHook(fixtures.ResourceList, fixtures.Hook{Body: func(list []byte) []byte { return entry.ReplaceAll(list, nil) }})
+	b.origin.SetHook(fixtures.CapabilityList, fixtures.Hook{Body: func(list []byte) []byte {
+		more := `<url><loc>` + b.server.URL + `/more.xml</loc><rs:md capability="resourcelist"/></url></urlset>`
+		return []byte(strings.Replace(string(list), "</urlset>", more, 1))
+	}})
+	b.create("a", "b", "c", "d", "e")
+	b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1", "created e 1")
+	b.expectFull("in full")
+	b.apart()
+	b.remove("d")
+	b.create("f")
+	if r := b.expectFull("a change", "created f 1", "deleted d"); !strings.Contains(said(r), "nothing counts as deleted") {
+		t.Errorf("%s", said(r))
+	}
+}

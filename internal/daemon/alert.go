@@ -17,11 +17,17 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/alert"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
-// alertTime bounds the time to alert one receiver.
-const alertTime = time.Minute
+const (
+	// alertTime bounds the time to alert one receiver.
+	alertTime = time.Minute
+	// alertOutput is how many bytes of a command's output are read.
+	alertOutput = 64 << 10
+)
 
 // alerter returns the Alerter, which sends alerts to the configured receivers.
 func (b *Bridge) alerter() *alert.Alerter {
@@ -78,13 +84,12 @@ func runAlert(ctx context.Context, command []string, m *alert.Message) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the operator's command
-	var out bytes.Buffer
+	out := limit.Output{Most: alertOutput}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(append(body, '\n')), &out, &out, time.Second
 	// A process that the command left in the background may keep its output open: the
 	// message was delivered all the same.
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		text := cmp.Or(strings.TrimSpace(out.String()), "it wrote nothing")
-		return fmt.Errorf("%w: %s", err, text[:min(len(text), 500)])
+		return fmt.Errorf("%w: %s", err, cmp.Or(submission.Clip(strings.ToValidUTF8(strings.TrimSpace(out.String()), "\uFFFD")), "it wrote nothing"))
 	}
 	return nil
 }

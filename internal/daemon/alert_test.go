@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/emersion/go-smtp"
 	"golang.org/x/net/dns/dnsmessage"
@@ -264,6 +265,11 @@ func TestAlertIsTold(t *testing.T) {
 	}
 	if err := runAlert(t.Context(), []string{"/bin/sh", "-c", "echo no mailbox; exit 3"}, &alert.Message{}); err == nil || !strings.Contains(err.Error(), "no mailbox") {
 		t.Error(err)
+	}
+	// What it writes is cut between two characters.
+	err := runAlert(t.Context(), []string{"/bin/sh", "-c", "printf x; yes ü | tr -d '\\n' | head -c 10000000; exit 3"}, &alert.Message{})
+	if err == nil || !strings.Contains(err.Error(), ": xüü") || !strings.HasSuffix(err.Error(), "üü...") || !utf8.ValidString(err.Error()) || len(err.Error()) > 500 {
+		t.Errorf("a command that writes much: %v", err)
 	}
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/login" {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
@@ -50,7 +51,7 @@ func NewXMLLint(path string, schemas map[string]string) func(ctx context.Context
 func lint(ctx context.Context, path, schema string, record []byte) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, lintTime)
 	defer cancel()
-	var said limitedBuffer
+	said := limit.Output{Most: lintOutput}
 	cmd := exec.CommandContext(limited, path, "--noout", "--nonet", "--schema", schema, "-")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(record), &said, &said
 	cmd.Env = []string{"LC_ALL=C", "XML_CATALOG_FILES="} // no catalog from outside the schema's folder is used
@@ -92,14 +93,4 @@ func complaints(said string) string {
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return submission.Clip(line)
-}
-
-// limitedBuffer keeps the beginning of what is written to it.
-type limitedBuffer struct{ bytes.Buffer }
-
-func (c *limitedBuffer) Write(p []byte) (int, error) {
-	if room := lintOutput - c.Len(); room > 0 {
-		c.Buffer.Write(p[:min(room, len(p))])
-	}
-	return len(p), nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -318,6 +319,57 @@ func TestHealContents(t *testing.T) {
 	b.full()
 	if left := found(); len(left) > 0 {
 		t.Errorf("healed, and verify finds %q", left)
+	}
+}
+
+// Where an event cannot be read, verify does not say that no event names a content, but that those
+// of the later events were not looked up.
+func TestVerifyBehindADamagedEvent(t *testing.T) {
+	b := newHarness(t, fixtures.Catalogue(nil), content("mirror"))
+	b.harvest()
+	b.close()
+	tamper(t, filepath.Join(b.config.Data, "content.db"), "UPDATE content SET bytes = zeroblob(length) WHERE id = 3")
+	tamper(t, filepath.Join(b.config.Data, "log.db"), "UPDATE event SET body = zeroblob(length(body)) WHERE id & 255 = 2")
+	b.open()
+	var found []string
+	if _, err := b.bridge.Verify(t.Context(), true, func(f daemon.Finding) { found = append(found, f.Where+": "+f.What) }); err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(found, "\n")
+	for _, want := range []string{"set main: the contents that its events after event 1 name were not looked up: ", "restore it from a backup; which event names it is not known"} {
+		if strings.Count(all, want) != 1 || strings.Contains(all, "no event names it") {
+			t.Errorf("%q is not once in\n%s", want, all)
+		}
+	}
+}
+
+// The memory of verify is in proportion to the contents, not to what it says of them.
+func TestVerifyManyDamaged(t *testing.T) {
+	b := newHarness(t, fixtures.Catalogue(nil), content("mirror"))
+	b.harvest()
+	b.close()
+	const many = 30_000
+	tamper(t, filepath.Join(b.config.Data, "content.db"), fmt.Sprintf("INSERT INTO content (id, sum, length, bytes) WITH RECURSIVE n (i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < %d) SELECT i, CAST(printf('%%032d', i) AS BLOB), 1, x'00' FROM n", 999+many))
+	b.open()
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	said, before, grown := 0, heap(), int64(0)
+	if _, err := b.bridge.Verify(t.Context(), true, func(f daemon.Finding) {
+		if said++; said == 1 {
+			grown = heap() - before
+		}
+		if f.What != "it is damaged (its bytes do not have its hash): restore it from a backup; no event names it" {
+			t.Fatalf("%+v", f)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if said != many || grown > 200*many {
+		t.Errorf("%d findings, want %d; %d bytes for each", said, many, grown/many)
 	}
 }
 

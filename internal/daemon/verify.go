@@ -9,6 +9,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
+	"unique"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
@@ -101,11 +103,11 @@ const (
 // verifyContents reads every content, and then looks up each one that an event or a
 // submission names. Findings name the record.
 func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, packs bool, v *Verified, report func(Finding)) error {
-	bad := map[content.Sum]string{} // the fault of each bad content; "" once it was reported
+	bad := faults{}
 	if b.Contents != nil {
 		stats, err := b.Contents.Verify(ctx, packs, func(sum content.Sum, err error) {
 			if err != nil {
-				bad[sum] = err.Error()
+				bad.add(sum, err.Error())
 			}
 		})
 		v.Contents = stats.Count
@@ -115,6 +117,7 @@ func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, packs boo
 			return err
 		}
 	}
+	unnamed := "no event names it"
 	for _, s := range sets {
 		if s.Content != event.Mirror || s.Events == 0 {
 			continue
@@ -123,46 +126,75 @@ func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, packs boo
 			report(Finding{"content.db", "it is not there, and set " + s.Name + " is a mirror", fetchAgain})
 			return nil
 		}
-		if err := b.verifyNamed(ctx, s.Name, bad, report); err != nil {
+		whole, err := b.verifyNamed(ctx, s.Name, bad, report)
+		if err != nil {
 			return err
 		}
+		if !whole {
+			unnamed = "which event names it is not known"
+		}
 	}
-	for sum, what := range bad {
-		if what != "" {
-			report(Finding{"content " + sum.String(), what + "; no event names it", restore})
-			bad[sum] = ""
+	for sum := range bad {
+		if what := bad.take(sum); what != "" {
+			report(Finding{"content " + sum.String(), what + "; " + unnamed, restore})
 		}
 	}
 	return b.verifySubmitted(ctx, bad, report)
 }
 
+// faults are the faults of bad contents; "" once one was reported. All may be bad, so a text that
+// several share is kept once.
+type faults map[content.Sum]unique.Handle[string]
+
+func (f faults) add(sum content.Sum, text string) {
+	f[sum] = unique.Make(strings.Replace(text, "content "+sum.String(), "it", 1)) // which stands before it
+}
+
+// take returns the fault of a content that is to be reported, "" if there is none.
+func (f faults) take(sum content.Sum) string {
+	what, bad := f[sum]
+	if !bad {
+		return ""
+	}
+	f[sum] = unique.Make("")
+	return what.Value()
+}
+
 // fetchAgain is the advice for contents that the Source may still have.
 const fetchAgain = "bridge harvest --full fetches it again, if the Source still has it; else restore the contents from a backup"
 
-// verifyNamed looks up every content that an event of a set names.
-func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Sum]string, report func(Finding)) error {
+// verifyNamed looks up every content that an event of a set names, as far as the events can be
+// read. It reports whether that was all of them.
+func (b *Bridge) verifyNamed(ctx context.Context, set string, bad faults, report func(Finding)) (whole bool, err error) {
 	type naming struct{ who, do string }
 	named := map[content.Sum]naming{} // those to look up
 	ask := func() error {
 		missing, err := b.Contents.Missing(ctx, slices.Collect(maps.Keys(named)))
 		for _, m := range missing {
 			if _, known := bad[m]; !known {
-				bad[m] = "it is not there"
+				bad.add(m, "it is not there")
 			}
 		}
 		for sum, n := range named {
-			if what := bad[sum]; what != "" {
-				bad[sum] = ""
+			if what := bad.take(sum); what != "" {
 				report(Finding{"content " + sum.String(), what + "; " + n.who, n.do})
 			}
 		}
 		clear(named)
 		return err
 	}
+	whole = true
+	var last event.Seq
 	for ev, err := range b.Log.Events(ctx, set, event.Range{Upto: math.MaxInt64}) {
-		if err != nil {
-			break // found by the log's own check
+		if err != nil { // found by the log's own check
+			if _, err := b.Log.Set(ctx, set); errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+				break
+			}
+			whole = false
+			report(Finding{"set " + set, fmt.Sprintf("the contents that its events after event %d name were not looked up: %v", last, err), "see the findings about the events"})
+			break
 		}
+		last = ev.Seq
 		for _, r := range ev.Representations {
 			sum, err := content.ParseSum(r.SHA256())
 			if err != nil {
@@ -177,16 +209,16 @@ func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Su
 		}
 		if len(named) >= 1000 {
 			if err := ask(); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	return ask()
+	return whole, ask()
 }
 
 // verifySubmitted looks up the record of every submission that is to be sent, to be decided
 // or to be sent again. The record of an accepted one is in an event, if the set serves it.
-func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string, report func(Finding)) error {
+func (b *Bridge) verifySubmitted(ctx context.Context, bad faults, report func(Finding)) error {
 	q := submission.Query{Limit: 1000, States: []submission.State{submission.StateWaiting, submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional,
 		submission.StateUnresolved, submission.StateUnsent}}
 	for {
@@ -208,7 +240,7 @@ func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string
 				return err
 			}
 			if what != "" {
-				bad[s.Content] = ""
+				bad.add(s.Content, "")
 				report(Finding{"content " + content.Sum(s.Content).String(), fmt.Sprintf("submission %d of set %s, which is %s, %s", s.ID, s.Set, s.State, what), restoreRecord})
 			}
 		}

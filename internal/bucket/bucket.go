@@ -319,17 +319,37 @@ func (b *Bucket) stream(ctx context.Context, key string, offset, length int64) (
 	if err != nil {
 		return nil, b.fail(ctx, reading, key, err)
 	}
-	switch {
-	case ranged && !strings.HasPrefix(header.Get("Content-Range"), fmt.Sprintf("bytes %d-", offset)):
-		err = fmt.Errorf("%s: cannot read a part of %q: %w: it sends another part, or the whole; use a server that answers requests with Range", b.address, key, ErrRefused)
-	case length >= 0 && object.Size >= 0 && object.Size < length:
-		err = short()
+	if ranged {
+		err = b.partial(ctx, key, offset, length, object.Size, header.Get("Content-Range"), short)
 	}
 	if err != nil {
 		body.Close()
 		return nil, err
 	}
 	return &reader{body, ctx, b, key}, nil
+}
+
+// partial checks what a server says of the part of an object that it sends, which has size bytes,
+// -1 if it does not say. Only a length of the whole object shows that the object is short.
+func (b *Bucket) partial(ctx context.Context, key string, offset, length, size int64, said string, short func() error) error {
+	var first, last, whole int64
+	n, _ := fmt.Sscanf(said, "bytes %d-%d/%d", &first, &last, &whole) // the length of the whole may be *
+	want := last
+	switch {
+	case n < 2 || first != offset:
+		return fmt.Errorf("%s: cannot read a part of %q: %w: it sends another part, or the whole; use a server that answers requests with Range", b.address, key, ErrRefused)
+	case length >= 0:
+		want = offset + length - 1
+	case n == 3:
+		want = whole - 1
+	}
+	switch {
+	case n == 3 && whole <= want, n == 2 && last < want:
+		return short()
+	case last < want || size >= 0 && size <= want-offset:
+		return b.fail(ctx, reading, key, fmt.Errorf("it sends less than was asked for (%.50q)", said))
+	}
+	return nil
 }
 
 // reader is the body of an object.

@@ -352,9 +352,15 @@ func TestWrongAnswers(t *testing.T) {
 		}
 		return "<ListBucketResult>" + text.String() + "</ListBucketResult>"
 	}
-	var answer string
+	var answer, part string
 	b := serve(t, time.Minute, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
+		if part != "" {
+			w.Header().Set("Content-Range", part)
+			w.WriteHeader(http.StatusPartialContent)
+			fmt.Fprint(w, "23")
+			return
+		}
 		fmt.Fprint(w, answer)
 	})
 	answer = "0123456789"
@@ -364,6 +370,21 @@ func TestWrongAnswers(t *testing.T) {
 	if body, err := b.Stream(t.Context(), "k", 2); !errors.Is(err, bucket.ErrRefused) {
 		t.Errorf("the whole for a part: %v, %v", body, err)
 	}
+	for said, want := range map[string]error{
+		"bytes 2-3/100": bucket.ErrAway, "bytes 2-4/100": bucket.ErrAway, "bytes 2-4/*": bucket.ErrAway, // it has two bytes
+		"bytes 2-3/4": io.ErrUnexpectedEOF, "bytes 2-3/*": io.ErrUnexpectedEOF,
+	} {
+		part = said
+		_, err := b.Get(t.Context(), "k", 2, 3)
+		if !errors.Is(err, want) || want == bucket.ErrAway && errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("less than was asked for, %s: %v, want %v", said, err, want)
+		}
+	}
+	part = "bytes 2-3/100"
+	if body, err := b.Stream(t.Context(), "k", 2); !errors.Is(err, bucket.ErrAway) {
+		t.Errorf("less than was asked for: %v, %v", body, err)
+	}
+	part = ""
 	for list, want := range map[string]string{
 		contents("p/a", "p/c", "p/b"): "a c access refused", contents("p/a", "p/a"): "a access refused", contents("p/a", "q/b"): "a access refused",
 		contents("p/", "p/a"): "a ", contents(): "", "<ListBucketResult><Contents>": "the S3 server is not available",

@@ -44,6 +44,8 @@ const (
 	lookEvery = time.Minute
 	// A bucket that is away is asked again after a while, which doubles.
 	firstWait, lastWait = 5 * time.Second, time.Minute
+	// uploadWait is how long a Resource List is put into the bucket before it is published.
+	uploadWait = time.Minute
 )
 
 var (

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -461,6 +463,50 @@ func TestFilesAway(t *testing.T) {
 	}
 	if a.heard("can be used again") != 1 || b.heard("can be used again") != 1 {
 		t.Error("the end was not logged")
+	}
+}
+
+// A bucket that takes a Resource List slowly holds up neither that nor those of the other sets:
+// both are published here, and are put there later.
+func TestFilesSlow(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := sharedBucket(t)
+	var slow atomic.Bool
+	proxy := s3.Proxy(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && slow.Load() {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	})
+	l := history(1000, event.Mirror).many("main", 10)
+	l.make("other", event.Mirror, 1000).many("other", 10)
+	a := newNode(t, l, &contentStore{}, strings.Replace(address, s3.Endpoint(), proxy, 1), t.TempDir())
+	a.uploadWait = 100 * time.Millisecond
+	slow.Store(true)
+	for range 2 {
+		a.pass(2 * time.Second)
+		if err := a.checkSets(t.Context(), a.schedule, a.lists); err != nil {
+			t.Error(err)
+		}
+	}
+	for set, want := range map[string]event.Seq{"main": 10, "other": 20} {
+		if got, err := a.SnapshotSeq(t.Context(), set); err != nil || got != want {
+			t.Errorf("the Resource List of %s is of %d, want %d: %v", set, got, want, err)
+		}
+	}
+	if n := a.heard("could not be put into the bucket"); n != 2 {
+		t.Errorf("it was logged %d times, want twice", n)
+	}
+	slow.Store(false)
+	a.shares()
+	b := newFollower(t, l, &contentStore{}, address, t.TempDir())
+	b.reads()
+	for set, want := range map[string]event.Seq{"main": 10, "other": 20} {
+		if got, err := b.SnapshotSeq(t.Context(), set); err != nil || got != want {
+			t.Errorf("on another node the Resource List of %s is of %d, want %d: %v", set, got, want, err)
+		}
 	}
 }
 

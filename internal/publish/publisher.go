@@ -134,6 +134,7 @@ type Publisher struct {
 	wakeups       chan struct{} // Run has a snapshot to make at once
 	dumpWakeups   chan struct{} // or a dump
 	files         *files        // nil without a bucket
+	uploadWait    time.Duration // how long a Resource List waits for the bucket before it is published
 
 	lasting context.Context //nolint:containedctx // of what goes on after a request: it ends with Run or Follow
 	end     context.CancelFunc
@@ -215,7 +216,7 @@ func New(o Options) (*Publisher, error) {
 		opts: o, log: o.Log, base: strings.TrimRight(o.BaseURL, "/"), logger: o.Logger,
 		limits: Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes}, completeBytes: completeBytes,
 		packageLimits: Limits{Entries: resourcesync.MaxEntries, Bytes: packageBytes},
-		wakeups:       make(chan struct{}, 1), dumpWakeups: make(chan struct{}, 1),
+		wakeups:       make(chan struct{}, 1), dumpWakeups: make(chan struct{}, 1), uploadWait: uploadWait,
 		states: map[string]*state{}, latest: map[openDocument]string{}, openDocs: map[openDocument]openRendering{},
 	}
 	p.lasting, p.end = context.WithCancel(context.Background())

@@ -112,7 +112,8 @@ func (st *state) noteSize(made *storedSnapshot) {
 // series.making is held.
 //
 // Other nodes get it from the bucket (files.go), so it is put there before clients learn of
-// it here. If that fails it is published all the same, and put there later.
+// it here. If that fails, or takes longer than uploadWait, it is published all the same, and put
+// there later: a slow bucket must not hold up the Resource Lists of all sets.
 func (p *Publisher) makeSnapshot(ctx context.Context, se *series, set event.Set, id snapshotID, write func(dir string) (manifest, error)) (*storedSnapshot, error) {
 	se.empty = false
 	final := se.folder(id.number())
@@ -134,7 +135,12 @@ func (p *Publisher) makeSnapshot(ctx context.Context, se *series, set event.Set,
 	if err := p.disk.syncDir(se.dir); err != nil {
 		return nil, err
 	}
-	if err := p.upload(ctx, se, made); err != nil && !errors.Is(err, errBucket) && ctx.Err() == nil {
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if se.dump == "" { // dumps are gigabytes, and hold up dumps alone
+		limited, cancel = context.WithTimeout(ctx, p.uploadWait)
+	}
+	defer cancel()
+	if err := p.upload(limited, se, made); err != nil && !errors.Is(err, errBucket) && ctx.Err() == nil {
 		p.logger.Warn("a snapshot could not be put into the bucket; it is tried again", "folder", final, "error", err)
 	}
 	se.add(made)

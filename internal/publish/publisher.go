@@ -341,6 +341,7 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	if err := p.loadSnapshots(ctx, &st.past, set); err != nil {
 		return nil, err
 	}
+	st.tooLarge = p.isTooLarge(st.current())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if other := p.states[name]; other != nil {
@@ -348,6 +349,19 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	}
 	p.states[name] = st
 	return st, nil
+}
+
+// isTooLarge reports whether a snapshot, which may be nil, has several parts because of its bytes,
+// and not of its records.
+func (p *Publisher) isTooLarge(s *storedSnapshot) bool {
+	if s == nil {
+		return false
+	}
+	entries := 0
+	for i := range s.Files {
+		entries += s.Files[i].Entries
+	}
+	return len(s.Files) > 1 && entries <= p.limits.Entries
 }
 
 // Forget drops what is kept in memory of a set that has another name from now on, was

@@ -43,7 +43,9 @@ func (p *Publisher) SnapshotSeqOf(ctx context.Context, set *event.Set) (event.Se
 	known := p.states[set.Name] != nil
 	p.mu.Unlock()
 	if !known && set.Live <= int64(p.limits.Entries) {
-		return set.Last, nil
+		if _, err := os.Stat(p.setDir(set.Name)); errors.Is(err, fs.ErrNotExist) {
+			return set.Last, nil
+		}
 	}
 	st, err := p.state(ctx, set.Name)
 	if err != nil {

@@ -510,6 +510,12 @@ func TestFewLargeRecords(t *testing.T) {
 	if int64(len(part)) > resourcesync.MaxBytes {
 		t.Errorf("a part has %d bytes", len(part))
 	}
+	// Another process, such as bridge status, knows what the list shows, also when the log has grown.
+	l.add("main", sample(event.Updated, 1, 2))
+	status := publisherIn(t, l, dir)
+	if seq, err := status.SnapshotSeq(t.Context(), "main"); seq != 20 || err != nil {
+		t.Errorf("the list shows the state at 20; another process says %d, %v", seq, err)
+	}
 	// It shrinks and fits again.
 	for i := range 10 {
 		l.add("main", sample(event.Deleted, i, 2))

@@ -1,7 +1,9 @@
 package eventlog
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -291,6 +293,9 @@ func (v *verifier) readSets() error {
 		}
 		if err != nil {
 			v.found(fmt.Sprintf("set %d", s.id), "%v", err)
+		}
+		if began := slices.IndexFunc(v.epochs, func(e Epoch) bool { return e.Started == s.Created }); began < 0 && s.base != 0 || began >= 0 && s.base != int64(v.epochs[began].After) {
+			v.found(fmt.Sprintf("set %d", s.id), "its events up to %d are said to be of an earlier epoch, which is not so", s.base)
 		}
 		if v.sets[s.id] == nil {
 			r := new(replay)
@@ -773,15 +778,17 @@ func (v *verifier) readSeen() error {
 }
 
 func (v *verifier) readQuarantine() error {
-	return v.each("SELECT "+quarantineColumns+", q.input, q.sum FROM quarantine q", func(rows *sql.Rows) error {
-		var input []byte
+	return v.each("SELECT "+quarantineColumns+", q.input, q.digest, q.sum FROM quarantine q", func(rows *sql.Rows) error {
+		var input, digest []byte
 		var sum int64
-		q, err := scanQuarantined(rows, &input, &sum)
+		q, err := scanQuarantined(rows, &input, &digest, &sum)
 		if err != nil {
 			return err
 		}
 		q.Input = input
-		if _, known := v.sources[q.Source]; !known || sum != quarantineSum(&q) {
+		if want := sha256.Sum256(input); !bytes.Equal(digest, want[:]) {
+			v.found(fmt.Sprintf("number %d", q.ID), "its hash is not that of its input")
+		} else if _, known := v.sources[q.Source]; !known || sum != quarantineSum(&q) {
 			v.found(fmt.Sprintf("number %d", q.ID), "it is not what was stored, or its Source %d is missing", q.Source)
 		}
 		return nil

@@ -40,6 +40,7 @@ func TestVerify(t *testing.T) {
 		{"table sets", "UPDATE sets SET events = events - 1 WHERE id = 1"},
 		{"table sets", "UPDATE sets SET last_observed = last_observed + 1 WHERE id = 1"},
 		{"table sets", "UPDATE sets SET clock = clock + 1 WHERE id = 1"},
+		{"table sets", "UPDATE sets SET base_seq = 3 WHERE id = 1"},
 		{"table record", "UPDATE sets SET records = records + 1 WHERE id = 1"},
 		{"table source", "UPDATE source SET url = url || 'x' WHERE id = 1"},
 		{"table source", "UPDATE source SET rank = 5 WHERE id = 1"},
@@ -104,6 +105,7 @@ func TestVerify(t *testing.T) {
 		{"table schedule", "UPDATE schedule SET source = 99 WHERE source = 2"},
 		{"table quarantine", "UPDATE quarantine SET input = zeroblob(3) WHERE id = 2"},
 		{"table quarantine", "UPDATE quarantine SET replayed = 9 WHERE id = 2"},
+		{"table quarantine", "UPDATE quarantine SET digest = zeroblob(32) WHERE id = 2"},
 		{"database schema", "CREATE TABLE unknown (id INTEGER)"},
 		{"database schema", "DROP INDEX presence_source"},
 	} {

@@ -277,8 +277,9 @@ func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verif
 	if len(bases) == 0 {
 		bases = []string{cmp.Or(b.Config().BaseURL, "http://"+b.Config().Listen)} // any base URL serves for the check
 	}
+	seen := map[string]bool{} // damaged folders, of whichever base URL
 	for i, base := range bases {
-		documents, err := b.verifyBase(ctx, base, sets, report)
+		documents, err := b.verifyBase(ctx, base, sets, seen, report)
 		if err != nil {
 			return err
 		}
@@ -290,8 +291,8 @@ func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verif
 }
 
 // verifyBase renders the closed documents under a base URL, and returns how many there
-// are.
-func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, report func(Finding)) (documents int64, err error) {
+// are. seen are the damaged folders that were reported.
+func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, seen map[string]bool, report func(Finding)) (documents int64, err error) {
 	p, err := b.Publisher(base)
 	if err != nil {
 		return 0, err
@@ -338,6 +339,16 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 			return documents, err
 		}
 		compared("it is not what was written", "delete its folder; serve makes it anew", dumps...)
+		folders, err := p.VerifyFolders(ctx, s.Name)
+		if err != nil {
+			return documents, err
+		}
+		for _, folder := range folders {
+			if !seen[folder] {
+				seen[folder] = true
+				report(Finding{folder, "it is not what was written; it is never served", "delete it; serve makes it anew"})
+			}
+		}
 	}
 	return documents, nil
 }

@@ -617,6 +617,50 @@ func TestDumpDamage(t *testing.T) {
 	}
 }
 
+// A snapshot or dump that is not used since it is not whole is found; one of another base URL is
+// whole, and one that is being removed is none.
+func TestVerifyFolders(t *testing.T) {
+	l, c := dumping(10, 45)
+	dir := t.TempDir()
+	p := dumper(t, l, c, dir)
+	if err := errors.Join(runDumps(t, p), p.Snapshot(t.Context(), "main")); err != nil {
+		t.Fatal(err)
+	}
+	last := fmt.Sprint(mustSet(t, l).Last)
+	for _, c := range []struct {
+		folder, file string
+		damage       func(path string) error
+		found        bool
+	}{
+		{last, manifestName, func(path string) error { return os.Truncate(path, 100) }, true},
+		{last, "1.xml.gz", os.Remove, true},
+		{"resourcedump/" + last, "1.zip", func(path string) error { return os.Truncate(path, 100) }, true},
+		{"changedump/1", "1.xml", os.Remove, true},
+		{"changedump/1", manifestName, os.Remove, false},
+		{last, manifestName, func(string) error { return nil }, false},
+	} {
+		folder := t.TempDir()
+		if err := os.CopyFS(folder, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		damaged := filepath.Join(folder, "snapshots", "main", c.folder)
+		if err := c.damage(filepath.Join(damaged, c.file)); err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		if c.found {
+			want = []string{damaged}
+		}
+		for _, base := range []string{base, "https://other.example"} {
+			p := publisherIn(t, l, folder)
+			p.base = base
+			if got, err := p.VerifyFolders(t.Context(), "main"); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s of %s: found %q, %v, want %q", c.file, c.folder, got, err, want)
+			}
+		}
+	}
+}
+
 func mapChecks(checks []Check) (damaged [][]string) {
 	for _, c := range checks {
 		damaged = append(damaged, c.Damaged)

@@ -180,19 +180,55 @@ func sumOf(r io.Reader, compressed bool) (sum, error) {
 	return h.sum(), err
 }
 
-// VerifyDumps compares the files of the set's current Resource Dump and of its Change Dump
-// with what was written. Without dumps there is nothing to check.
+// VerifyFolders finds the folders of the set's snapshots and dumps that are not used, since their
+// list cannot be read, or files that it names are not there or have another length.
+func (p *Publisher) VerifyFolders(ctx context.Context, set string) (damaged []string, err error) {
+	st, err := p.state(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	for _, se := range st.all() {
+		numbers, _ := snapshotNumbers(se.dir) // that a folder cannot be read is no damage, and was logged
+		for _, n := range numbers {
+			if isDamaged(se.folder(n), n) {
+				damaged = append(damaged, se.folder(n))
+			}
+		}
+	}
+	return damaged, nil
+}
+
+// isDamaged reports whether a folder has a list of a snapshot, and is not what that says. One of
+// another format, base URL or log may be whole.
+func isDamaged(dir string, number int64) bool {
+	list := filepath.Join(dir, manifestName)
+	data, err := os.ReadFile(list)
+	if err != nil {
+		return false // without it, as when it is being removed, the rest is no snapshot
+	}
+	var l manifest
+	damaged := json.Unmarshal(data, &l) != nil || l.Format == FormatVersion && (len(l.Parts)+len(l.Packages) == 0 || l.number() != number)
+	if !damaged && l.Format == FormatVersion {
+		for name, f := range filesOf(l.Parts, l.Packages) {
+			st, err := os.Stat(filepath.Join(dir, name))
+			damaged = damaged || errors.Is(err, os.ErrNotExist) || err == nil && st.Size() != f.length
+		}
+	}
+	if damaged {
+		_, err = os.Stat(list) // it may have been removed since
+	}
+	return damaged && err == nil
+}
+
+// VerifyDumps compares the files of the set's Resource Dumps and of its Change Dump with what was
+// written. Without dumps there is nothing to check.
 func (p *Publisher) VerifyDumps(ctx context.Context, set string) ([]Check, error) {
 	st, err := p.state(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	made := st.changeDumps.snapshots()
-	if current := st.resourceDumps.current(); current != nil {
-		made = append([]*storedSnapshot{current}, made...)
-	}
 	var checks []Check
-	for _, s := range made {
+	for _, s := range slices.Concat(st.resourceDumps.snapshots(), st.changeDumps.snapshots()) {
 		c := Check{Path: s.Dir}
 		for name, want := range s.files() {
 			if err := ctx.Err(); err != nil {

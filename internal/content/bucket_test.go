@@ -1052,6 +1052,38 @@ func TestDamagedSeals(t *testing.T) {
 	}
 }
 
+// What is counted wrong is found: a pack of which nothing is counted would be removed, with all
+// that it has.
+func TestDamagedCounts(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := newBucket(t)
+	s := openStore(t, newPlace(t), inBucket(address))
+	put(t, s, sameSize(20)...)
+	put(t, s, noise(1, 3*chunkSize))
+	tidy(t, s, 0)
+	want := Stats{Count: 21, Bytes: 20*3000 + 3*chunkSize}
+	for _, c := range []struct{ damage, mend, found string }{
+		{"UPDATE total SET count = count + 1", "UPDATE total SET count = count - 1", "22 contents of 846432 bytes were counted, there are 21 of 846432"},
+		{"UPDATE total SET length = length - 1", "UPDATE total SET length = length + 1", "21 contents of 846431 bytes were counted, there are 21 of 846432"},
+		{"UPDATE pack SET live = 0 WHERE key LIKE 'packs/%'", "UPDATE pack SET live = held", "0 bytes of contents were counted in packs/"},
+		{"UPDATE pack SET live = live + 1", "UPDATE pack SET live = held", "786433 bytes of contents were counted in large/"},
+		{"UPDATE pack SET last = last - 1 WHERE key LIKE 'packs/%'", "UPDATE pack SET last = last + 1 WHERE key LIKE 'packs/%'", ", there are 57000"},
+		{"DELETE FROM total", "INSERT INTO total (id, count, length) VALUES (1, 21, 846432)", "its contents are not counted"},
+	} {
+		mustVerify(t, s, want)
+		if err := script(s, c.damage); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Verify(t.Context(), false, func(Sum, error) {}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.found) {
+			t.Errorf("%s: %v, want %q", c.damage, err, c.found)
+		}
+		if err := script(s, c.mend); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustVerify(t, s, want)
+}
+
 // A store that was lost, or put back from an older backup, finds its contents in the bucket
 // again. Damaged ones it does not take, nor what others have put there.
 func TestAdopt(t *testing.T) {

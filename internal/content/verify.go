@@ -46,8 +46,15 @@ func (s *Store) Verify(ctx context.Context, whole bool, report func(Sum, error))
 			}
 		}
 	}
+	wrong := ""
+	if err == nil {
+		wrong, err = v.count(ctx)
+	}
 	if err != nil {
 		return v.seen, fmt.Errorf("%s: verify: %w", s.name, s.coded(err))
+	}
+	if wrong != "" {
+		return v.seen, fmt.Errorf("%s is %w (%s): restore it from a backup", s.name, ErrDamaged, wrong)
 	}
 	if database.OnServer(s.path) {
 		return v.seen, nil
@@ -78,6 +85,42 @@ type checked struct {
 	left bool  // they are in chunks, and to be read
 	away bool  // the database has none
 	in   place
+}
+
+// count compares what the database has counted with its contents, each in one statement: others
+// may write meanwhile. It returns what differs. A pack of which too little is counted would be
+// removed while it is needed.
+func (v *verification) count(ctx context.Context) (wrong string, err error) {
+	const contents = "%d contents of %d bytes were counted, there are %d of %d"
+	var has, is Stats
+	err = v.store.query.QueryRowContext(ctx, "SELECT count, CAST(length AS BIGINT) FROM total").Scan(&has.Count, &has.Bytes)
+	if err == nil && has != v.seen {
+		err = v.store.query.QueryRowContext(ctx, "SELECT count, CAST(length AS BIGINT), (SELECT count(*) FROM content), (SELECT CAST(coalesce(sum(length), 0) AS BIGINT) FROM content) FROM total").
+			Scan(&has.Count, &has.Bytes, &is.Count, &is.Bytes)
+		if err == nil && has != is {
+			return fmt.Sprintf(contents, has.Count, has.Bytes, is.Count, is.Bytes), nil
+		}
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return "its contents are not counted", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	packs, err := database.All(ctx, v.store.each, "SELECT id FROM pack ORDER BY id", nil, database.Column[int64])
+	for i := 0; i < len(packs) && err == nil; i++ {
+		err = v.store.each(ctx, `SELECT p.key, CAST(p.live AS BIGINT), (SELECT CAST(coalesce(sum(c.length), 0) AS BIGINT) FROM place l JOIN content c ON c.id = l.content
+WHERE l.pack = p.id AND l.content BETWEEN p.first AND p.last) FROM pack p WHERE p.id = $1`, []any{packs[i]}, func(rows *sql.Rows) error {
+			var key string
+			var live, there int64
+			err := rows.Scan(&key, &live, &there)
+			if err == nil && live != there && wrong == "" {
+				wrong = fmt.Sprintf("%d bytes of contents were counted in %s, there are %d", live, key, there)
+			}
+			return err
+		})
+	}
+	return wrong, err
 }
 
 // lookForPacks finds those that are not in the bucket as they were put there.

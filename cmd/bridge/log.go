@@ -45,12 +45,8 @@ func logCommand() *cobra.Command {
 		}
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			if after > 0 {
-				lost, err := b.Log.Forgotten(ctx, event.Seq(after))
-				if err != nil {
-					return err
-				}
-				if lost {
-					return fmt.Errorf("--after: %d is no place of this log, which has lost events that you may have seen, or was made anew: read it from the beginning, without --after", after)
+				if err := b.Log.Continues(ctx, event.Seq(after)); err != nil {
+					return fmt.Errorf("--after: %w: read it from the beginning, without --after", err)
 				}
 			}
 			from, err := f.from(ctx, b, *set, event.Seq(after), since)
@@ -185,6 +181,9 @@ func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, 
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		}
+		if err := h.Log.Continues(ctx, after); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("--follow has ended: %w", err)
 		}
 	}
 }

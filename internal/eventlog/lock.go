@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
@@ -94,13 +95,14 @@ func Holder(folder string) string {
 // present returns an error when the data folder is no longer the one that was opened:
 // what is written now would go to files that have lost their names.
 func (l *Log) present() error {
-	if l.lock == nil {
-		return nil // a dry run without a folder
+	var lock os.FileInfo // a process that only reads has none, nor has a dry run without a folder
+	if l.lock != nil {
+		lock = l.lock.info
 	}
 	for _, f := range []struct {
 		path string
 		was  os.FileInfo
-	}{{filepath.Join(l.folder, LockName), l.lock.info}, {l.path, l.file}} {
+	}{{filepath.Join(l.folder, LockName), lock}, {l.path, l.file}} {
 		if f.was == nil {
 			continue
 		}
@@ -112,6 +114,19 @@ func (l *Log) present() error {
 		}
 	}
 	return nil
+}
+
+// Continues returns an error unless events after a Seq, up to which a reader has read, are those
+// that follow: the log may have lost some since, or another one may be in its place.
+func (l *Log) Continues(ctx context.Context, seq event.Seq) error {
+	if err := l.present(); err != nil {
+		return err
+	}
+	lost, err := l.Forgotten(ctx, seq)
+	if lost {
+		err = fmt.Errorf("%d is no place of this log, which has lost events that you may have seen, or was made anew", seq)
+	}
+	return err
 }
 
 // Check returns why the log must not be written any more, nil when it may: that

@@ -379,6 +379,11 @@ func (l *Log) openForReading(ctx context.Context) (err error) {
 		return err
 	}
 	h, _, headErr := readHead(l.folder)
+	if !database.OnServer(l.path) {
+		if l.file, err = os.Stat(l.path); err != nil {
+			return err
+		}
+	}
 	if err := l.openReaders(ctx, found); err != nil {
 		return err
 	}

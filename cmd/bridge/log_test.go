@@ -1,0 +1,34 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/testenv"
+)
+
+// bridge log --follow ends when another log takes the place of the one that it reads, and says
+// so: it would wait for good.
+func TestFollowOfAReplacedLog(t *testing.T) {
+	testenv.Heavy(t)
+	t.Parallel()
+	_, feed := newUpstream(t, "first", "second")
+	f := newFolder(t, "")
+	f.run(exitDone, "harvest", "--data", "data", feed)
+	f.run(exitDone, "backup", "--data", "data", "b.tar.zst")
+	c := f.start("log", "--data", "data", "--follow")
+	if _, err := c.stdout.expect(regexp.MustCompile(`(?m)^ +2  .* created `)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(f.path, "data"), filepath.Join(f.path, "old")); err != nil {
+		t.Fatal(err)
+	}
+	f.run(exitDone, "restore", "--data", "data", "b.tar.zst")
+	f.wantStatus(c, exitFailed)
+	if said := c.stderr.String(); !strings.Contains(said, "bridge: --follow has ended: the data folder was ") {
+		t.Errorf("it says %q", said)
+	}
+}

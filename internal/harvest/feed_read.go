@@ -439,28 +439,32 @@ func (g *feedReader) date(line, column int, texts ...string) time.Time {
 		}
 		why := dateDoubt(text)
 		t, known := parseDate(text)
-		if !known {
+		switch s, ok := event.StampOf(t); {
+		case !known:
 			why = "it is not in a form of date that is known"
-		}
-		if why == "" {
-			if s, ok := event.StampOf(t); ok {
-				return s.Time()
-			}
-			if why = "its year is after 2261"; t.IsZero() {
-				why = "programs write it for no date"
-			}
+		case why != "":
+		case t.Year() <= 1: // with an offset, the last day of the year before the first is one too
+			why = "programs write it for no date, or it has no year"
+		case ok:
+			return s.Time()
+		default:
+			why = "its year is after 2261"
 		}
 		g.problem(ruleFeedDate, line, column, "date %q is left out: %s", strictxml.Clip(text), why)
 	}
 	return time.Time{}
 }
 
-// parseDate reads a date in one of the forms that gofeed knows. gofeed reads them in
-// feeds only.
+// parseDate reads a date of RFC 3339, or in one of the forms that gofeed knows. gofeed reads
+// them in feeds only.
 func parseDate(text string) (time.Time, bool) {
 	if len(text) > 100 {
 		return time.Time{}, false
 	}
+	if t, err := atompmh.ParseTime(text); err == nil && t.Year() > 1678 { // earlier ones are not told apart
+		return t, true
+	}
+	text = withOffset(text)
 	doc := append(strictxml.AppendEscaped([]byte(`<rss version="2.0"><channel><item><pubDate>`), text), "</pubDate></item></channel></rss>"...)
 	var feed *rss.Feed
 	err := defect.Guard(func() (err error) { // one date must not end the harvest
@@ -476,7 +480,7 @@ func parseDate(text string) (time.Time, bool) {
 var (
 	dateOfNumbers = pattern.Of(`^([0-9]{1,2})[/-]([0-9]{1,2})[/-]([0-9]+)`)
 	dateOffset    = pattern.Of(`[+-][0-9]{2}:?[0-9]{2}\b`)
-	dateZone      = pattern.Of(`[0-9 ]([A-Z]{2,5})$`)
+	dateZone      = pattern.Of(`(?:[0-9 ](ChST|MeST|[A-Z]{2,5})|:[0-9]{2} ([A-Z]{2,5}) [0-9]{4})$`)
 	knownZone     = pattern.Of(`^(UTC?|GMT|AM|PM|[ECMP][SD]T|WES?T|BST|CES?T|EES?T)$`)
 )
 
@@ -490,8 +494,26 @@ func dateDoubt(text string) string {
 			return "which of its numbers is the day, the month and the year cannot be told"
 		}
 	}
-	if m := dateZone().FindStringSubmatch(text); m != nil && !knownZone().MatchString(m[1]) && !dateOffset().MatchString(text) {
-		return fmt.Sprintf("time zone %q is not known", m[1])
+	zone := ""
+	if m := dateZone().FindStringSubmatch(text); m != nil {
+		zone = m[1] + m[2]
+	}
+	if zone != "" && !knownZone().MatchString(zone) && !dateOffset().MatchString(text) {
+		return fmt.Sprintf("time zone %q is not known", zone)
 	}
 	return ""
+}
+
+// offsetOfHours matches, behind a time, an offset that gofeed takes for the name of a zone, or
+// passes over, so that it would read the time as UTC: +2, +02, -700, GMT+2.
+var offsetOfHours = pattern.Of(`^(.*:[0-9]{2}) *(?:(?:GMT|UTC) *([+-])([0-9]{1,2}?)(?::?([0-9]{2}))?|([+-])([0-9]{1,2}?)([0-9]{2})??)$`)
+
+// withOffset returns a date with its offset from UTC in the form that gofeed knows, +0200.
+func withOffset(text string) string {
+	m := offsetOfHours().FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	hours := "0" + m[3] + m[6]
+	return m[1] + " " + m[2] + m[5] + hours[len(hours)-2:] + cmp.Or(m[4]+m[7], "00")
 }

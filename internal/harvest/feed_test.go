@@ -235,10 +235,30 @@ func TestFeedZones(t *testing.T) {
 	t.Cleanup(func() { time.Local = local })
 	time.Local = time.FixedZone("AEST", 10*3600)
 	for date, want := range map[string]string{
-		"Tue, 07 Jan 2025 09:05:03 AEST":  "",
-		"Tue, 07 Jan 2025 09:05:03 EST":   "2025-01-07T14:05:03Z",
-		"Tue, 07 Jan 2025 09:05:03 +1000": "2025-01-06T23:05:03Z",
-		"2025-01-07T09:05:03":             "2025-01-07T09:05:03Z",
+		"Tue, 07 Jan 2025 09:05:03 AEST":     "",
+		"Tue, 07 Jan 2025 09:05:03 EST":      "2025-01-07T14:05:03Z",
+		"Tue, 07 Jan 2025 09:05:03 +1000":    "2025-01-06T23:05:03Z",
+		"2025-01-07T09:05:03":                "2025-01-07T09:05:03Z",
+		"Tue Jan  7 09:05:03 EST 2025":       "2025-01-07T14:05:03Z",
+		"Tue Jan  7 09:05:03 AEST 2025":      "",
+		"Tue Jan  7 09:05:03 JST 2025":       "",
+		"Tue, 07 Jan 2025 09:05:03 ChST":     "",
+		"07 JAN 2025":                        "2025-01-07T00:00:00Z",
+		"Tue, 7 Jan 2025 09:05:03 +03":       "2025-01-07T06:05:03Z",
+		"Tue, 07 Jan 2025 09:05:03 -03":      "2025-01-07T12:05:03Z",
+		"Tue, 7 Jan 2025 09:05:03 +3":        "2025-01-07T06:05:03Z",
+		"Tue, Jan 7 2025 09:05:03 -700":      "2025-01-07T16:05:03Z",
+		"Tue, 07 Jan 2025 09:05 GMT+2":       "2025-01-07T07:05:00Z",
+		"Tue, 7 Jan 2025 09:05:03 GMT-8":     "2025-01-07T17:05:03Z",
+		"Tue, 7 Jan 2025 09:05:03 UTC+10":    "2025-01-06T23:05:03Z",
+		"Tue, 7 Jan 2025 09:05:03 GMT+05:30": "2025-01-07T03:35:03Z",
+		"2025-01-07 09:05:03 +03":            "2025-01-07T06:05:03Z",
+		"2025-01-07 09:05:03+03":             "2025-01-07T06:05:03Z",
+		"2025-01-07T09:05:03-05":             "2025-01-07T14:05:03Z",
+		"2025-01-07T09:05-05:00":             "2025-01-07T14:05:00Z",
+		"2025-01-07T09:05:03-05:30":          "2025-01-07T14:35:03Z",
+		"2016-12-31t23:59:60z":               "2017-01-01T00:00:00Z",
+		"1677-01-01T00:00:00Z":               "1678-01-01T00:00:00Z",
 	} {
 		doc, err := readFeed(feedRun(), []byte(`<rss version="2.0"><channel><item><link>http://a.example/1</link><pubDate>`+date+`</pubDate></item></channel></rss>`))
 		if err != nil {
@@ -292,6 +312,10 @@ func TestFeedSourceDate(t *testing.T) {
 func TestFeedDateLeftOut(t *testing.T) {
 	for date, want := range map[string]string{
 		"Mon, 01 Jan 0001 00:00:00 GMT": "is left out: programs write it for no date",
+		"0001-01-01T00:00:00+01:00":     "is left out: programs write it for no date",
+		"0000-01-01T00:00:00Z":          "is left out: programs write it for no date",
+		"Tue, 7 Jan 09:05:03 GMT":       "or it has no year",
+		"Tue Jan  7 09:05:03 JST 2025":  `is left out: time zone "JST" is not known`,
 		"Fri, 31 Dec 9999 23:59:59 GMT": "is left out: its year is after 2261",
 		"garbage":                       "is left out: it is not in a form of date that is known",
 	} {

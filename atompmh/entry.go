@@ -306,10 +306,12 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 }
 
 // contentTaken reads an atom:content and keeps what is inside. Of several the first
-// counts.
+// counts; the entry is a deletion only if all are empty.
 func (r *Reader) contentTaken(d *draftEntry, c Content) error {
 	if d.Content != nil {
-		return r.scan.Skip()
+		text, markup, err := r.scan.Characters()
+		d.Content.Empty = d.Content.Empty && !c.HasSrc && !markup && strictxml.Trim(string(text)) == ""
+		return err
 	}
 	d.Content = &c
 	c.Language = r.scan.Lang()
@@ -321,7 +323,8 @@ func (r *Reader) contentTaken(d *draftEntry, c Content) error {
 	if err != nil {
 		return err
 	}
-	c.Empty = held.Bad == "" && strictxml.Trim(string(held.Data)) == ""
+	// White space is a content where it was written in Base64.
+	c.Empty = held.Bad == "" && (len(held.Data) == 0 || strings.HasPrefix(held.Type, "text/") && strictxml.Trim(string(held.Data)) == "")
 	if d.badContent = held.Bad; held.Bad == "" && !c.Empty {
 		c.Data, c.MediaType = held.Data, held.Type
 	}

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
@@ -220,7 +221,7 @@ type feedPage struct {
 	doc    *feedDocument
 	answer *follow.Answer
 	counts map[string]*feedItem // by identifier, which item counts
-	newest event.Stamp          // of them that does not lie in the future
+	newest event.Stamp          // of all items that do not lie in the future
 	// fresh: the Source has not reported the record of one of them before. That is found out
 	// if looksUp.
 	looksUp, fresh bool
@@ -241,6 +242,7 @@ func (p *feedPage) origin() event.Document {
 func (p *feedPage) read(b *backlog[*event.Item], afterEntry func() error) (whole bool, err error) {
 	for i := range p.doc.items {
 		it := &p.doc.items[i]
+		p.note(it.entry.Updated)
 		if p.counts[it.entry.ID] == it {
 			p.translate(b, it)
 		}
@@ -259,6 +261,14 @@ func (p *feedPage) read(b *backlog[*event.Item], afterEntry func() error) (whole
 	return true, nil
 }
 
+// note takes note of when an item was modified, whether it is taken or not: what is behind it may be
+// new as well.
+func (p *feedPage) note(modified time.Time) {
+	if at := stampOrUnknown(modified); at.After(p.newest) && !p.answer.Late(modified) {
+		p.newest = at
+	}
+}
+
 func (p *feedPage) translate(b *backlog[*event.Item], it *feedItem) {
 	item, err := p.r.feedItem(it)
 	switch {
@@ -268,9 +278,6 @@ func (p *feedPage) translate(b *backlog[*event.Item], it *feedItem) {
 		it.reject(ruleOf(err), "%s", err)
 	default:
 		item.Late = p.answer.Late(item.Modified.Time())
-		if !item.Late && item.Modified.After(p.newest) {
-			p.newest = item.Modified
-		}
 		b.add(item, textOf(&item.Observation)+len(item.Inline))
 	}
 }

@@ -111,6 +111,31 @@ func TestFeedWithOldDates(t *testing.T) {
 	}
 }
 
+// Pages are read as far as they have something newer also where the configuration does not select
+// it, or it is bad: what is behind it may be new too.
+func TestFeedWithNewUnselectedItems(t *testing.T) {
+	for _, href := range []string{"/other/9", ""} {
+		newest := ""
+		f := newEndlessFeed(t, func(page int) string {
+			switch {
+			case newest == "":
+				return strings.ReplaceAll(entryOfPage(page, "01"), `href="/`, `href="/maps/`)
+			case page < 2:
+				return fmt.Sprintf(`<entry><id>urn:o:%d</id><title>o</title><updated>2025-02-%sT00:00:00Z</updated><link href="%s"/></entry>`, page, newest, href)
+			}
+			return strings.ReplaceAll(entryOfPage(1000-page, newest), `href="/`, `href="/maps/`)
+		})
+		f.src.Selection.Prefixes = []string{strings.TrimSuffix(f.src.URL, "feed") + "maps/"}
+		f.wants("first", 20, "raise max_documents")
+		newest = "09"
+		f.wants("new ones behind two pages of others", 20, "raise max_documents")
+		if live := len(f.live()); live != 38 {
+			t.Errorf("%q: %d records, want 38", href, live)
+		}
+		f.wants("again", 1, "raise max_documents")
+	}
+}
+
 // A server whose clock was ahead dates its items so. Once it is right, pages are read as far as
 // they have something newer, as before.
 func TestFeedOfAClockThatWasAhead(t *testing.T) {

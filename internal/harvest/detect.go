@@ -167,8 +167,19 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	text := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xEF\xBB\xBF")), " \t\r\n")
 	switch {
 	case bytes.HasPrefix(text, []byte("{")):
-		return Feed, "", nil
+		start, err := io.ReadAll(io.LimitReader(in, pageBytes))
+		if err != nil {
+			return "", "", fmt.Errorf("%s: %w", a.URL, err)
+		}
+		if bytes.Contains(start, []byte(`"items"`)) {
+			return Feed, "", nil
+		}
+		return "", a.URL + ": JSON, but not a JSON Feed: it has no array items", nil
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")): // sitemaps come so
+		kind, err := src.sniffRoot(a, resourcesync.Unpack(a.URL, in))
+		if err == nil && (kind == AtomPMH || kind == Feed || kind == OAIPMH) {
+			return "", a.URL + ": a gzip file, and no Content-Encoding that says so; tell the server's operator", nil
+		}
 		return ResourceSync, "", nil
 	}
 	if isPage().Match(text) {
@@ -184,24 +195,38 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 		}
 		return "", a.URL + ": a text file, and neither a list of URLs, one a line, nor a table (CSV) whose first line names a column url", nil
 	}
+	kind, err = src.sniffRoot(a, in)
+	var other *otherRootError
+	if errors.As(err, &other) {
+		return "", other.Error(), nil
+	}
+	return kind, "", err
+}
+
+// otherRootError: a document is no XML, or XML that cannot be harvested.
+type otherRootError struct{ what string }
+
+func (e *otherRootError) Error() string { return e.what }
+
+// sniffRoot returns the kind of a document of XML.
+func (src *Source) sniffRoot(a *follow.Answer, in io.Reader) (kind string, err error) {
 	var root bytes.Buffer
 	limits := src.Limits.list()
 	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Lenient: true, Limits: limits})
 	if err := s.Next(); err != nil {
-		return "", err.Error(), nil
+		return "", &otherRootError{err.Error()}
 	}
 	switch name := strings.ToLower(s.Local); {
 	case name == "urlset", name == "sitemapindex", resourcesync.IsConsidered(s.Space, s.Local, s.Attrs):
-		return ResourceSync, "", nil
+		return ResourceSync, nil
 	case s.Space == oaipmh.Namespace, name == "oai-pmh":
-		return OAIPMH, "", nil
+		return OAIPMH, nil
 	case s.Space == atompmh.Namespace && s.Local == "feed":
-		a.Body = io.MultiReader(&root, in)
-		return sniffAtom(a), "", nil
+		return sniffAtom(a, io.MultiReader(&root, in))
 	case name == "feed", name == "rss", name == "rdf":
-		return Feed, "", nil
+		return Feed, nil
 	}
-	return "", a.URL + ": " + s.What(), nil
+	return "", &otherRootError{a.URL + ": " + s.What()}
 }
 
 // advice returns which feeds a page names.
@@ -217,8 +242,8 @@ func advice(feeds []string) string {
 // complete (RFC 5005) and has entries with alternates. A feed whose entries have
 // their content inside, or behind content@src, is an ordinary one that may be
 // archived. One without any entry may become either, and is taken for Atom-PMH.
-func sniffAtom(a *follow.Answer) string {
-	r := atompmh.NewReader(a.Body, atompmh.ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type")})
+func sniffAtom(a *follow.Answer, body io.Reader) (kind string, err error) {
+	r := atompmh.NewReader(body, atompmh.ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type")})
 	entries := 0
 	for range sniffed {
 		e, err := r.Next()
@@ -228,16 +253,18 @@ func sniffAtom(a *follow.Answer) string {
 			entries++
 			continue
 		case errors.Is(err, io.EOF) && entries == 0:
-			return AtomPMH
+			return AtomPMH, nil
+		case errors.Is(err, io.EOF), errors.As(err, new(*atompmh.DocumentError)): // broken, which a legacy feed may be
+			return Feed, nil
 		case err != nil:
-			return Feed
+			return "", err
 		case e.Tombstone || e.Content == nil || e.Kind == atompmh.Deletion,
 			f.Archive || f.Complete || f.PrevArchive != "" || f.Current != "":
-			return AtomPMH
+			return AtomPMH, nil
 		}
 		entries++
 	}
-	return Feed
+	return Feed, nil
 }
 
 var (

@@ -1,6 +1,8 @@
 package harvest
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -56,6 +58,47 @@ func TestDetect(t *testing.T) {
 			}
 			if got != tt.want || !strings.Contains(fmt.Sprint(err), says) {
 				t.Errorf("kind %q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// What an answer cannot show for certain is not taken for a kind: that would be remembered when the
+// server answers as it should.
+func TestDetectNothing(t *testing.T) {
+	const begun = `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>F</title><updated>2026-01-01T00:00:00Z</updated><entry>`
+	cut := begun + "<title>" + strings.Repeat("T", 8<<10)
+	packed := func(doc string) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = io.WriteString(z, doc)
+		_ = z.Close()
+		return b.String()
+	}
+	for _, tt := range []struct{ name, doc, want, says string }{
+		{"a feed as a gzip file", packed(begun + "</entry></feed>"), "", "a gzip file, and no Content-Encoding that says so"},
+		{"RSS as a gzip file", packed(`<rss version="2.0"><channel/></rss>`), "", "a gzip file, and no Content-Encoding that says so"},
+		{"a sitemap as a gzip file", packed(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"/>`), ResourceSync, "<nil>"},
+		{"a broken gzip file", packed(begun)[:20], ResourceSync, "<nil>"},
+		{"a message of an error in JSON", `{"error":"try again later"}`, "", "JSON, but not a JSON Feed"},
+		{"JSON Feed", `{"version":"https://jsonfeed.org/version/1.1","title":"T","items":[]}`, Feed, "<nil>"},
+		{"a feed that breaks off", cut, "", "unexpected EOF"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/doc" {
+					http.NotFound(w, r)
+					return
+				}
+				if tt.doc == cut {
+					w.Header().Set("Content-Length", "100000")
+				}
+				_, _ = io.WriteString(w, tt.doc)
+			}))
+			defer s.Close()
+			got, err := detect(t.Context(), &Source{URL: s.URL + "/doc", Client: s.Client()})
+			if got != tt.want || !strings.Contains(fmt.Sprint(err), tt.says) {
+				t.Errorf("kind %q, %v; want %q, %s", got, err, tt.want, tt.says)
 			}
 		})
 	}

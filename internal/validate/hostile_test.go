@@ -185,6 +185,21 @@ func TestGzip(t *testing.T) {
 	}
 }
 
+// A document whose beginning cannot be read is not called an empty one.
+func TestUnreadableBeginning(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", strings.TrimPrefix(r.URL.Path, "/"))
+		_, _ = io.WriteString(w, `<feed xmlns="http://www.w3.org/2005/Atom"/>`)
+	}))
+	t.Cleanup(server.Close)
+	for coding, want := range map[string]string{"gzip": "gzip: invalid header", "br": `Content-Encoding "br", asked for gzip`} {
+		findings, sum := check(t, Options{}, server.URL+"/"+coding)
+		if len(findings) != 1 || sum.Unread != 1 || !strings.Contains(findings[0].Found, want) {
+			t.Errorf("%s: %+v %v, want %s", coding, sum, findings, want)
+		}
+	}
+}
+
 // Packages are fetched only with Contents.
 func TestPackagesStay(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/corpus/rs-contents.txtar")

@@ -349,8 +349,12 @@ func (r *run) one(ctx context.Context, in input) error {
 	in.body = unpacked
 	as, what := r.o.As, ""
 	if as == "" {
-		head, _ := unpacked.Peek(sniffed)
+		head, err := unpacked.Peek(sniffed)
 		as, what = recognise(head, in)
+		if as == "" && err != nil && !errors.Is(err, io.EOF) {
+			r.unread(r.typed, err)
+			return nil
+		}
 	}
 	if r.o.Follow && in.get {
 		switch as {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -83,6 +84,8 @@ type looker struct {
 	mu   sync.Mutex // guards Requests and Moved
 	next http.RoundTripper
 	led  []string // hosts that the URL leads to
+	// allowed returns an error if the document that was read last may not lead to a URL.
+	allowed func(url string) error
 }
 
 // LookAt looks at a Source: it asks for what a harvest would ask for first, by the same client
@@ -186,6 +189,7 @@ func (l *looker) get(ctx context.Context, at, accept string, read func(*follow.A
 		return err
 	}
 	defer answer.Close()
+	l.allowed = client.Allowed
 	err = read(answer)
 	if answer.Status != http.StatusOK && !errors.As(err, new(*oaipmh.Error)) {
 		return &follow.StatusError{URL: at, Status: answer.Status}
@@ -209,8 +213,14 @@ func (l *looker) atom(ctx context.Context) error {
 				continue
 			case errors.Is(err, io.EOF):
 				f := r.Feed()
-				l.look.Title, doc.Complete = f.Title, f.Complete
+				next := ""
+				if i := slices.IndexFunc(f.Links, func(l atompmh.Link) bool { return l.Rel == "next" }); i >= 0 && f.PrevArchive == "" && !f.Archive {
+					next = f.Links[i].Href
+				}
+				l.look.Title, doc.Complete = f.Title, f.Complete && next == ""
 				switch {
+				case next != "":
+					l.note("the feed has pages instead of archives: the first harvest reads them all, from %s on; how many there are no document says", next)
 				case f.Complete:
 					l.total(doc.Records, "the feed is complete")
 					l.note("the feed is complete (fh:complete): a record that is missing from it is deleted")
@@ -219,10 +229,13 @@ func (l *looker) atom(ctx context.Context) error {
 				default:
 					l.note("the feed has neither archives nor fh:complete: older records than those in it are not seen")
 				}
-				if f.TotalResults > 0 && !f.Complete {
+				if f.TotalResults > 0 && !doc.Complete {
 					l.total(f.TotalResults, "totalResults of the feed")
 				}
 				l.look.Read = append(l.look.Read, doc)
+				if older := cmp.Or(f.PrevArchive, next); older != "" && !doc.Complete {
+					return l.allowed(older)
+				}
 				return nil
 			case err != nil:
 				return err
@@ -280,7 +293,9 @@ func (l *looker) feed(ctx context.Context) error {
 		if feed.results > 0 {
 			l.total(feed.results, "totalResults of the feed")
 		}
-		if feed.older != "" {
+		if err := l.allowed(feed.older); feed.older != "" && err != nil {
+			l.note("it has older items that no harvest reads: %s", err)
+		} else if feed.older != "" {
 			l.note("it has older items at %s, which the first harvest reads too", feed.older)
 		}
 		if feed.protocol {

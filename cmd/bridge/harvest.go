@@ -111,11 +111,17 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 			failures++
 		}
 	}
+	what := "nothing could be harvested"
+	for i := range reports {
+		if reports[i].Events() > 0 {
+			what = "nothing could be harvested to its end"
+		}
+	}
 	if failures == len(failed) && told {
-		return fmt.Errorf("nothing could be harvested: %d of %s failed", failures, plural(len(failed), "Source", "Sources"))
+		return fmt.Errorf("%s: %d of %s failed", what, failures, plural(len(failed), "Source", "Sources"))
 	}
 	if failures == len(failed) {
-		return fmt.Errorf("nothing could be harvested: %w", errors.Join(failed...))
+		return fmt.Errorf("%s: %w", what, errors.Join(failed...))
 	}
 	now, err := h.Status(ctx)
 	if err != nil {

@@ -383,6 +383,25 @@ func TestFeedTakesTheLatestOfTwins(t *testing.T) {
 	}
 }
 
+// The title and the date of a feed are its own, not those of a module in front of them, unless it
+// has no others: some feeds are in a namespace of which nobody knows.
+func TestFeedTitleOfAModule(t *testing.T) {
+	for _, c := range []struct{ channel, title, updated string }{
+		{`<media:title>M</media:title><dcterms:modified>2020-01-01</dcterms:modified><title>T</title><lastBuildDate>Tue, 07 Jan 2025 09:05:03 GMT</lastBuildDate>`, "T", "2025-01-07T09:05:03Z"},
+		{`<media:title>M</media:title><dcterms:modified>2020-01-01</dcterms:modified>`, "M", "2020-01-01T00:00:00Z"},
+		{`<r:title xmlns:r="http://purl.org/rss/1.0/">T</r:title><media:title>M</media:title>`, "T", ""},
+	} {
+		doc, err := readFeed(feedRun(), []byte(`<rss version="2.0" xmlns:media="http://search.yahoo.com/mrss/" xmlns:dcterms="http://purl.org/dc/terms/"><channel>`+c.channel+
+			`<item><link>http://a.example/1</link></item></channel></rss>`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := stampOrUnknown(doc.Updated).String(); doc.Title != c.title || at != c.updated {
+			t.Errorf("%s: %q at %q, want %q at %q", c.channel, doc.Title, at, c.title, c.updated)
+		}
+	}
+}
+
 // A tombstone is reported as what it is: it deletes no item that is later.
 func TestFeedTombstoneOfALaterItem(t *testing.T) {
 	r := feedRun()

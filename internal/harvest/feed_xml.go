@@ -48,7 +48,7 @@ type feedTexts map[string]atompmh.Text
 
 // titleOf returns the title, and its language.
 func (t feedTexts) titleOf() (title, language string) {
-	for _, name := range []string{"title", "dc:title", "atom:title"} {
+	for _, name := range []string{"title", "dc:title", "atom:title", "other:title"} {
 		if text := t[name]; text.Value != "" {
 			return text.Value, text.Language
 		}
@@ -163,6 +163,9 @@ func (x *feedXML) head(h *feedHead, texts feedTexts, space, name string) error {
 		h.ID = string(id)
 		return err
 	case text == "title", text == "updated", text == "published":
+		if s.Space != space && s.Space != "" && s.Space != rss10 && s.Space != rss090 && s.Space != rss09 && !x.atom {
+			text = "other:" + text // of a module, as a rule; of the feed where it has no other one
+		}
 		return x.addText(texts, text)
 	}
 	return x.metadata(&h.Metadata, &h.language, name)
@@ -539,7 +542,8 @@ func (x *feedXML) addText(to feedTexts, name string) error {
 // dateOf returns when a feed or item was last modified, else when it was published; zero
 // when it does not say, or not for certain.
 func (x *feedXML) dateOf(texts feedTexts, line, column int) time.Time {
-	return x.date(line, column, texts["updated"].Value, texts["dc:date"].Value, texts["atom:updated"].Value, texts["published"].Value, texts["atom:published"].Value)
+	return x.date(line, column, texts["updated"].Value, texts["dc:date"].Value, texts["atom:updated"].Value, texts["published"].Value, texts["atom:published"].Value,
+		texts["other:updated"].Value, texts["other:published"].Value)
 }
 
 // elementBytes caps the title and other texts of a feed or item.

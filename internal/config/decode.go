@@ -342,15 +342,18 @@ func (t table) moment(key string, to *time.Time) {
 	t.report(key, `%v is not a date with an offset; write %s = "2026-01-31" or "2026-01-31T12:00:00Z"`, t.values[key], key)
 }
 
+// mostBytes bounds sizes, so that what is added to them or multiplied by little still fits.
+const mostBytes = 1 << 60
+
 // size reads a number of bytes, with or without a unit.
 func (t table) size(key string, to *int64) {
 	v, ok := t.values[key]
 	if !ok {
 		return
 	}
+	shift := 0
 	n, isNumber := v.(int64)
 	if s, isText := v.(string); isText {
-		shift := 0
 		for i, unit := range []string{"KiB", "MiB", "GiB"} {
 			if before, ok := strings.CutSuffix(s, unit); ok {
 				s, shift = before, 10*(i+1)
@@ -358,14 +361,16 @@ func (t table) size(key string, to *int64) {
 		}
 		var err error
 		n, err = strconv.ParseInt(strings.TrimSpace(s), 10, 64)
-		isNumber = err == nil && n <= 1<<62>>shift
-		n <<= shift
+		isNumber = err == nil
 	}
-	if !isNumber || n < 1 {
+	switch {
+	case !isNumber || n < 1:
 		t.report(key, `%v is not a size; write a number of bytes, or like "64 MiB"`, v)
-		return
+	case n > mostBytes>>shift:
+		t.report(key, `%v is too large; write "%d GiB" or less`, v, int64(mostBytes>>30))
+	default:
+		*to = n << shift
 	}
-	*to = n
 }
 
 // texts reads a list of strings, each of which check must accept.

@@ -172,7 +172,7 @@ var rules = map[string]rule{
 		why:   "export writes as files what publish and server answer",
 	},
 	"internal/config": {
-		ours:  []string{"event", "internal/bucket", "internal/pattern"},
+		ours:  []string{"event", "internal/bucket", "internal/follow", "internal/pattern"},
 		third: []string{"github.com/pelletier/go-toml", "golang.org/x/sys", "golang.org/x/text"},
 		why:   "the configuration knows words and TOML, and locks its file while it changes it",
 	},

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/pmh-bridge/bridge/internal/bucket"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/pattern"
 )
 
@@ -162,7 +163,8 @@ func redact(typed string) string {
 	return front + rest
 }
 
-// checkBaseURL returns base without its trailing slash.
+// checkBaseURL returns base without its trailing slash, and as a URI if it was an IRI: it is
+// published, and requests name an internationalized host by its form in ASCII.
 func checkBaseURL(base string) (string, error) {
 	u, err := url.Parse(base)
 	switch {
@@ -172,6 +174,14 @@ func checkBaseURL(base string) (string, error) {
 		return "", fmt.Errorf("%s holds a user or password; leave it out", redact(base))
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return "", fmt.Errorf("%s has a query or a fragment; leave out what begins with ? or #", redact(base))
+	}
+	if strings.ContainsFunc(base+u.Host, func(r rune) bool { return r > unicode.MaxASCII }) {
+		name := follow.Host(u.Hostname())
+		if strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) {
+			return "", fmt.Errorf("%q has no form in ASCII; write the name of the host in that form, like %q", u.Hostname(), "xn--bcher-kva.example")
+		}
+		u.Host = strings.Replace(u.Host, u.Hostname(), name, 1)
+		base = u.String()
 	}
 	return strings.TrimRight(base, "/"), nil
 }

@@ -18,6 +18,22 @@ func said(err error, want string) bool {
 func TestForms(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for name, rows := range map[string]struct{ kept, wrong map[string]string }{
+		"base": {
+			kept: map[string]string{
+				"HTTPS://Bridge.Example:8443/Pmh//":     "HTTPS://Bridge.Example:8443/Pmh",
+				"https://[::1]:80/":                     "https://[::1]:80",
+				"https://b\u00fccher.example":           "https://xn--bcher-kva.example",
+				"https://B%C3%BCcher.example:8443/":     "https://xn--bcher-kva.example:8443",
+				"https://h.example/br\u00fccke/%7e/":    "https://h.example/br%C3%BCcke/~",
+				"https://[2001:db8::1]:80/br\u00fccke":  "https://[2001:db8::1]:80/br%C3%BCcke",
+				"https://h.example/br%C3%BCcke/a%20b/c": "https://h.example/br%C3%BCcke/a%20b/c",
+			},
+			wrong: map[string]string{
+				"https://b\u00fc_cher.example": "has no form in ASCII",
+				"https://u:hunter2@b\u00fc/":   "holds a user",
+				"https:///x":                   "is not absolute",
+			},
+		},
 		"record": {
 			kept: map[string]string{
 				recordURL: recordURL,
@@ -167,7 +183,7 @@ func TestMailFromBaseURL(t *testing.T) {
 		{`base_url = "http://LOCALHOST"`, Flags{}, ""},
 		{`base_url = "https://192.0.2.1:8443"`, Flags{}, ""},
 		{`base_url = "https://[2001:db8::1]"`, Flags{}, ""},
-		{`base_url = "https://b\u00fccher.example"`, Flags{}, ""},
+		{`base_url = "https://b\u00fccher.example"`, Flags{}, "bridge@xn--bcher-kva.example"},
 		{`base_url = "https://a_b.example"`, Flags{}, ""},
 		{`base_url = "http://intranet"`, Flags{}, "bridge@intranet"},
 		{`base_url = "https://A.example:8443/x"`, Flags{}, "bridge@a.example"},

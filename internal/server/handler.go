@@ -364,13 +364,14 @@ func (s *Server) misdirected(r *http.Request) bool {
 	return err != nil && !strings.EqualFold(host, s.host) && !isLocalhost(host)
 }
 
-// hostOf returns a Host header without its port and the brackets of IPv6.
+// hostOf returns a Host header without its port, the brackets of IPv6, and the dot of an absolute
+// name.
 func hostOf(header string) string {
 	host := header
 	if h, _, err := net.SplitHostPort(header); err == nil {
 		host = h
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
 }
 
 func isLocalhost(host string) bool {

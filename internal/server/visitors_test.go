@@ -54,7 +54,7 @@ func TestHostOnLoopback(t *testing.T) {
 	}
 	for host, want := range map[string]int{
 		"evil.example": 421, "evil.example:8080": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "xlocalhost": 421,
-		"data.example.org": 200, "DATA.example.org:443": 200, "localhost": 200, "localhost:8080": 200, "app.localhost": 200,
+		"data.example.org": 200, "DATA.example.org:443": 200, "data.example.org.": 200, "localhost": 200, "localhost:8080": 200, "app.localhost": 200,
 		"127.0.0.1:8080": 200, "[::1]:8080": 200, "[::1]": 200, "192.0.2.7": 200,
 	} {
 		for _, path := range []string{"/", "/sets/main/capabilitylist.xml"} {

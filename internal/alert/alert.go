@@ -104,6 +104,7 @@ type Alerter struct {
 	Logger *slog.Logger
 
 	told    map[string]map[string]Alert // by receiver and key; nil: not read yet
+	noticed map[string]bool             // the keys of alerts about the log that held in a round
 	unsaved bool                        // told has changes that File lacks
 }
 
@@ -138,7 +139,7 @@ func (a *Alerter) Round(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a.told = told
+		a.told, a.noticed = told, map[string]bool{}
 	}
 	receivers := together(a.Receivers())
 	if len(receivers)+len(a.told) == 0 {
@@ -151,7 +152,7 @@ func (a *Alerter) Round(ctx context.Context) error {
 		r := &receivers[i]
 		id := id(r)
 		ids[id] = true
-		now := holding(r, &s, a.told[id])
+		now := holding(r, &s, a.told[id], a.noticed)
 		m := Message{Bridge: a.Bridge(), At: s.Now.UTC().Truncate(time.Second), On: beside(now, a.told[id]), Off: beside(a.told[id], now)}
 		if len(m.On)+len(m.Off) == 0 {
 			continue
@@ -194,8 +195,8 @@ func together(all []config.Alert) (out []config.Alert) {
 }
 
 // holding returns the alerts that hold for a receiver, by key. One that was sent already
-// stays as it was sent.
-func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert {
+// stays as it was sent. noticed has the keys of those about the log that this process has found.
+func holding(r *config.Alert, s *State, told map[string]Alert, noticed map[string]bool) map[string]Alert {
 	now := map[string]Alert{}
 	levels := map[string]int{}
 	for _, c := range slices.Compact(slices.SortedFunc(slices.Values(r.On), byThreshold)) {
@@ -206,6 +207,9 @@ func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert 
 		}
 		for _, a := range find(&c, s) {
 			a.Level = level
+			if c.Kind == config.OnLog {
+				noticed[a.key()] = true
+			}
 			if _, ok := now[a.key()]; !ok {
 				now[a.key()] = a
 			}
@@ -214,8 +218,11 @@ func holding(r *config.Alert, s *State, told map[string]Alert) map[string]Alert 
 	for key, a := range told {
 		_, ok := now[key]
 		unknown := s.Status == nil
-		if a.Condition == config.OnDisk {
+		switch a.Condition {
+		case config.OnDisk:
 			unknown = s.Free < 0
+		case config.OnLog:
+			unknown = unknown || !noticed[key] && slices.ContainsFunc(s.Unnoticed, func(begin string) bool { return strings.HasPrefix(a.Text, begin) })
 		}
 		if ok || unknown {
 			now[key] = a

@@ -101,7 +101,7 @@ func TestSameURLs(t *testing.T) {
 	keys := func(sources ...status.Source) (all []string) {
 		s := State{Status: &status.Status{Sets: []status.Set{{Name: "maps", Sources: sources, Submissions: []status.Peer{server, server}}}}, Free: -1, Now: noon}
 		r := config.Alert{On: []config.Condition{{Kind: config.OnHeld}, {Kind: config.OnFailing}}}
-		return slices.Sorted(maps.Keys(holding(&r, &s, nil)))
+		return slices.Sorted(maps.Keys(holding(&r, &s, nil, map[string]bool{})))
 	}
 	both, first, second := keys(held, held), keys(held, source), keys(source, held)
 	if len(both) != 4 || len(first) != 3 || len(second) != 3 || slices.Equal(first, second) {

@@ -19,6 +19,9 @@ type State struct {
 	Status *status.Status // redacted; nil when it could not be read
 	// Unreadable is the reason why there is no Status.
 	Unreadable string
+	// Unnoticed has what warnings begin with that may be missing in Status, since the process has
+	// not run for long enough to notice them.
+	Unnoticed []string
 	// Free is the free share of the disk of the data folder in percent, below 0 when it
 	// is not known.
 	Free float64

@@ -27,14 +27,27 @@ const (
 	alertTime = time.Minute
 	// alertOutput is how many bytes of a command's output are read.
 	alertOutput = 64 << 10
+	// noticeTime is how long after a start what is kept in memory alone, see troubles, may not
+	// have been noticed again.
+	noticeTime = 5 * time.Minute
 )
+
+// What the warnings begin with that are kept in memory alone.
+const (
+	alertsCannot    = "alerts cannot be sent"
+	contentsCannot  = "contents cannot be moved to their bucket"
+	filesCannot     = "snapshots and dumps cannot be shared through their bucket"
+	templateTrouble = "template "
+)
+
+func troubles() []string { return []string{alertsCannot, contentsCannot, filesCannot, templateTrouble} }
 
 // alerter returns the Alerter, which sends alerts to the configured receivers.
 func (b *Bridge) alerter() *alert.Alerter {
-	mailer := b.mailer()
+	mailer, began := b.mailer(), b.now()
 	return &alert.Alerter{
 		Receivers: func() []config.Alert { return b.Config().Alerts }, File: filepath.Join(b.Config().Data, "alerts.json"), Logger: b.opt.Logger,
-		Bridge: func() string { return b.base }, State: b.alertState, Ended: b.alertsEnded(),
+		Bridge: func() string { return b.base }, State: func(ctx context.Context) alert.State { return b.alertState(ctx, began) }, Ended: b.alertsEnded(),
 		Send: func(ctx context.Context, to *config.Alert, m *alert.Message) error {
 			ctx, cancel := context.WithTimeout(ctx, alertTime)
 			defer cancel()
@@ -62,14 +75,17 @@ func (b *Bridge) alertsEnded() func(err error) {
 			return
 		}
 		if failures++; failures > 1 {
-			b.alertTrouble.Store(new("alerts cannot be sent: " + Redact(strings.ReplaceAll(err.Error(), "\n", "; "))))
+			b.alertTrouble.Store(new(alertsCannot + ": " + Redact(strings.ReplaceAll(err.Error(), "\n", "; "))))
 		}
 	}
 }
 
-// alertState returns the state that alerts are about.
-func (b *Bridge) alertState(ctx context.Context) alert.State {
+// alertState returns the state that alerts are about, of a process that began at a time.
+func (b *Bridge) alertState(ctx context.Context, began time.Time) alert.State {
 	s := alert.State{Free: b.diskSpace.Free(), Now: b.now()}
+	if age := s.Now.Sub(began); age >= 0 && age < noticeTime {
+		s.Unnoticed = troubles()
+	}
 	var err error
 	if s.Status, err = b.Status(ctx); err != nil {
 		s.Status, s.Unreadable = nil, err.Error()

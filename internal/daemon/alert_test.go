@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -345,6 +346,76 @@ url = "https://a.example/"
 	round("")
 	if text, err := os.ReadFile(told); err != nil || strings.Count(string(text), trouble) != 2 {
 		t.Errorf("the other receiver was told %q, %v", text, err)
+	}
+}
+
+// TestAlertsAfterRestart: what is noticed only some minutes after a start is not told as over by
+// each start, and is over once it has not been noticed for long enough.
+func TestAlertsAfterRestart(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	told := filepath.Join(folder, "told")
+	text := fmt.Sprintf(`
+data = "data"
+[[alert]]
+on = ["log"]
+command = ["/bin/sh", "-c", "cat >> \"$0\"", %q]
+[[set]]
+name = "main"
+[[set.source]]
+kind = "feed"
+url = "https://a.example/"
+`, told)
+	file := filepath.Join(folder, "bridge.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	// start opens it anew, has rounds of which some find the trouble, and returns how often it was
+	// told that something has begun, and that it is over.
+	start := func(rounds ...bool) (on, off int) {
+		t.Helper()
+		h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeBridge(t, h)
+		_ = os.Remove(told)
+		a := h.alerter()
+		for _, found := range rounds {
+			if found {
+				h.reportFiles(io.ErrUnexpectedEOF)
+			}
+			if err := a.Round(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(time.Minute)
+		}
+		data, err := os.ReadFile(told)
+		if err != nil {
+			return 0, 0
+		}
+		for d := json.NewDecoder(bytes.NewReader(data)); d.More(); {
+			var m alert.Message
+			if err := d.Decode(&m); err != nil {
+				t.Fatal(err)
+			}
+			on, off = on+len(m.On), off+len(m.Off)
+		}
+		return on, off
+	}
+	if on, off := start(false, true, true); on != 1 || off != 0 {
+		t.Errorf("at the beginning: %d begun, %d over", on, off)
+	}
+	if on, off := start(false, false, true, true); on+off != 0 {
+		t.Errorf("after a restart: %d begun, %d over", on, off)
+	}
+	if on, off := start(make([]bool, 7)...); on != 0 || off != 1 {
+		t.Errorf("after another one, without the trouble: %d begun, %d over", on, off)
 	}
 }
 

@@ -117,8 +117,9 @@ func (b *Bridge) reportBucket(err error) {
 		return
 	}
 	defect.Log(b.opt.Logger, err)
-	b.bucketTrouble.Store(new("contents cannot be moved to their bucket, and stay where they are until they can: " + Redact(err.Error())))
-	b.opt.Logger.Error("contents cannot be moved to their bucket, and stay where they are until they can", "error", err)
+	const text = contentsCannot + ", and stay where they are until they can"
+	b.bucketTrouble.Store(new(text + ": " + Redact(err.Error())))
+	b.opt.Logger.Error(text, "error", err)
 }
 
 // restoreContents fetches the missing and damaged contents of a Source's records again.

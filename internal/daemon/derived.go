@@ -183,7 +183,7 @@ func (b *Bridge) askTemplate(ctx context.Context, t *template, begin func(*Sourc
 		t.due = time.Now().Add(retryDelay(t.failures, t.source.Every))
 		b.opt.Logger.Error("the sets of a Source cannot be found out", "error", err)
 		if t.failures > 1 { // an alert tells of it
-			t.trouble.Store(new(fmt.Sprintf("template %s: its sets cannot be found out: %s", t.set.Name, Redact(err.Error()))))
+			t.trouble.Store(new(fmt.Sprintf(templateTrouble+"%s: its sets cannot be found out: %s", t.set.Name, Redact(err.Error()))))
 		}
 	}
 }

@@ -297,7 +297,7 @@ func (b *Bridge) reportFiles(err error) {
 		b.opt.Logger.Info("snapshots and dumps can be shared through their bucket again")
 		return
 	}
-	const text = "snapshots and dumps cannot be shared through their bucket; what is in the data folder is published until they can"
+	const text = filesCannot + "; what is in the data folder is published until they can"
 	b.filesTrouble.Store(new(text + ": " + Redact(err.Error())))
 	b.opt.Logger.Error(text, "error", err)
 }

@@ -53,8 +53,8 @@ func form(name string) func(string) (string, error) {
 }
 
 func checkContact(s string) (string, error) {
-	if strings.ContainsAny(s, "()\r\n") {
-		return "", errors.New("has a bracket or a line break; write a mail address or a URL")
+	if strings.ContainsAny(s, "()") || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) { // it is part of a header field
+		return "", errors.New("has a bracket, a line break or another control character; write a mail address or a URL")
 	}
 	return s, nil
 }

@@ -134,7 +134,7 @@ func TestForms(t *testing.T) {
 				"a@" + strings.Repeat(long+".", 3) + strings.Repeat("e", 61): "has no domain name", "box": "is not a mail address",
 			},
 		},
-		"contact": {kept: map[string]string{"ops@example.org": "ops@example.org"}, wrong: map[string]string{"a (b)": "has a bracket", "a\nb": "a line break"}},
+		"contact": {kept: map[string]string{"ops@example.org": "ops@example.org"}, wrong: map[string]string{"a (b)": "has a bracket", "a\nb": "a line break", "a\x00b": "control character", "a\x7fb": "control character"}},
 		"server":  {kept: map[string]string{"Relay.example:587": "Relay.example:587"}, wrong: map[string]string{"smtp.example": "is not a server", ":25": "is not a server", "h:0": "is not a server", "h:x": "is not a server"}},
 		"host": {
 			kept:  map[string]string{"CDN.example": "cdn.example", "10.0.0.7:8080": "10.0.0.7:8080", "[::1]": "::1", "[::1]:80": "[::1]:80"},

@@ -49,7 +49,7 @@ type Options struct {
 	Now func() time.Time
 	// Network looks up names and makes connections; the zero value is the system's.
 	Network fetch.Network
-	// StatusAge is how long pages show the same status; 0 is 3 s.
+	// StatusAge is how long pages show the same status; see server.Limits.
 	StatusAge time.Duration
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // runLimited runs a server with one service on pipes, with these options changed.
@@ -171,5 +173,29 @@ func TestBodiesHaveABudget(t *testing.T) {
 		}
 		again.Close()
 		r.end(t)
+	})
+}
+
+// TestSlowStatus: a status that takes long to read, as of thousands of sets, is not read all the
+// time because somebody reads pages.
+func TestSlowStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for took, most := range map[time.Duration]int{0: 21, 2 * time.Second: 4} {
+			reads := 0
+			s := server.New(server.Options{Documents: oneRecord{}, Log: oneRecord{}, Contents: oneRecord{}, BaseURL: "http://localhost", Status: func(context.Context) ([]status.Set, error) {
+				reads++
+				time.Sleep(took)
+				return nil, nil
+			}})
+			for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Second) {
+				w := httptest.NewRecorder()
+				if s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil)); w.Code != http.StatusOK {
+					t.Fatal(w.Code, w.Body)
+				}
+			}
+			if reads > most || reads < most/2 {
+				t.Errorf("one that takes %v was read %d times in a minute", took, reads)
+			}
+		}
 	})
 }

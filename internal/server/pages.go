@@ -136,7 +136,7 @@ func (s *Server) indexPage(c echo.Context) error {
 		sets, p.First, p.Before, p.After = Part(sets, c.QueryParam("from"), setsShown)
 		p.First, p.Last = p.First+1, p.First+len(sets)
 	}
-	views := s.status(ctx, &p)
+	views := s.status(ctx, &p, sets...)
 	for _, set := range sets {
 		if feeds := s.feedViews(&set); len(feeds) > 0 {
 			recent := feeds[0]
@@ -176,7 +176,7 @@ func (s *Server) setPage(c echo.Context) error {
 		return notFound(err)
 	}
 	p := page{Title: titleOf(&set), Operator: s.operator(c.Request()), Feeds: s.feedViews(&set)}
-	v := setView{Set: set, Mode: set.Content.String(), setStatusView: s.status(ctx, &p)[set.Name]}
+	v := setView{Set: set, Mode: set.Content.String(), setStatusView: s.status(ctx, &p, set)[set.Name]}
 	if s.sipService(set.Name) != nil {
 		v.Submissions.Service = s.base + "/sip/" + set.Name
 	}
@@ -310,13 +310,17 @@ func documentViews(set event.Set, segments []event.Segment) (documents []documen
 	return documents
 }
 
-// status returns the status of harvests and submissions by set, with the details that
-// the reader of the page may see. When it cannot be read, the page is shown without.
-func (s *Server) status(ctx context.Context, p *page) map[string]setStatusView {
+// status returns the status of harvests and submissions of sets by their names, with the details
+// that the reader of the page may see. When it cannot be read, the page is shown without.
+func (s *Server) status(ctx context.Context, p *page, of ...event.Set) map[string]setStatusView {
 	if s.opt.Status == nil {
 		return nil
 	}
-	sets, err := s.statuses.get(ctx, s.opt.Now, s.opt.Limits.StatusAge, s.opt.Status)
+	age, times := s.opt.Limits.StatusAge, time.Duration(0)
+	if age == 0 {
+		age, times = statusAge, statusTimes
+	}
+	sets, err := s.statuses.get(ctx, s.opt.Now, age, times, s.opt.Status)
 	if err != nil {
 		p.NoStatus = true
 		if ctx.Err() == nil {
@@ -324,8 +328,15 @@ func (s *Server) status(ctx context.Context, p *page) map[string]setStatusView {
 		}
 		return nil
 	}
-	views := make(map[string]setStatusView, len(sets))
+	shown := make(map[string]bool, len(of))
+	for i := range of {
+		shown[of[i].Name] = true
+	}
+	views := make(map[string]setStatusView, len(of))
 	for _, set := range sets {
+		if !shown[set.Name] { // there may be thousands
+			continue
+		}
 		var v setStatusView
 		if p.Operator {
 			v.Submissions = viewSubmissions(&set)
@@ -342,23 +353,33 @@ func (s *Server) status(ctx context.Context, p *page) map[string]setStatusView {
 	return views
 }
 
+const (
+	// statusAge is how long pages show the same status, or statusTimes as long as it took to read:
+	// of thousands of sets that is seconds, and anybody may ask for pages.
+	statusAge   = 3 * time.Second
+	statusTimes = 10
+)
+
 // statusCache keeps the status of all sets for a while: to read it costs more than the
 // rest of a page, and every client may request pages.
 type statusCache struct {
 	mu   sync.Mutex // held while it is read, so that all requests that wait share it
 	at   time.Time
+	took time.Duration
 	sets []status.Set
 }
 
-func (k *statusCache) get(ctx context.Context, now func() time.Time, most time.Duration, read func(context.Context) ([]status.Set, error)) ([]status.Set, error) {
+// get returns a status that is younger than an age, or than so many times as long as it took.
+func (k *statusCache) get(ctx context.Context, now func() time.Time, most, times time.Duration, read func(context.Context) ([]status.Set, error)) ([]status.Set, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if age := now().Sub(k.at); !k.at.IsZero() && age >= 0 && age < most {
+	if age := now().Sub(k.at); !k.at.IsZero() && age >= 0 && age < max(most, times*k.took) {
 		return k.sets, nil
 	}
+	began := time.Now()
 	sets, err := read(ctx)
 	if err == nil {
-		k.sets, k.at = sets, now()
+		k.sets, k.at, k.took = sets, now(), time.Since(began)
 	}
 	return sets, err
 }

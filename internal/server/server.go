@@ -107,7 +107,8 @@ type Limits struct {
 	// closed for new ones, and where none is idle the new one gets 503, or an answer of
 	// /healthz or /readyz.
 	Connections, ConnectionsPerAddress int
-	// StatusAge is how long pages show the same status; 0 is 3 s.
+	// StatusAge is how long pages show the same status; 0 is 3 s, or ten times as long as it takes
+	// to read it, if that is longer.
 	StatusAge time.Duration
 	// Drain is how long requests may go on when the server ends; 0 is 8 s. In the
 	// last eighth of it calls of a SIPService are to be answered; see there.
@@ -253,7 +254,6 @@ func (l Limits) orDefaults() Limits {
 	l.WriteTime = cmp.Or(l.WriteTime, 30*time.Second)
 	l.Idle = cmp.Or(l.Idle, 2*time.Minute)
 	l.Drain = cmp.Or(l.Drain, 8*time.Second)
-	l.StatusAge = cmp.Or(l.StatusAge, 3*time.Second)
 	l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10)
 	l.PerAddress = cmp.Or(l.PerAddress, 256)
 	if l.Connections == 0 {

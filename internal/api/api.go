@@ -21,6 +21,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,8 +137,9 @@ func New(o Options) *API {
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if _, pattern := a.mux.Handler(r); pattern == "" {
-		if methods := a.methods(r); len(methods) > 0 {
+	// http.ServeMux would redirect to a clean path without what a proxy has cut off.
+	if _, pattern := a.mux.Handler(r); pattern == "" || path.Clean(r.URL.Path) != r.URL.Path {
+		if methods := a.methods(r); pattern == "" && len(methods) > 0 {
 			w.Header().Set("Allow", strings.Join(methods, ", "))
 			server.Problem{Status: http.StatusMethodNotAllowed, Detail: "This address takes " + strings.Join(methods, ", ") + "."}.Write(w)
 			return

@@ -317,6 +317,8 @@ func TestAPIAccess(t *testing.T) {
 		status int
 	}{
 		"read":                       {open, "GET", "/status", nil, 200},
+		"two slashes":                {open, "GET", "//status", nil, 404},
+		"a dot":                      {open, "GET", "/./status", nil, 404},
 		"act":                        {open, "POST", "/reload", []string{"Content-Type", "application/json; charset=utf-8"}, 200},
 		"a form":                     {open, "POST", "/reload", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
 		"nothing said":               {open, "POST", "/reload", nil, 415},

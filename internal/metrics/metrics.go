@@ -61,7 +61,7 @@ func New(o Options) *Metrics {
 		harvests: counter("harvests_total", "Harvests that have ended since the start, by result: ok, partial or failed.", "set", "source", "result"),
 		events:   counter("events_total", "Events logged by harvests since the start, by kind: created, updated or deleted.", "set", "source", "kind"),
 		problems: counter("problems_total", "Broken rules met in harvests since the start, by rule.", "set", "source", "rule"),
-		asked:    counter("fetch_requests_total", "Requests sent to hosts since the start, by status code; code 0 is no answer.", "host", "code"),
+		asked:    counter("fetch_requests_total", "Requests sent to hosts since the start, by status code; code 0 is no answer, other is one that is not defined.", "host", "code"),
 		pushes:   counter("pushes_total", "Pushes of WebSub hubs since the start, by result: accepted, forged, gone, too_large, unread or failed.", "result"),
 		pings:    counter("hub_pings_total", "Times that WebSub hubs were told of a changed document since the start, by result: ok or failed.", "result"),
 		answered: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -99,7 +99,8 @@ func (m *Metrics) Logged(set, source string, r *harvest.Report) {
 	}
 }
 
-// Asked counts a request that was sent to a host. Status 0 means no response.
+// Asked counts a request that was sent to a host. Status 0 means no response. Statuses that
+// nobody has defined are counted together: a server may invent a thousand.
 func (m *Metrics) Asked(host string, code int) {
 	host = valid(host)
 	m.mu.Lock()
@@ -111,7 +112,11 @@ func (m *Metrics) Asked(host string, code int) {
 		}
 	}
 	m.mu.Unlock()
-	m.asked.WithLabelValues(host, strconv.Itoa(code)).Inc()
+	status := strconv.Itoa(code)
+	if code != 0 && http.StatusText(code) == "" {
+		status = "other"
+	}
+	m.asked.WithLabelValues(host, status).Inc()
 }
 
 // Pushed counts a push of a hub, by its outcome.

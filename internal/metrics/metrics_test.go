@@ -187,6 +187,24 @@ func TestManyHosts(t *testing.T) {
 	}
 }
 
+// TestInventedStatuses: a server that answers with ever other statuses costs no line for each.
+func TestInventedStatuses(t *testing.T) {
+	m := metrics.New(metrics.Options{Now: time.Now, Sizes: noSizes,
+		Status: func(context.Context) (*status.Status, error) { return &status.Status{}, nil }})
+	for code := range 1000 {
+		m.Asked("a.example", code)
+	}
+	text := scrape(t, m)
+	if n := strings.Count(text, "\nbridge_fetch_requests_total{"); n > 70 {
+		t.Errorf("%d statuses", n)
+	}
+	for _, line := range []string{`code="0",host="a.example"} 1`, `code="503",host="a.example"} 1`, `code="other",host="a.example"} 9`} {
+		if !strings.Contains(text, "\nbridge_fetch_requests_total{"+line) {
+			t.Errorf("there is no %s", line)
+		}
+	}
+}
+
 // TestPromtool: Prometheus' own parser takes the metrics and the rules.
 func TestPromtool(t *testing.T) {
 	promtool := testenv.Need(t, "promtool", "prometheus")

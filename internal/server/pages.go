@@ -537,14 +537,16 @@ func (v sourceView) Host() string {
 	return host
 }
 
-// The parts of a URL that Redact and public remove.
+// The parts of a URL that Redact and public remove. A user, a password and a query may have an
+// apostrophe in them; queries have other quotes too, as they are typed, and go on as long as
+// there is another name or value.
 var (
-	userPart  = pattern.Of(`(?i)\b(https?://)[^/?#\s"'<>]*@`)
-	queryPart = pattern.Of(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s"'<>]*[^#\s"'<>.,:;)])?`)
+	userPart  = pattern.Of(`(?i)\b(https?://)[^/?#\s"<>]*@`)
+	queryPart = pattern.Of(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s]*[&=])?(?:[^#\s"<>]*[^#\s"'<>.,:;)])?`)
 	// passwordPart is the password in the URL of a PostgreSQL server, passwordSetting one among
 	// its settings; the user and the other settings say which database it is.
-	passwordPart    = pattern.Of(`(?i)(postgres(?:ql)?://[^/?#\s"'<>:]*:)[^/?#\s"'<>]*@`)
-	passwordSetting = pattern.Of(`(?i)([?&](?:ssl)?password=)(?:[^&#\s"'<>]*[^&#\s"'<>.,:;)])?`)
+	passwordPart    = pattern.Of(`(?i)(postgres(?:ql)?://[^/?#\s"<>:]*:)[^/?#\s"<>]*@`)
+	passwordSetting = pattern.Of(`(?i)([?&](?:ssl)?password=)(?:[^&#\s"<>]*[^&#\s"'<>.,:;)])?`)
 	// tokenPart is what follows the path of a SIP service.
 	tokenPart = pattern.Of(`(?i)(/sip/[^/?#\s"'<>]*/)[^?#\s"'<>]*[^?#\s"'<>.,:;)]`)
 	// callbackPart is what follows the path of a WebSub callback, also in a query.

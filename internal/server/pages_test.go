@@ -304,6 +304,11 @@ func TestPrivate(t *testing.T) {
 		"postgres://ann@home:se@cret@a.example:1,b.example:2/bridge":                       "postgres://ann@home:***@a.example:1,b.example:2/bridge",
 		"postgresql:///bridge?host=/run/postgresql&password=secret, or elsewhere":          "postgresql:///bridge?host=/run/postgresql&password=***, or elsewhere",
 		"postgres://db.example/bridge?sslpassword=secret&sslmode=require":                  "postgres://db.example/bridge?sslpassword=***&sslmode=require",
+		"https://h.example/odata?$filter=kind%20eq%20'map'&key=secret":                     "https://h.example/odata?***",
+		`Get "https://h.example/sru?query=title=\"maps\"&key=secret": EOF`:                 `Get "https://h.example/sru?***": EOF`,
+		"'https://h.example/?a='secret'' is not":                                           "'https://h.example/?***'' is not",
+		"https://o'neill:se'cret@h.example/":                                               "https://h.example/",
+		"postgres://o'neill:se'cret@db.example/bridge?password=se'cret&sslmode=require":    "postgres://o'neill:***@db.example/bridge?password=***&sslmode=require",
 		// What holds no secret stays.
 		"postgres://bridge@db.example:5433/bridge?sslmode=require": "postgres://bridge@db.example:5433/bridge?sslmode=require",
 		"https://hub.example/websub/subscribe":                     "https://hub.example/websub/subscribe",
@@ -348,7 +353,7 @@ func TestPrivateHidesItAnywhere(t *testing.T) {
 		if again := server.Redact(got); again != got {
 			t.Fatalf("%q becomes %q again", got, again)
 		}
-		anything := rapid.StringMatching(`(https?://|postgres://|password=|/sip/|[a-c?&@+#.,:* ]|a{16}){0,14}`).Draw(t, "anything")
+		anything := rapid.StringMatching(`(https?://|postgres://|password=|/sip/|[a-c?&=@+#.,:*'" ]|a{16}){0,14}`).Draw(t, "anything")
 		if once := server.Redact(anything); server.Redact(once) != once {
 			t.Fatalf("%q becomes %q, and then %q", anything, once, server.Redact(once))
 		}

@@ -294,6 +294,9 @@ func (a *API) sources(r *http.Request) (any, error) {
 		return nil, err
 	}
 	set, state, out, next := r.URL.Query().Get("set"), r.URL.Query().Get("state"), []Source{}, ""
+	if state != "" && !status.State(state).Known() {
+		return nil, badRequest("state: %.50q is none: write failing, waiting, paused, former or ok", state)
+	}
 	var all []Source
 	for src := range s.Sources() {
 		all = append(all, SourceOf(src))

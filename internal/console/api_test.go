@@ -296,6 +296,11 @@ func TestAPI(t *testing.T) {
 			t.Errorf("cursor %s: %s, %v", bad, got.Body, err)
 		}
 	}
+	for state, want := range map[string]int{"failing": 200, "former": 200, "attention": 400, "Failing": 400} {
+		if got, err := c.ListSourcesWithResponse(ctx, &client.ListSourcesParams{State: &state}); err != nil || got.StatusCode() != want {
+			t.Errorf("state %s: %s, %v", state, got.Body, err)
+		}
+	}
 	for _, route := range api.Routes() {
 		if method, path, _ := strings.Cut(route, " "); !v.asked[method+" "+strings.TrimPrefix(path, api.Path)] {
 			t.Errorf("the test does not ask %s", route)

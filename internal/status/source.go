@@ -33,6 +33,9 @@ func (s State) Order() int {
 	return len(states)
 }
 
+// Known reports whether it is one of the states.
+func (s State) Known() bool { return s.Order() < len(states) }
+
 // HarvestError is an error with which a harvest has ended.
 type HarvestError struct {
 	At   Time   `json:"at"`

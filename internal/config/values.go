@@ -163,6 +163,10 @@ func redact(typed string) string {
 	return front + rest
 }
 
+func isASCII(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
+}
+
 // checkBaseURL returns base without its trailing slash, and as a URI if it was an IRI: it is
 // published, and requests name an internationalized host by its form in ASCII.
 func checkBaseURL(base string) (string, error) {
@@ -175,9 +179,9 @@ func checkBaseURL(base string) (string, error) {
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return "", fmt.Errorf("%s has a query or a fragment; leave out what begins with ? or #", redact(base))
 	}
-	if strings.ContainsFunc(base+u.Host, func(r rune) bool { return r > unicode.MaxASCII }) {
+	if !isASCII(base + u.Host) {
 		name := follow.Host(u.Hostname())
-		if strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) {
+		if !isASCII(name) {
 			return "", fmt.Errorf("%q has no form in ASCII; write the name of the host in that form, like %q", u.Hostname(), "xn--bcher-kva.example")
 		}
 		u.Host = strings.Replace(u.Host, u.Hostname(), name, 1)
@@ -320,14 +324,18 @@ func checkPrefix(s string) (string, error) {
 // hostName is a name without port, scheme or path.
 var hostName = pattern.Of(`^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?$`)
 
-// checkHost accepts a host, or host:port, and returns it in lower case. An IPv6 address has
-// brackets only with a port.
+// checkHost accepts a host, or host:port, and returns it in lower case, and an internationalized
+// name in its form in ASCII. An IPv6 address has brackets only with a port.
 func checkHost(s string) (string, error) {
 	host := strings.ToLower(s)
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
 		host = strings.Trim(host, "[]")
 		name, port = host, "1"
+	}
+	if !isASCII(name) {
+		ascii := follow.Host(name)
+		host, name = strings.Replace(host, name, ascii, 1), ascii
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || net.ParseIP(name) == nil && !hostName().MatchString(name) {
 		return "", fmt.Errorf(`%q is not a host; write a host name or an IP address, like "files.example.org" or "10.0.0.7:8080", without scheme or path`, s)

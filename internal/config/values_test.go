@@ -137,8 +137,8 @@ func TestForms(t *testing.T) {
 		"contact": {kept: map[string]string{"ops@example.org": "ops@example.org"}, wrong: map[string]string{"a (b)": "has a bracket", "a\nb": "a line break", "a\x00b": "control character", "a\x7fb": "control character"}},
 		"server":  {kept: map[string]string{"Relay.example:587": "Relay.example:587"}, wrong: map[string]string{"smtp.example": "is not a server", ":25": "is not a server", "h:0": "is not a server", "h:x": "is not a server"}},
 		"host": {
-			kept:  map[string]string{"CDN.example": "cdn.example", "10.0.0.7:8080": "10.0.0.7:8080", "[::1]": "::1", "[::1]:80": "[::1]:80"},
-			wrong: map[string]string{"http://a.example/": "is not a host", "a.example:0": "is not a host", "a.example:70000": "is not a host", "a.example:http": "is not a host", ":80": "is not a host"},
+			kept:  map[string]string{"CDN.example": "cdn.example", "10.0.0.7:8080": "10.0.0.7:8080", "[::1]": "::1", "[::1]:80": "[::1]:80", "B\u00fccher.example": "xn--bcher-kva.example", "b\u00fccher.example:8080": "xn--bcher-kva.example:8080"},
+			wrong: map[string]string{"http://a.example/": "is not a host", "a.example:0": "is not a host", "a.example:70000": "is not a host", "a.example:http": "is not a host", ":80": "is not a host", "b\u00fc cher": "is not a host", "b\u00fc:0": "is not a host"},
 		},
 	} {
 		accept := form(name)

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -154,6 +156,39 @@ func (w *testNetwork) openIn(data string, sources []string, change ...func(*conf
 func (w *testNetwork) harvest(h *daemon.Bridge, source int) (harvest.Report, error) {
 	w.t.Helper()
 	return h.Harvest(w.t.Context(), h.Sources()[source], harvest.Options{})
+}
+
+// A host that allow_hosts names as people write it, or in ASCII, is allowed as documents write it.
+func TestAllowedInternationalHost(t *testing.T) {
+	for _, allowed := range []string{"b\u00fccher.example", "XN--BCHER-KVA.example"} {
+		for _, linked := range []string{"b\u00fccher.example", "xn--bcher-kva.example", "xn--bcher-kva.example."} {
+			file := filepath.Join(t.TempDir(), "bridge.toml")
+			if err := os.WriteFile(file, fmt.Appendf(nil, "allow_hosts = [%q]\n", allowed), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c, err := config.Load(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := newNetwork(t)
+			w.name("main.example", "93.184.216.34")
+			w.name("xn--bcher-kva.example", "93.184.216.35")
+			w.serve("93.184.216.34:80", func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/feed.atom" {
+					fmt.Fprint(rw, "<good/>")
+					return
+				}
+				fmt.Fprint(rw, strings.Replace(atomOf(map[string]string{"one": "http://main.example/1"}), "<fh:complete/>", `<link rel="next" href="http://`+linked+`/2.atom"/>`, 1))
+			})
+			w.serve("93.184.216.35:80", func(rw http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(rw, strings.Replace(atomOf(map[string]string{"two": "http://main.example/2"}), "<fh:complete/>", "", 1))
+			})
+			h := w.openIn(t.TempDir(), []string{"feed:http://main.example/feed.atom"}, func(to *config.Config) { to.AllowHosts = c.AllowHosts })
+			if r, err := w.harvest(h, 0); err != nil || r.Created != 2 {
+				t.Errorf("allowed %s, linked %s: %d created, warned of %q, %v", allowed, linked, r.Created, r.Warnings, err)
+			}
+		}
+	}
 }
 
 // D62: a Source lists what is on another Source's private host: by name, by

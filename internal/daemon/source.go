@@ -18,6 +18,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -202,7 +203,7 @@ func allowHost(hosts []string) func(host string) bool {
 			if name, _, err := net.SplitHostPort(allowed); err == nil {
 				allowed = name
 			}
-			if strings.EqualFold(allowed, host) {
+			if follow.Host(allowed) == follow.Host(host) {
 				return true
 			}
 		}

@@ -50,6 +50,10 @@ func TestCircles(t *testing.T) {
 			public + set("a", takes(keeps), submits(ours+"b")) + set("b", takes(keeps), submits(ours+"a")),
 			[]string{`set "a": submit 1: url: ` + endless + `set "a" submits to set "b", which submits to set "a"; leave one of these out, or write another`},
 		},
+		"two forms of a name": {
+			"base_url = \"https://b\u00fccher.example\"\n" + set("a", takes(keeps), submits("https://B\u00fccher.example./sip/b")) + set("b", takes(keeps), submits("https://xn--bcher-kva.example:443/sip/a")),
+			[]string{`set "a": submit 1: url: ` + endless},
+		},
 		"three sets, and one that only leads there": {
 			public + set("x", submits(ours+"a")) + set("a", takes(keeps), submits(ours+"b")) + set("b", takes(keeps), submits(ours+"c")) + set("c", takes(keeps), submits(ours+"a")),
 			[]string{`set "a": submit 1: url: ` + endless + `set "a" submits to set "b", which submits to set "c", which submits to set "a"; leave`},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 // address is one at which our server is reached: a host as hostOf returns it, and the path
@@ -39,12 +41,9 @@ func (d *document) addresses(c *Config) []address {
 // hostOf returns the host of a URL, with its port unless it is the default of the scheme.
 // It returns localhost for all names of this machine.
 func hostOf(u *url.URL) string {
-	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
-	a, err := netip.ParseAddr(host)
-	if host == "" || isLoopback(host) || err == nil && a.Unmap().IsUnspecified() {
+	host := follow.Host(u.Hostname())
+	if a, err := netip.ParseAddr(host); host == "" || isLoopback(host) || err == nil && a.IsUnspecified() {
 		host = "localhost"
-	} else if err == nil {
-		host = a.Unmap().String()
 	}
 	port := u.Port()
 	if scheme := strings.ToLower(u.Scheme); port == "" || scheme == "http" && port == "80" || scheme == "https" && port == "443" {

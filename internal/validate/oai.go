@@ -187,7 +187,7 @@ func sameAddress(a, b string) bool {
 		if err != nil {
 			return s
 		}
-		return strings.ToLower(u.Hostname()) + strings.TrimRight(u.Path, "/") + "?" + u.RawQuery
+		return follow.Host(u.Hostname()) + strings.TrimRight(u.Path, "/") + "?" + u.RawQuery
 	}
 	return plain(a) == plain(b)
 }

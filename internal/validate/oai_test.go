@@ -290,3 +290,19 @@ func TestAnswerInFile(t *testing.T) {
 		t.Errorf("%+v, %v", sum, findings)
 	}
 }
+
+// TestHostsInEachForm: an internationalized name and its form in ASCII are one host, for what may
+// be asked and for the base URL that a repository states.
+func TestHostsInEachForm(t *testing.T) {
+	for _, allowed := range []string{"b\u00fccher.example", "xn--bcher-kva.example:8080"} {
+		r := run{o: Options{AllowHosts: []string{allowed}}}
+		for host, want := range map[string]bool{"b\u00fccher.example": true, "XN--BCHER-KVA.example.": true, "bucher.example": false} {
+			if r.allowHost(host) != want {
+				t.Errorf("with %s %s is allowed: %v", allowed, host, !want)
+			}
+		}
+	}
+	if !sameAddress("http://B\u00fccher.example/oai/", "https://xn--bcher-kva.example:443/oai") || sameAddress("http://b\u00fccher.example/oai", "http://bucher.example/oai") {
+		t.Error("base URLs are compared by another form of their hosts")
+	}
+}

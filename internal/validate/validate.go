@@ -315,7 +315,7 @@ func (r *run) allowHost(host string) bool {
 		if u, err := url.Parse("//" + allowed); err == nil {
 			name = u.Hostname()
 		}
-		if strings.EqualFold(name, host) {
+		if follow.Host(name) == follow.Host(host) {
 			return true
 		}
 	}

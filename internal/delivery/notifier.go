@@ -254,8 +254,8 @@ func (r *notifyLoop) deliver(ctx context.Context, it *item[*submission.OutgoingN
 	return err
 }
 
-// settle sets the new state of a notification after a delivery, and returns the pauses of
-// its recipient and its host.
+// settle sets the state of a notification that has been delivered, or refused, and returns
+// the pauses of its recipient and its host.
 func (r *notifyLoop) settle(it *item[*submission.OutgoingNotification]) (e effect) {
 	if it.skip {
 		return e
@@ -273,14 +273,6 @@ func (r *notifyLoop) settle(it *item[*submission.OutgoingNotification]) (e effec
 	case faulted && fault.Code == sip.Client || mail.Permanent(it.err):
 		n.State, n.Reason = submission.DeliveryRefused, FailureText(it.err)
 		return e
-	case now.Sub(n.Created.Time()) >= r.giveUp:
-		n.State = submission.DeliveryExpired
-	default: // after its back-off, or later if the recipient asks for that; for the last time when it is given up
-		wait := submission.BackOff(r.first, r.longest, n.Tries)
-		if status != nil {
-			wait = max(wait, min(status.RetryAfter, r.longest))
-		}
-		n.Due = event.MicrosOf(sooner(now.Add(wait), n.Created.Time().Add(r.giveUp)))
 	}
 	n.Reason = FailureText(it.err)
 	switch {
@@ -295,11 +287,31 @@ func (r *notifyLoop) settle(it *item[*submission.OutgoingNotification]) (e effec
 	return e
 }
 
-// commit writes the new states of notifications into the log.
+// postpone sets when a notification that has failed is tried again, or gives it up.
+func (r *notifyLoop) postpone(n *submission.OutgoingNotification, err error) {
+	now := r.now()
+	if now.Sub(n.Created.Time()) >= r.giveUp {
+		n.State = submission.DeliveryExpired
+		return
+	}
+	// After its back-off, or later if the recipient asks for that; for the last time when it is given up.
+	wait := submission.BackOff(r.first, r.longest, n.Tries)
+	if status, ok := errors.AsType[*sip.StatusError](err); ok {
+		wait = max(wait, min(status.RetryAfter, r.longest))
+	}
+	n.Due = event.MicrosOf(sooner(now.Add(wait), n.Created.Time().Add(r.giveUp)))
+}
+
+// commit writes the new states of notifications into the log. It may be called again with the
+// same ones, after the log did not believe the clock: so it is decided here when each is due.
 func (r *notifyLoop) commit(ctx context.Context, done []item[*submission.OutgoingNotification]) (again []item[*submission.OutgoingNotification], err error) {
 	changed := make([]submission.OutgoingNotification, len(done))
 	for i := range done {
-		changed[i], done[i].due = *done[i].row, done[i].row.Due
+		changed[i] = *done[i].row
+		if changed[i].State == submission.DeliveryWaiting {
+			r.postpone(&changed[i], done[i].err)
+		}
+		done[i].due = changed[i].Due
 	}
 	// A batch has one Source, and any one will do: notifications are changed by their ID.
 	if _, err := r.Store.Write(ctx, &submission.Batch{Source: changed[0].Source, Outgoing: changed}); err != nil {

@@ -226,3 +226,32 @@ func TestNoticeOfAWrongClock(t *testing.T) {
 		t.Errorf("waiting: %+v", h.in(submission.DeliveryWaiting))
 	}
 }
+
+// Nothing is logged while the clock is not believed, and no notification is given up by it.
+func TestNoticeExpires_ClockAhead(t *testing.T) {
+	h := newHarness(t, testenv.NewClock())
+	h.owe("http://"+testenv.Nobody(t), "1")
+	l := &testenv.Life{Plan: func(_ int, point string) testenv.Fate {
+		if point == "commit" {
+			return testenv.Fails
+		}
+		return testenv.GoesWell
+	}}
+	p, ahead := h.notifier(l), 365*24*time.Hour
+	p.Now = func() time.Time { return h.clock.Now().Add(ahead) }
+	r := newNotifyLoop(p)
+	r.deliverDue()
+	if len(r.done) != 1 {
+		t.Fatalf("%d results wait for the log", len(r.done))
+	}
+	ahead = 0
+	l.Calm()
+	r.deliverDue()
+	got := h.in(submission.DeliveryWaiting)
+	if len(got) != 1 || got[0].Tries != 1 {
+		t.Fatalf("waiting: %+v; expired: %+v", got, h.in(submission.DeliveryExpired))
+	}
+	if due := got[0].Due.Time(); due.Sub(h.clock.Now()) > time.Minute {
+		t.Errorf("due %v, and it is %v", due, h.clock.Now())
+	}
+}

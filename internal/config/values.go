@@ -249,11 +249,19 @@ func checkRecipient(typed, wanted string) (string, error) {
 	case !isMailbox(typed) || u.Scheme == "mailto" && u.Opaque == "" || u.Opaque == "" && u.Hostname() == "" || u.Port() != "" && !isPort(u.Port()):
 		return "", fmt.Errorf("%q is not a recipient; write %s", typed, wanted)
 	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Opaque == "" && (err != nil && !isMailDomain(u.Hostname()) || ip.Zone() != "") {
+		return "", fmt.Errorf("%q has a host that is no host name and no address, and ingest servers would not send mail there; write %s", typed, wanted)
+	}
 	address := u.Opaque + strings.TrimPrefix(u.Path, "/")
 	if _, err = checkBox(address); err == nil {
 		_, err = checkFrom(address)
 	}
 	return typed, err
+}
+
+// isMailDomain reports whether a name is a Domain of RFC 5321, 4.1.2.
+func isMailDomain(name string) bool {
+	return len(name) < 254 && domainName().MatchString(strings.ToLower(name))
 }
 
 func isMailbox(recipient string) bool {

@@ -74,8 +74,8 @@ type Bridge struct {
 	bucketTrouble   atomic.Pointer[string]          // why contents cannot be moved to their bucket; nil while they can
 	alertTrouble    atomic.Pointer[string]          // why alerts cannot be sent; nil while they can
 	names           *fetch.Names                    // the host names that were connected to
-	guards          []*fetch.Guard                  // of targets and recipients; Sources have their own
-	publicOnly      *fetch.Guard                    // the one of guards that is for URLs that clients send
+	guards          []*fetch.Guard                  // of targets; Sources have their own
+	publicOnly      atomic.Pointer[fetch.Guard]     // for URLs that clients send; see openPublicOnly
 	harvest         *harvest.Harvester
 	underway        underway
 	sip             sipState
@@ -159,9 +159,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err := b.openGuard(ctx, b.Log.RememberHost); err != nil {
 		return err
 	}
-	// This Guard does not reach the configured hosts and does not have their passwords:
-	// unauthenticated clients choose the URLs.
-	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config().AllowHosts, SafePorts: true})
+	b.openPublicOnly(b.generation.Load())
 	b.harvest = &harvest.Harvester{Log: b.Log, Contents: b.Contents, Now: b.opt.Now, Workers: b.Config().Limits.Connections, Folder: b.Config().Data}
 	if b.opt.DryRun {
 		b.harvest.Folder = "" // the data folder may not exist
@@ -225,6 +223,15 @@ func (b *Bridge) fetchOptions(c *config.Config) fetch.Options {
 	return o
 }
 
+// openPublicOnly makes the Guard for URLs that clients send, as a generation has it. It does
+// not reach the configured hosts and does not have their passwords: unauthenticated clients
+// choose the URLs.
+func (b *Bridge) openPublicOnly(g *generation) {
+	if was := b.publicOnly.Swap(g.guard.With(fetch.Reach{Allowed: g.config.AllowHosts, SafePorts: true})); was != nil {
+		was.Close()
+	}
+}
+
 // newGuard returns a Guard that is closed with the Bridge.
 func (b *Bridge) newGuard(r fetch.Reach) *fetch.Guard {
 	g := b.generation.Load().guard.With(r)
@@ -248,6 +255,9 @@ func (b *Bridge) Close() error {
 		_ = b.console.listener.Close() // Publish has closed it, if it ran
 	}
 	for _, g := range b.guards {
+		g.Close()
+	}
+	if g := b.publicOnly.Load(); g != nil {
 		g.Close()
 	}
 	for _, s := range slices.Concat(b.Sources(), b.Templates()) {

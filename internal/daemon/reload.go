@@ -82,6 +82,9 @@ func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 		return err
 	}
 	b.generation.Store(g)
+	if g.guard != last.guard || !slices.Equal(g.config.AllowHosts, last.config.AllowHosts) {
+		b.openPublicOnly(g) // notifications of sets that do not use SIP any more still go out
+	}
 	for _, f := range former {
 		if slices.ContainsFunc(last.sources, func(s *Source) bool { return s.Set == f.Set && s.URL == f.URL }) {
 			b.logFormer(sets, f)

@@ -342,7 +342,7 @@ func (b *Bridge) mailer() delivery.Mailer {
 
 // notifyClient returns the client that notifies a recipient. Responses are short.
 func (b *Bridge) notifyClient(recipient string) *sip.HTTPClient {
-	c := b.sipClient(b.publicOnly, recipient)
+	c := b.sipClient(b.publicOnly.Load(), recipient)
 	c.MaxBytes = 64 << 10
 	return c
 }
@@ -373,7 +373,7 @@ func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	default:
 		return fmt.Errorf("%q is neither http nor smtp", recipient)
 	}
-	switch err := b.publicOnly.Allowed(ctx, u); {
+	switch err := b.publicOnly.Load().Allowed(ctx, u); {
 	case errors.Is(err, fetch.ErrPort):
 		return fmt.Errorf("its port is not one that notifications go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
 	case errors.Is(err, fetch.ErrAddress):

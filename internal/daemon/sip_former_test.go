@@ -281,3 +281,48 @@ func TestLibraryAfterOtherModes(t *testing.T) {
 	}
 	h.verified()
 }
+
+// Where a notification of a set that is not configured any more may go, is what the
+// allow_hosts in force let it, as the reload says: nothing else needs a restart for that.
+func TestFormerReview_AllowedByReload(t *testing.T) {
+	submitter := newRecipient(t)
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\", \"localhost\"]\n"+sipSet("main", reviewMode)+filesSet(t))
+	h.send("/sip/main", requestNaming("1", submitter.URL), 200)
+	h.send("/sip/main", requestNaming("2", strings.Replace(submitter.URL, "127.0.0.1", "localhost", 1)), 200) // that one's pause is not its
+	allow := func(hosts string) {
+		t.Helper()
+		text, err := os.ReadFile(h.config.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, _, _ := strings.Cut(string(text), "allow_hosts")
+		_, files, _ := strings.Cut(string(text), "[[set]]\nname = \"files\"")
+		if err := os.WriteFile(h.config.File, []byte(head+"allow_hosts = ["+hosts+"]\n[[set]]\nname = \"files\""+files), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("")
+	h.restart(func() {
+		var err error
+		if h.config, err = config.Load(h.config.File); err != nil {
+			t.Fatal(err)
+		}
+	})
+	decide := func(id int64) {
+		t.Helper()
+		if err := decided(t, h.config.Data, daemon.Decision{ID: id, Accept: true, Assigned: fmt.Sprint("L", id)})[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	decide(1)
+	eventually(t, "the address is refused", func() bool {
+		all, err := h.bridge.SIP.Outgoing(t.Context(), "main", 0, 0, 10)
+		return err == nil && len(all) == 1 && strings.Contains(all[0].Reason, "allow_hosts")
+	})
+	allow(`"localhost"`)
+	if said, err := h.bridge.Reload(t.Context()); err != nil || len(said) != 1 {
+		t.Fatal(said, err)
+	}
+	decide(2)
+	h.want("the submitter is told", []string{submitter.next().Assigned}, "L2")
+}

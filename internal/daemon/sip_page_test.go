@@ -36,6 +36,7 @@ func TestSIPPage_WhoHasRejected(t *testing.T) {
 	h.send("/sip/review", inSOAP(sipDoc("ingest-request", sourceOf("2")+recordOf(`<q xmlns="urn:q"/>`))), 200)
 	h.send("/sip/gate", inSOAP(sipDoc("ingest-request", record)), 200)
 	h.notify(recipientAfter(t, up, h.base), sourceOf("1")+rejectedFor("not wanted"))
+	h.notify("/sip/gate", sourceOf("7")+rejectedFor("too long"))
 
 	wantProblems := func() {
 		t.Helper()
@@ -43,7 +44,7 @@ func TestSIPPage_WhoHasRejected(t *testing.T) {
 			"told":   {`1: rejected, reported by an ingest server: out of range`},
 			"both":   {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, reported by an ingest server: out of range`},
 			"review": {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, decided here: no coordinates`},
-			"gate":   {`1: rejected, submitted to this service: not wanted`},
+			"gate":   {`7: rejected, reported by an ingest server: too long`, `1: rejected, submitted to this service: not wanted`},
 		} {
 			page := regexp.MustCompile(` since <time.*?</time>|<[^>]*>`).ReplaceAllString(string(h.get("/sets/"+set+"/").body), "")
 			_, problems, _ := strings.Cut(page, "Newest submissions that need attention")

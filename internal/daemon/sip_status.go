@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -161,19 +160,24 @@ func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submiss
 }
 
 // rejections returns the last rejections that have no submission of their own: those
-// of unauthenticated clients, and among the newest events of a set those of kind rejected.
+// of unauthenticated clients, and among the newest events of a set those of kind rejected. Of
+// a gateway nearly all of these have a submission, so it has those that it was notified of.
 func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submission, error) {
 	const looked = 2000
 	own := b.service(set)
-	if own == nil || own.server.Mode == ingest.Gateway { // there each rejection has a submission
+	if own == nil {
 		return nil, nil
 	}
 	last, err := b.Log.LastSeq(ctx)
 	if err != nil {
 		return nil, err
 	}
+	gateway, first := own.server.Mode == ingest.Gateway, max(0, last-looked)
+	if gateway {
+		first = last
+	}
 	var out []submission.Submission
-	for ev, err := range b.Log.Events(ctx, set, event.Range{After: max(0, last-looked), Upto: math.MaxInt64}) {
+	for ev, err := range b.Log.Events(ctx, set, event.Range{After: first, Upto: last}) {
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +201,7 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submi
 		return nil, err
 	}
 	for _, n := range told {
-		if n.Anonymous { // the others are events
+		if n.Anonymous || gateway { // the others are events
 			out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: n.SourceIdentifier, Reason: n.Reason, Changed: n.First})
 		}
 	}

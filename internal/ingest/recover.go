@@ -21,8 +21,16 @@ func (d *Server) recover(ctx context.Context) error {
 	if err := d.recoverAllForwarding(ctx); err != nil {
 		return err
 	}
-	return delivery.LimitWaits(ctx, d.Store, d.Source, d.now(), d.deadline())
+	limit := d.deadline()
+	if d.Mode != Gateway {
+		limit = max(limit, longestWait)
+	}
+	return delivery.LimitWaits(ctx, d.Store, d.Source, d.now(), limit)
 }
+
+// longestWait is how long something may wait that was sent on before the set had another mode:
+// the deadline that the gateway had is not known, and a longer wait is of a clock that was ahead.
+const longestWait = 366 * 24 * time.Hour
 
 // doDue does what is due, and returns when something is due next; the zero time when
 // nothing is.

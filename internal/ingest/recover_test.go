@@ -104,6 +104,23 @@ func TestDeadlines(t *testing.T) {
 	h.verified()
 }
 
+// What a gateway has sent on keeps the deadline that the gateway had, when the set has another
+// mode since, or is not configured any more: a shorter one would give it up too early.
+func TestDeadlineOfTheGateway(t *testing.T) {
+	for _, mode := range []Mode{Review, Library, Recipient} {
+		h := newGatewayHarness(t, Gateway, func(d *Server) { d.Deadline = 30 * 24 * time.Hour })
+		h.library.answers = sip.ProvisionallyAccepted
+		r := h.request("1")
+		h.answered(r, sip.ProvisionallyAccepted)
+		h.change = nil
+		h.start(mode, nil)
+		h.tend(29 * 24 * time.Hour)
+		h.state(r, submission.StateProvisional)
+		h.tend(24 * time.Hour)
+		h.state(r, submission.StateUnresolved)
+	}
+}
+
 // Run recovers before it takes anything in, and tends without being asked.
 func TestRunTends(t *testing.T) {
 	h := newGatewayHarness(t, Gateway, nil)

@@ -15,8 +15,8 @@ type Alert struct {
 	Command []string `toml:"command" form:"argument"`
 	// Webhook is a URL; it may be a secret.
 	Webhook Secret `toml:"webhook"`
-	// Mail is a mail address.
-	Mail string `toml:"mail" form:"mailbox"`
+	// Mail is a mail address, whose domain is a name.
+	Mail string `toml:"mail" form:"from"`
 }
 
 // The kinds of conditions.

@@ -380,6 +380,9 @@ mail = "box@example.org"
 [[alert]]
 on = ["held"]
 webhook = "${BRIDGE_TEST_SHORT}"
+[[alert]]
+on = ["held"]
+mail = "ops@[192.0.2.1]"
 `, []string{
 			`:2: alert 1: on: "fire" is not a condition; write "failing:24h"`,
 			`:4: alert 2: on: is missing; write what the alert is on`,
@@ -388,6 +391,8 @@ webhook = "${BRIDGE_TEST_SHORT}"
 			`:14: alert 5: command: must begin with an absolute path`,
 			`:17: alert 6: mail: cannot be sent: no address is known that mail could come from`,
 			`:20: alert 7: webhook: is not a URL of a web server`,
+			`:23: alert 8: mail: "ops@[192.0.2.1]" has no domain name behind the @`,
+			`:23: alert 8: mail: cannot be sent`,
 		}},
 		"values and their types": {`listen = []
 contact = 2026-01-01

@@ -147,6 +147,11 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 	if err := b.readFormerNames(ctx); err != nil { // the log has them: its Sources go on under the new name
 		saved = errors.Join(fmt.Errorf("bridge must be restarted before these addresses lead there: %w", err), saved)
 	}
+	if b.sip.formerHandlers.Load() != nil { // else nobody is served
+		if _, _, err := b.openFormerHandlers(ctx); err != nil {
+			saved = errors.Join(fmt.Errorf("bridge must be restarted before the set takes the decisions that ingest servers owe it: %w", err), saved)
+		}
+	}
 	if saved != nil {
 		saved = fmt.Errorf("%s; but %w", said, saved)
 	}

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -41,7 +42,7 @@ type sipState struct {
 	// sets that had targets or such a Source, and have no service any more: only who has the
 	// token of a submission can call them.
 	former         []*ingest.Server
-	formerHandlers map[string]*sip.Handler
+	formerHandlers atomic.Pointer[map[string]*sip.Handler]
 	// reload has a channel for each of submitters, in the same order. It is sent to when
 	// submissions were put back into the queue of that submitter.
 	reload []chan struct{}
@@ -95,24 +96,31 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 }
 
 // openFormer finds the targets and SIP Sources that are not configured any more.
-func (b *Bridge) openFormer(ctx context.Context) error {
+func (b *Bridge) openFormer(ctx context.Context) (err error) {
 	f := &b.sip.expiry
 	f.Store, f.Now, f.Log = b.SIP, b.opt.Now, b.opt.Logger
-	b.sip.formerHandlers = map[string]*sip.Handler{}
+	f.Targets, b.sip.former, err = b.openFormerHandlers(ctx)
+	return err
+}
+
+// openFormerHandlers makes the formerHandlers, by the names that the sets have now, and returns
+// the targets and the servers of the SIP Sources that are not configured any more.
+func (b *Bridge) openFormerHandlers(ctx context.Context) (ended []event.SourceID, former []*ingest.Server, err error) {
+	handlers := map[string]*sip.Handler{}
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	sources, targets, err := b.Log.SourceNamesOfSets(ctx) // at once: there may be thousands of sets
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	for i := range sets {
 		v := b.service(sets[i].Name)
 		var last *ingest.Server
 		for _, t := range targets[sets[i].Name] {
 			if isSent(&t) && b.sip.importPending[t.ID] == nil {
-				f.Targets = append(f.Targets, t.ID)
+				ended = append(ended, t.ID)
 				last = b.formerServer(&sets[i], t.ID, servicePath+sets[i].Name)
 			}
 		}
@@ -123,14 +131,17 @@ func (b *Bridge) openFormer(ctx context.Context) error {
 		for _, s := range own {
 			if s.Kind == config.KindSIP && (v == nil || v.server.Source != s.ID) {
 				last = b.formerServer(&sets[i], s.ID, s.URL)
-				b.sip.former = append(b.sip.former, last)
+				former = append(former, last)
 			}
 		}
 		if v == nil && last != nil {
-			b.sip.formerHandlers[sets[i].Name] = b.sipHandler(last)
+			h := b.sipHandler(last)
+			h.Location = b.sip.base + servicePath + sets[i].Name
+			handlers[sets[i].Name] = h
 		}
 	}
-	return nil
+	b.sip.formerHandlers.Store(&handlers)
+	return ended, former, nil
 }
 
 // formerServer returns the server of a Source or target that is not configured any more.

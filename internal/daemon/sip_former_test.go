@@ -202,6 +202,28 @@ func TestRenamedSetIsTold(t *testing.T) {
 	h.verified()
 }
 
+// The ingest servers behind sets that do not use SIP any more are listened to at the addresses
+// that they were given also when such a set is renamed while bridge serves.
+func TestRenamedFormerSetIsTold(t *testing.T) {
+	library, submitter := testserver.NewIngestServer(t, testserver.Defers), newRecipient(t)
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", "mode = \"gateway\"\nupstream = \""+library.URL+"\"")+filesSet(t))
+	h.send("/sip/main", requestNaming("1", submitter.URL), 200)
+	h.withoutSet("main")
+	if _, err := h.bridge.RenameSet(t.Context(), "main", "maps", false); err != nil {
+		t.Fatal(err)
+	}
+	sent := library.Requests("1")[0]
+	tell(t, sent.Recipient, sent, testserver.Accepts)
+	if got := submitter.next(); got.Assigned != testserver.AssignedTo("1") {
+		t.Errorf("the submitter is told %+v", got)
+	}
+	h.want("the set has", h.told("maps"), "created "+testserver.AssignedTo("1"))
+	h.restart(nil)
+	tell(t, sent.Recipient, sent, testserver.Accepts) // again
+	h.want("the notifications", h.verdicts("maps"), "matched 1: accepted "+testserver.AssignedTo("1")+" x2")
+	h.verified()
+}
+
 // What an ingest server accepts is published, also when it was received by a SIP Source of
 // the set that is not configured any more, and another one is.
 func TestFormerSourceIsPublished(t *testing.T) {

@@ -25,10 +25,20 @@ func (b *Bridge) sipService(set string) server.SIPService {
 // formerSIPService returns what takes the notifications that ingest servers owe to a set that
 // does not use SIP any more, nil when it owes none.
 func (b *Bridge) formerSIPService(set string) server.SIPService {
-	if h := b.sip.formerHandlers[set]; h != nil {
-		return h.Serve
+	var handlers map[string]*sip.Handler
+	if all := b.sip.formerHandlers.Load(); all != nil {
+		handlers = *all
 	}
-	return nil
+	h := handlers[set]
+	for _, f := range *b.formerNames.Load() { // of a set that is not published, too
+		if h == nil && f.Name == set {
+			h = handlers[f.Now]
+		}
+	}
+	if h == nil {
+		return nil
+	}
+	return h.Serve
 }
 
 // service returns the SIP service of a set, nil when it has none.
@@ -47,8 +57,10 @@ func (b *Bridge) reachedAt(base string) {
 	for _, v := range b.sip.services {
 		v.handler.Location = base + servicePath + v.set
 	}
-	for set, h := range b.sip.formerHandlers {
-		h.Location = base + servicePath + set
+	if all := b.sip.formerHandlers.Load(); all != nil {
+		for set, h := range *all {
+			h.Location = base + servicePath + set
+		}
 	}
 }
 

@@ -59,6 +59,24 @@ func TestInclude(t *testing.T) {
 	}
 }
 
+// The name of the folder is no pattern.
+func TestIncludeInFolder(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), `maps [old] 1*?\`)
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, folder, "a.conf", "[[set]]\nname = \"a\"\n")
+	write(t, folder, "b.conf", "[[set]]\nname = \"b\"\n")
+	c, err := Load(write(t, folder, "bridge.toml", "include = [\"a.conf\", \"*.conf\"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Sets) != 2 || c.Sets[0].Name != "a" || c.Sets[1].Name != "b" {
+		t.Errorf("%+v", c.Sets)
+	}
+}
+
 // A pattern may find nothing. A folder that cannot be read is an error: its sets would not be
 // published any more.
 func TestIncludeUnreadable(t *testing.T) {

@@ -237,11 +237,18 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	return c, files, d.err()
 }
 
+// ofPattern matches what means something in a pattern.
+var ofPattern = pattern.Of(`[*?\[\\]`)
+
 // included returns the files that the key include names, in the order of the patterns and
 // of their names. They may contain only sets. Patterns do not find hidden files.
 func (t table) included() (all []table) {
 	for _, pattern := range t.texts("include", form("")) {
-		found, err := filepath.Glob(t.doc.path(pattern))
+		at := pattern
+		if !filepath.IsAbs(at) {
+			at = filepath.Join(ofPattern().ReplaceAllString(t.doc.folder, `\$0`), at) // the folder's name is no pattern
+		}
+		found, err := filepath.Glob(at)
 		switch {
 		case err != nil || len(found) > 0:
 		case !strings.ContainsAny(pattern, `*?[\`):

@@ -14,6 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/oaipmh"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
@@ -73,12 +74,13 @@ func as[T error](err error) bool {
 // exceeded reports whether a document has too much of something.
 func exceeded(err error) bool {
 	var (
+		feed *strictxml.DocumentError
 		atom *atompmh.DocumentError
 		list *resourcesync.DocumentError
 		oai  *oaipmh.DocumentError
 		dump *resourcesync.DumpError
 	)
-	return errors.As(err, &atom) && atom.Cap != "" || errors.As(err, &list) && list.Cap != "" || errors.As(err, &oai) && oai.Cap != "" || errors.As(err, &dump) && dump.Cap != ""
+	return errors.As(err, &feed) && feed.Cap != "" || errors.As(err, &atom) && atom.Cap != "" || errors.As(err, &list) && list.Cap != "" || errors.As(err, &oai) && oai.Cap != "" || errors.As(err, &dump) && dump.Cap != ""
 }
 
 // brokenRule returns the rule that an error names; ok: the error is one of a document.
@@ -88,6 +90,7 @@ func brokenRule(err error) (rule string, ok bool) {
 		listed *resourcesync.EntryError
 		record *oaipmh.RecordError
 		answer *oaipmh.Error
+		row    *rowFault
 	)
 	switch {
 	case errors.As(err, &entry):
@@ -98,8 +101,10 @@ func brokenRule(err error) (rule string, ok bool) {
 		return record.Rule, true
 	case errors.As(err, &answer):
 		return string(answer.Code), true
+	case errors.As(err, &row):
+		return row.rule, true
 	}
-	return "", as[*atompmh.DocumentError](err) || as[*resourcesync.DocumentError](err) || as[*oaipmh.DocumentError](err) || as[*resourcesync.DumpError](err) ||
+	return "", as[*strictxml.DocumentError](err) || as[*atompmh.DocumentError](err) || as[*resourcesync.DocumentError](err) || as[*oaipmh.DocumentError](err) || as[*resourcesync.DumpError](err) ||
 		as[*resourcesync.NoSourceError](err) || as[*kindError](err)
 }
 

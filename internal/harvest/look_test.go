@@ -118,6 +118,9 @@ func TestLook(t *testing.T) {
 		"no document":          {harvest.AtomPMH, "/feed", map[string]string{"/feed": "<feed"}, harvest.Look{Total: -1, Error: "/feed:1:6: the document is cut off", ErrorKind: harvest.KindDocument}, nil, nil},
 		"no lists":             {harvest.ResourceSync, "/none", nil, harvest.Look{Total: -1, Error: "no ResourceSync Source and no sitemap found", ErrorKind: harvest.KindDocument}, nil, nil},
 		"a kind that is none":  {"", "/x", map[string]string{"/x": "hello"}, harvest.Look{Total: -1, Error: "want an Atom, RSS or JSON feed, a ResourceSync document, a sitemap", ErrorKind: harvest.KindDocument}, nil, nil},
+		"a feed cut off":       {harvest.Feed, "/feed", map[string]string{"/feed": "<rss><channel>"}, harvest.Look{Total: -1, Error: "/feed:1:15: the document is cut off", ErrorKind: harvest.KindDocument}, nil, nil},
+		"a feed too deep":      {harvest.Feed, "/feed", map[string]string{"/feed": "<rss>" + strings.Repeat("<a>", 256)}, harvest.Look{Total: -1, Error: `(cap "depth")`, ErrorKind: harvest.KindLimit}, nil, nil},
+		"no table":             {harvest.CSV, "/table", map[string]string{"/table": "title\nMaps\n"}, harvest.Look{Total: -1, Error: "/table: line 1: the first line must name the columns", ErrorKind: harvest.KindDocument}, nil, nil},
 		"no repository at all": {harvest.OAIPMH, "/x", map[string]string{"/x": "<html/>"}, harvest.Look{Total: -1, Error: "want an answer of OAI-PMH 2.0", ErrorKind: harvest.KindDocument}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

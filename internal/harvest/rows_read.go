@@ -51,7 +51,7 @@ type rowReader struct {
 	width     int // how many columns there are
 }
 
-// rowFault is a row that cannot be taken.
+// rowFault is a row that cannot be taken; without a rule it is the whole list.
 type rowFault struct{ rule, reason string }
 
 func (e *rowFault) Error() string { return e.reason }
@@ -62,7 +62,7 @@ func badRow(rule, format string, args ...any) error {
 }
 
 // newRowReader returns a reader of a list of a kind, CSV or Sitemap. It reads the header
-// of a table.
+// of a table; of a list that cannot be read at all the error is a *rowFault.
 func newRowReader(in io.Reader, kind string) (*rowReader, error) {
 	r := &rowReader{in: bufio.NewReaderSize(in, 64<<10), next: 1, ended: true}
 	head, err := r.in.Peek(3)
@@ -72,12 +72,12 @@ func newRowReader(in io.Reader, kind string) (*rowReader, error) {
 	case bytes.HasPrefix(head, []byte("\xEF\xBB\xBF")):
 		_, _ = r.in.Discard(3) // it was peeked at
 	case bytes.HasPrefix(head, []byte("\xFF\xFE")), bytes.HasPrefix(head, []byte("\xFE\xFF")):
-		return nil, errors.New("the list is in UTF-16; write it in UTF-8")
+		return nil, badRow("", "the list is in UTF-16; write it in UTF-8")
 	case bytes.HasPrefix(head, []byte("\x1F\x8B")):
-		return nil, errors.New("the list is compressed; publish it as plain text, which HTTP can compress on the way")
+		return nil, badRow("", "the list is compressed; publish it as plain text, which HTTP can compress on the way")
 	}
 	if first, _ := r.in.Peek(64); bytes.HasPrefix(bytes.TrimLeft(first, " \t\r\n"), []byte("<")) {
-		return nil, fmt.Errorf("the list is in XML or HTML, and kind %q is plain text; leave the kind out, or for a sitemap in XML write kind %q", kind, ResourceSync)
+		return nil, badRow("", "the list is in XML or HTML, and kind %q is plain text; leave the kind out, or for a sitemap in XML write kind %q", kind, ResourceSync)
 	}
 	if kind == Sitemap {
 		return r, nil
@@ -87,12 +87,12 @@ func newRowReader(in io.Reader, kind string) (*rowReader, error) {
 		return nil, err
 	}
 	if bytes.ContainsRune(bytes.TrimRight(header, "\r\n"), '\r') {
-		return nil, errors.New("the lines of the list end in CR alone; write LF or CR LF")
+		return nil, badRow("", "the lines of the list end in CR alone; write LF or CR LF")
 	}
 	r.header = bytes.Clone(header)
 	r.separator, r.columns, r.width = readHeader(header)
 	if r.columns == nil {
-		return nil, fmt.Errorf("line %d: the first line must name the columns, one of them url, like: url,modified,type; it is %q", r.line, strictxml.Clip(string(bytes.TrimSpace(header))))
+		return nil, badRow("", "line %d: the first line must name the columns, one of them url, like: url,modified,type; it is %q", r.line, strictxml.Clip(string(bytes.TrimSpace(header))))
 	}
 	return r, nil
 }

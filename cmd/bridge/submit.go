@@ -17,6 +17,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
@@ -92,11 +93,11 @@ func (f *submitFlags) complete() error {
 		f.files.Submitter = &sip.Submitter{Name: f.name, EmailAddress: f.email}
 	}
 	if f.passwordFile != "" {
-		password, err := os.ReadFile(f.passwordFile)
+		password, err := config.ReadSecret(f.passwordFile)
 		if err != nil {
 			return fmt.Errorf("the password: %w", err)
 		}
-		f.server.Password = strings.TrimRight(string(password), "\r\n")
+		f.server.Password = password.Reveal()
 	}
 	return nil
 }

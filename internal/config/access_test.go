@@ -34,7 +34,7 @@ func TestAccess(t *testing.T) {
 	if _, err := read(all); err == nil || !strings.Contains(err.Error(), "token_file: open") {
 		t.Errorf("a token file that is not there: %v", err)
 	}
-	write(t, folder, "key2", "abc\n")
+	write(t, folder, "key2", "\ufeffabc\r\n") // as Windows' editor writes it
 	c, err := read(all)
 	if err != nil {
 		t.Fatal(err)

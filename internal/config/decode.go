@@ -512,15 +512,24 @@ func (d *document) secretFile(path string) (Secret, error) {
 	if err != nil {
 		return Secret{}, err
 	}
+	secret, err := ReadSecret(file)
+	if err == nil {
+		d.noteExposed(file)
+	}
+	return secret, err
+}
+
+// ReadSecret returns the secret in a file: its only line, without white space around it, and
+// without the byte order mark that some editors put before it.
+func ReadSecret(file string) (Secret, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return Secret{}, err
 	}
-	secret := strings.TrimSpace(string(data))
+	secret := strings.TrimSpace(strings.TrimPrefix(string(data), "\ufeff"))
 	if secret == "" || strings.ContainsAny(secret, "\r\n") {
-		return Secret{}, fmt.Errorf("%s must hold one line, the secret", path)
+		return Secret{}, fmt.Errorf("%s must hold one line, the secret", file)
 	}
-	d.noteExposed(file)
 	return Secret{secret}, nil
 }
 

@@ -42,9 +42,14 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, path string) boo
 		}
 		return true
 	}
+	wait := c.tokenWait(r)
 	switch {
 	case path == "/sign-in" && r.Method == http.MethodPost:
 		c.signIn(w, r)
+		return false
+	case wait > 0:
+		w.Header().Set("Retry-After", retryAfter(wait))
+		c.refuse(w, r, &problem{http.StatusTooManyRequests, tooMany(wait)})
 		return false
 	case c.signedIn(r):
 		return true
@@ -60,11 +65,15 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, path string) boo
 // JSON. An action must state that its body is JSON, which no form of a web page can.
 func (c *Console) admitProgram(w http.ResponseWriter, r *http.Request) bool {
 	p := server.Problem{Status: http.StatusForbidden}
+	wait := c.tokenWait(r)
 	switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); {
 	case c.cross.Check(r) != nil:
 		p.Detail = "Another web site has sent this request, so nothing was done."
 	case c.opt.Token == "" && notLocal(r) != "":
 		p.Detail = notLocal(r)
+	case wait > 0:
+		p.Status, p.Detail = http.StatusTooManyRequests, tooMany(wait)
+		w.Header().Set("Retry-After", retryAfter(wait))
 	case c.opt.Token != "" && !c.signedIn(r):
 		p.Status, p.Detail = http.StatusUnauthorized, "Send the token, which is in the file that console_token_file names, as Authorization: Bearer TOKEN."
 		w.Header().Set("WWW-Authenticate", `Bearer realm="bridge console"`)
@@ -95,17 +104,39 @@ func notLocal(r *http.Request) string {
 	return "This console has no token, and so is only for this machine: open it as http://localhost with its port, or configure console_token_file."
 }
 
+// bearer returns the token that a request has in its header.
+func bearer(r *http.Request) (token string, ok bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// tokenWait returns how long the client of a request with a token, whether that is right or
+// wrong, must wait before it is looked at.
+func (c *Console) tokenWait(r *http.Request) time.Duration {
+	if _, ok := bearer(r); !ok || c.opt.Token == "" {
+		return 0
+	}
+	return c.logins.Wait(limit.ClientOf(r.RemoteAddr), c.opt.Now())
+}
+
+// tooMany describes why a client must wait.
+func tooMany(wait time.Duration) string {
+	return "Too many wrong tokens came from your address. Wait " + about(wait) + ", then try again."
+}
+
+// retryAfter returns a wait in whole seconds, rounded up.
+func retryAfter(wait time.Duration) string { return strconv.Itoa(int(wait/time.Second) + 1) }
+
 // signedIn reports whether a request has the token, or the cookie of a session.
 func (c *Console) signedIn(r *http.Request) bool {
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		client := limit.ClientOf(r.RemoteAddr)
-		if c.logins.Wait(client, c.opt.Now()) > 0 {
+	if token, ok := bearer(r); ok {
+		if c.tokenWait(r) > 0 {
 			return false
 		}
-		if c.isToken(strings.TrimSpace(token)) {
+		if c.isToken(token) {
 			return true
 		}
-		c.logins.Failed(client, c.opt.Now())
+		c.logins.Failed(limit.ClientOf(r.RemoteAddr), c.opt.Now())
 		return false
 	}
 	cookie, err := r.Cookie(cookieName)
@@ -161,8 +192,8 @@ func (c *Console) signInPage(w http.ResponseWriter, _ *http.Request) error {
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	client := limit.ClientOf(r.RemoteAddr)
 	if wait := c.logins.Wait(client, c.opt.Now()); wait > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-		c.askForToken(w, r, "Too many wrong tokens came from your address. Wait "+about(wait)+", then try again.")
+		w.Header().Set("Retry-After", retryAfter(wait))
+		c.askForToken(w, r, tooMany(wait))
 		return
 	}
 	if !c.isToken(strings.TrimSpace(r.PostFormValue("token"))) {

@@ -405,7 +405,8 @@ func TestAPISetsPaged(t *testing.T) {
 }
 
 // A console at an address of its own, behind a trusted web server, counts wrong tokens for each
-// client of that server: nobody locks out the others.
+// client of that server: nobody locks out the others. Who has to wait is told so, and not that
+// the token is missing.
 func TestWrongTokensBehindAProxy(t *testing.T) {
 	t.Parallel()
 	const token = "0123456789abcdef"
@@ -413,25 +414,30 @@ func TestWrongTokensBehindAProxy(t *testing.T) {
 	s := &site{t: t, bridge: openBridge(t, daemon.Options{}, "data = \"data\"\ntrusted_proxies = [\"127.0.0.1\"]\n")}
 	s.bridge.SetConsole(console.New(console.Options{Bridge: s.bridge, Token: token}), private)
 	s.serve(public)
-	ask := func(client, token string) int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+private.Addr().String()+"/api/v1/status", nil)
+	ask := func(client, token, path string) *answer {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+private.Addr().String()+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("X-Forwarded-For", client)
 		req.Header.Set("Authorization", "Bearer "+token)
-		return s.do(req).StatusCode
+		return s.do(req)
 	}
-	for range 20 {
-		if got := ask("203.0.113.7", "a wrong token"); got != http.StatusUnauthorized {
-			t.Fatalf("a wrong token: %d", got)
+	const status, metrics = "/api/v1/status", "/console/metrics"
+	for range 10 {
+		if got := ask("203.0.113.7", "a wrong token", status); got.StatusCode != http.StatusUnauthorized {
+			t.Fatalf("a wrong token: %s", got.Status)
 		}
 	}
-	if got := ask("203.0.113.7", token); got != http.StatusUnauthorized {
-		t.Errorf("after twenty wrong ones of its address: %d", got)
-	}
-	if got := ask("203.0.113.8", token); got != http.StatusOK {
-		t.Errorf("the token from another address: %d", got)
+	for _, path := range []string{status, metrics} {
+		for _, token := range []string{token, "a wrong token"} {
+			if got := ask("203.0.113.7", token, path); got.StatusCode != http.StatusTooManyRequests || got.Header.Get("Retry-After") == "" {
+				t.Errorf("%s with %q after ten wrong ones of its address: %s %v", path, token, got.Status, got.Header)
+			}
+		}
+		if got := ask("203.0.113.8", token, path); got.StatusCode != http.StatusOK {
+			t.Errorf("%s with the token from another address: %s", path, got.Status)
+		}
 	}
 }
 

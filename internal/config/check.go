@@ -198,6 +198,11 @@ func (d *document) crossCheck(c *Config) {
 			s.in.report("mailbox", "%s is that of set %q; write another, or another smtp_listen", s.it.Mailbox, other)
 		}
 		boxes[at] = s.set
+		for key, other := range map[string]string{"listen": c.Listen, "console_listen": c.ConsoleListen} {
+			if s.it.SMTPListen != "" && s.it.SMTPListen == other && !strings.HasSuffix(other, ":0") {
+				s.in.report("smtp_listen", "is the same as %s; write another port, for mail alone", key)
+			}
+		}
 		if s.it.Mode != "" && content[s.set] != Mirror {
 			s.in.report("mode", `%q keeps the records that it is sent; write content = "mirror" in the set`, s.it.Mode)
 		}

@@ -120,6 +120,9 @@ func parse(file string, data []byte) (*document, table, error) {
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
 		return nil, table{}, &Error{Problems: []Problem{{File: file, Line: 1, Text: "it begins with a byte order mark; save it as UTF-8 without one"}}}
 	}
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return nil, table{}, &Error{Problems: []Problem{{File: file, Line: 1, Text: "it is in UTF-16; save it as UTF-8 without a byte order mark"}}}
+	}
 	root := map[string]any{}
 	if err := toml.Unmarshal(data, &root); err != nil {
 		p := Problem{File: file, Text: err.Error()}

@@ -48,6 +48,9 @@ func (b *Bridge) serveDecisions(ctx context.Context) {
 // long, the socket is in a temporary folder and the data folder has a link to it.
 func listenControl(folder string) (l net.Listener, remove func(), err error) {
 	path := filepath.Join(folder, controlName)
+	if was, err := os.Readlink(path); err == nil {
+		_, _ = os.Remove(was), os.Remove(filepath.Dir(was)) // a folder with anything else stays
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}

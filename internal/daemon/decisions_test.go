@@ -89,13 +89,22 @@ func TestDecisionsWhereverTheFolderIs(t *testing.T) {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(folder, "control"), nil, 0o600); err != nil {
+		left := filepath.Join(t.TempDir(), "control") // of the killed process
+		if depth == 0 {
+			left = filepath.Join(folder, "control")
+		} else if err := os.Symlink(left, filepath.Join(folder, "control")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(left, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		h.config.Data = folder
 		h.run()
 		if err := decided(t, folder, daemon.Decision{ID: 1})[0]; err == nil || !strings.Contains(err.Error(), "there is no submission 1") {
 			t.Errorf("in a path of %d bytes: %v", len(folder), err)
+		}
+		if _, err := os.Stat(filepath.Dir(left)); depth > 0 && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the killed process has left %s: %v", filepath.Dir(left), err)
 		}
 		h.halt()
 		if _, err := os.Lstat(filepath.Join(folder, "control")); !errors.Is(err, os.ErrNotExist) {

@@ -92,7 +92,11 @@ func printSetInfo(w io.Writer, s *daemon.SetInfo) {
 	line("content", s.Content)
 	line("made of", s.Template)
 	line("created", stamp(s.Created.Time))
-	line("records", fmt.Sprintf("%d, %s, the last one is %d, %s", s.Records, plural(int(s.Events), "event", "events"), s.LastSeq, stamp(s.Newest.Time)))
+	records := fmt.Sprintf("%d, %s", s.Records, plural(int(s.Events), "event", "events"))
+	if s.Events > 0 {
+		records += fmt.Sprintf(", the last one is %d, %s", s.LastSeq, stamp(s.Newest.Time))
+	}
+	line("records", records)
 	line("Sources", fmt.Sprintf("%d, see bridge source ls %s", s.Sources, s.Name))
 	line("feed", s.Feed)
 	line("address", s.URL)

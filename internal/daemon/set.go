@@ -292,7 +292,7 @@ type SetInfo struct {
 	Published   bool        `json:"published"` // the configuration has it
 	Template    string      `json:"template,omitempty"`
 	Created     status.Time `json:"created"`
-	Newest      status.Time `json:"newest"`
+	Newest      status.Time `json:"newest,omitzero"`
 	Records     int64       `json:"records"`
 	Events      int64       `json:"events"`
 	LastSeq     event.Seq   `json:"last_seq"`
@@ -330,7 +330,10 @@ func (b *Bridge) SetInfos(ctx context.Context) ([]SetInfo, error) {
 	out := make([]SetInfo, 0, len(sets))
 	for _, s := range sets {
 		info := SetInfo{Name: s.Name, Title: s.Title, Description: s.Description, Content: s.Content.String(), Published: names == nil || names[s.Name], Template: templates[s.Name],
-			Created: status.Time{Time: s.Created.Time()}, Newest: status.Time{Time: s.Newest.Time()}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources[s.Name]), Feed: s.Feed}
+			Created: status.Time{Time: s.Created.Time()}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources[s.Name]), Feed: s.Feed}
+		if s.Events > 0 { // before, it is the time of creation
+			info.Newest = status.Time{Time: s.Newest.Time()}
+		}
 		if base := b.Config().BaseURL; base != "" && info.Published {
 			info.URL = base + "/sets/" + s.Name + "/"
 		}

@@ -48,6 +48,13 @@ func harvestCommand() *cobra.Command {
 		out := &harvestPrinter{out: cmd.OutOrStdout(), json: *asJSON, dry: dry, quiet: quiet}
 		out.bar = newMeter(cmd.ErrOrStderr(), *asJSON || quiet)
 		_, underived := h.DeriveSets(cmd.Context())
+		paused, err := h.LeaveOutPaused(cmd.Context())
+		if err == nil {
+			err = out.paused(paused, len(names)+len(args) > 0 && len(h.Sources()) == 0)
+		}
+		if err != nil {
+			return errors.Join(err, h.Close())
+		}
 		err = harvestAll(cmd.Context(), h, harvest.Options{Full: full, AllPending: true}, out)
 		if underived != nil && len(h.Sources()) > 0 && err == nil {
 			underived = partFailure(underived)
@@ -176,6 +183,23 @@ type harvestPrinter struct {
 	quiet bool // print only what a person should look at
 	bar   *meter
 	err   error // the first error of out
+}
+
+// paused says which Sources are left out since they are paused. That is an error if they are
+// all that was asked for.
+func (p *harvestPrinter) paused(said []string, asked bool) error {
+	if asked && len(said) > 0 {
+		return fmt.Errorf("%s: resume it with bridge source resume", strings.Join(said, "; "))
+	}
+	if p.quiet || p.json {
+		return nil
+	}
+	for _, text := range said {
+		if _, err := fmt.Fprintln(p.out, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {

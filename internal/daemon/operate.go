@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -54,11 +55,34 @@ func (b *Bridge) Pause(ctx context.Context, set, source, reason string, until ti
 		running.turn.interrupt()
 		wake(running.wake)
 	}
-	end := "it is resumed"
-	if p.Until != 0 {
-		end = p.Until.Time().Format(time.RFC3339)
+	return fmt.Sprintf("%s: %s is paused until %s; its records stay published", src.Set, Redact(src.URL), endOf(p.Until.Time(), p.Until != 0)), nil
+}
+
+// endOf returns the end of a pause in words.
+func endOf(until time.Time, has bool) string {
+	if !has {
+		return "it is resumed"
 	}
-	return fmt.Sprintf("%s: %s is paused until %s; its records stay published", src.Set, Redact(src.URL), end), nil
+	return until.UTC().Format(time.RFC3339)
+}
+
+// LeaveOutPaused restricts the Bridge, which does not serve, to the configured Sources that are
+// not paused. It returns a sentence about each of the others.
+func (b *Bridge) LeaveOutPaused(ctx context.Context) (said []string, err error) {
+	all, err := b.pauseStatus(ctx)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	g := *b.generation.Load()
+	g.sources = slices.DeleteFunc(slices.Clone(g.sources), func(s *Source) bool {
+		p := all[s.ID]
+		if p != nil {
+			said = append(said, fmt.Sprintf("%s: %s is paused until %s, and not harvested", s.Set, Redact(s.URL), endOf(p.Until.Time, !p.Until.IsZero())))
+		}
+		return p != nil
+	})
+	b.generation.Store(&g)
+	return said, nil
 }
 
 // Resume ends the pause of a Source, which is harvested when it is due.

@@ -141,10 +141,17 @@ func (d *demo) runBridge(ctx context.Context, listen, folder string, sources []s
 }
 
 func demoListener(ctx context.Context, listen string) (net.Listener, error) {
-	var lc net.ListenConfig
 	if listen != "" {
-		return lc.Listen(ctx, "tcp", listen)
+		l, err := daemon.Listen(ctx, listen, "", "choose another with --listen")
+		if err != nil {
+			return nil, err
+		}
+		if at, ok := l.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() {
+			return nil, errors.Join(usage(fmt.Errorf("--listen: %s can be reached from other machines, and the demo is for this one alone; write an address on loopback, like 127.0.0.1:8081", listen)), l.Close())
+		}
+		return l, nil
 	}
+	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", demoListen)
 	if err != nil {
 		return lc.Listen(ctx, "tcp", "127.0.0.1:0")

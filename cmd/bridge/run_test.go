@@ -405,3 +405,23 @@ func (w waiting) Run() int {
 	}
 	return w.M.Run()
 }
+
+// A time may be typed as bridge prints it, in UTC; without a zone it is that of the machine.
+func TestTimeOf(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 2, 1, 12, 0, 0, 0, time.FixedZone("", 9*60*60))
+	for typed, want := range map[string]string{
+		"2026-01-31 18:00:05Z": "2026-01-31T18:00:05Z", "2026-01-31 18:00Z": "2026-01-31T18:00:00Z", "2026-01-31T18:00:05Z": "2026-01-31T18:00:05Z",
+		"2026-01-31 18:00:05": "2026-01-31T09:00:05Z", "2026-01-31 18:00": "2026-01-31T09:00:00Z", "2026-01-31": "2026-01-30T15:00:00Z",
+		"2d": "2026-01-30T03:00:00Z", "90m": "2026-02-01T01:30:00Z",
+	} {
+		if got, err := timeOf(typed, now, -1); err != nil || got.UTC().Format(time.RFC3339) != want {
+			t.Errorf("%q is %v, %v, want %s", typed, got, err, want)
+		}
+	}
+	for _, typed := range []string{"soon", "18:00", "2026-13-01", "-2d", "0s"} {
+		if got, err := timeOf(typed, now, -1); err == nil || !got.IsZero() {
+			t.Errorf("%q is %v", typed, got)
+		}
+	}
+}

@@ -91,13 +91,14 @@ func sourcePauseCommand() *cobra.Command {
 	return cmd
 }
 
-// timeOf parses a time as people type it; "" is the zero time. A duration counts from now
+// timeOf parses a time as people type it, or as bridge prints it; "" is the zero time. One
+// without a zone is of the machine's. A duration counts from now
 // on with direction 1, and back from now with -1.
 func timeOf(typed string, now time.Time, direction int) (time.Time, error) {
 	if typed == "" {
 		return time.Time{}, nil
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04", time.DateOnly} {
+	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04Z07:00", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
 		if at, err := time.ParseInLocation(layout, typed, now.Location()); err == nil {
 			return at, nil
 		}
@@ -110,7 +111,7 @@ func timeOf(typed string, now time.Time, direction int) (time.Time, error) {
 	if d, err := time.ParseDuration(typed); err == nil && d > 0 {
 		return now.Add(time.Duration(direction) * d), nil
 	}
-	return time.Time{}, fmt.Errorf(`%q is not a time; write one like "2026-01-31 18:00", "2026-01-31", or how long, like "3d" or "12h"`, typed)
+	return time.Time{}, fmt.Errorf(`%q is not a time; write one like "2026-01-31 18:00", "2026-01-31 18:00Z" for UTC, "2026-01-31", or how long, like "3d" or "12h"`, typed)
 }
 
 func sourceForgetCommand() *cobra.Command {

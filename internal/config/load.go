@@ -63,14 +63,22 @@ func DataFolder(path string) (string, error) {
 	switch {
 	case !ok:
 		folder = Default().Data
-	case folder == "":
-		root.report("data", emptyData)
+	default:
+		root.dataFolder("data", folder)
 	}
 	return doc.path(folder), doc.err()
 }
 
-// emptyData is the problem of data = "": it would be the folder of the file.
-const emptyData = `is empty; write the path of a folder, or leave it out`
+// dataFolder reports a data folder that is not meant as it is typed: "" would be the folder of
+// the file, and "~/bridge" a folder that is called "~" in it.
+func (t table) dataFolder(key, typed string) {
+	switch {
+	case typed == "":
+		t.report(key, `is empty; write the path of a folder, or leave it out`)
+	case typed == "~" || strings.HasPrefix(typed, "~/"):
+		t.report(key, "%q begins with ~, which only a shell reads as your home; write the whole path, or ./%[1]s", typed)
+	}
+}
 
 // readMain reads the main file, and returns its absolute path.
 func readMain(path string, readFile func(string) ([]byte, error)) (absolute string, doc *document, root table, err error) {
@@ -155,6 +163,7 @@ func reach(c *Config, root table, flags Flags) error {
 	}
 	if flags.Data != "" {
 		c.Data = flags.Data
+		arguments.dataFolder("--data", flags.Data)
 	}
 	absolute, err := filepath.Abs(c.Data)
 	if err != nil {
@@ -192,9 +201,7 @@ func reach(c *Config, root table, flags Flags) error {
 func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	c := Default()
 	t.decode(c)
-	if c.Data == "" {
-		t.report("data", emptyData)
-	}
+	t.dataFolder("data", c.Data)
 	c.Data = d.path(c.Data)
 	names := map[string]bool{}
 	d.defaults = t.sourceDefaults()

@@ -758,6 +758,7 @@ func TestLoadFails(t *testing.T) {
 		"base user":       {`base_url = "http://u:hunter2@h.example/"`, "holds a user"},
 		"base empty":      {`base_url = ""`, "is not absolute"},
 		"data empty":      {`data = ""`, "bridge.toml:1: data: is empty"},
+		"data at home":    {`data = "~/bridge"`, `bridge.toml:1: data: "~/bridge" begins with ~, which only a shell reads as your home; write the whole path, or ./~/bridge`},
 		"set is no array": {"[set]\nname = \"a\"", "is a table; write a table with two brackets: [[set]]"},
 		"byte order mark": {"\ufefflisten = \"127.0.0.1:0\"\n", "bridge.toml:1: it begins with a byte order mark"},
 		"UTF-16":          {"\xff\xfel\x00i\x00", "bridge.toml:1: it is in UTF-16; save it as UTF-8"},
@@ -785,6 +786,9 @@ func TestLoadFails(t *testing.T) {
 				t.Errorf("error %v, want %q", err, row.want)
 			}
 		})
+	}
+	if _, err := FromArguments(Flags{Data: "~/bridge"}, nil); err == nil || !strings.HasPrefix(err.Error(), `--data: "~/bridge" begins with ~`) { // as of a shell that is given --data=~/bridge
+		t.Errorf("a data folder at home: %v", err)
 	}
 	if _, err := Load(filepath.Join(t.TempDir(), "none.toml")); err == nil || !strings.Contains(err.Error(), "bridge init") {
 		t.Errorf("no file: %v", err)

@@ -349,3 +349,26 @@ func (s *shape) live(t *testing.T, mode string) {
 	}
 	b.expectFull("a full harvest")
 }
+
+// A Source that was forgotten with its records, and is configured again, is harvested from the
+// beginning: what its lists have comes back, although they are those of before.
+func TestList_ForgottenComesBack(t *testing.T) {
+	t.Parallel()
+	for _, content := range []string{config.Mirror, config.Redirect, config.Reference} {
+		b := newListHarness(t, fixtures.SourceOptions{}, func(c *config.Config) { c.Sets[0].Content = content })
+		b.create("a", "c")
+		b.origin.PinResourceList()
+		b.expect("the lists", "created a 1", "created c 1")
+		b.create("b")
+		b.update("a")
+		b.remove("c")
+		b.expect("changes since", "created b 1", "updated a 2", "deleted c")
+		if _, err := b.bridge.Forget(t.Context(), "main", "", false, true); err != nil {
+			t.Fatal(err)
+		}
+		b.want("forgotten", b.live())
+		b.reopen()
+		b.expect("configured again", "created a 2", "created b 1")
+		b.expectFull("once more")
+	}
+}

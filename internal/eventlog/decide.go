@@ -241,8 +241,11 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 			s.parts[i].alive = false
 		}
 	}
-	if a.mode != event.ModeAbsent {
+	switch {
+	case a.mode != event.ModeAbsent:
 		s.set(it, d.late, a.ordering)
+	case it.Reason != "": // its Source was forgotten
+		s.claim, s.stamp, s.place, s.future, s.plain, s.parts = 0, event.Stamp{}, event.Place{}, false, false, nil
 	}
 	if s.alive {
 		if err := a.dropLoopback(r, it); err != nil {

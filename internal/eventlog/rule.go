@@ -72,7 +72,7 @@ type lastReport struct {
 // lastReport returns what the item is compared with. A pending observation is newer than
 // what is stored, published or not. An order of another kind is none.
 func (a *decider) lastReport(r *record, it *event.Item) (w lastReport) {
-	if s := r.of(a.source); s != nil {
+	if s := r.of(a.source); s != nil && s.hasReported() {
 		w = lastReport{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted, again: s.claim == it.Claim}
 	}
 	if p := r.pending; p != nil && !p.partial && (!w.known || a.ordering == byPlace && !p.v.obs.Place.IsZero() || a.ordering != byPlace && !p.v.obs.Order.Before(w.stamp)) {
@@ -267,6 +267,10 @@ func (s *sourceState) part(number int) *part {
 	return nil
 }
 
+// hasReported reports whether anything is known that the Source has reported: not after it was
+// forgotten, with its records.
+func (s *sourceState) hasReported() bool { return s.alive || s.claim != 0 || len(s.parts) > 0 }
+
 // hasLeft reports whether a part of the Source has said last that it does not have the record.
 func (s *sourceState) hasLeft(number int) bool {
 	if s == nil {
@@ -417,7 +421,7 @@ func (a *decider) comparePart(r *record, it *event.Item, s *sourceState) compari
 	if s != nil {
 		if p := s.part(it.Place.Part); p != nil {
 			w = p.lastReport(it)
-		} else if len(s.parts) == 0 && s.place.Part == it.Place.Part {
+		} else if len(s.parts) == 0 && s.place.Part == it.Place.Part && s.hasReported() {
 			p := s.asPart()
 			w = p.lastReport(it)
 		}

@@ -110,6 +110,17 @@ func (m model) forget(s *source) {
 	}
 }
 
+// end: the Source is forgotten, with all that it has.
+func (m model) end(s *source) {
+	for name, w := range m[s.number].of {
+		if w.version > 0 {
+			w.version = 0
+			m[s.number].of[name] = w
+			m.meet(name)
+		}
+	}
+}
+
 // take is a harvest of a Source. It meets what the Source has or had, but for what
 // a short feed does not show, and what stands in a list that it lacks.
 func (m model) take(s *source, p harvested) {

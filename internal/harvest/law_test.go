@@ -176,6 +176,18 @@ func (h *history) step() {
 			h.ensure(s)
 		}
 	}
+	if rapid.IntRange(0, 5).Draw(h.t, "forgotten") == 0 { // and configured again
+		keep := rapid.Bool().Draw(h.t, "kept")
+		_, err := h.harvest.Forget(context.Background(), &harvest.Source{ID: s.id, Set: "main", Kind: s.kind, URL: s.url + "/doc", Content: h.mode}, keep)
+		h.must(err)
+		if !keep {
+			h.model.end(s)
+		}
+		h.compare()
+		s.taken, s.known, s.behind = map[int]bool{}, false, false
+		h.model.forget(s)
+		h.ensure(s)
+	}
 	s.grow(h.t)
 	full := rapid.IntRange(0, 3).Draw(h.t, "full") == 0
 	if rapid.IntRange(0, 5).Draw(h.t, "fails") == 0 {

@@ -323,6 +323,9 @@ func (r *run) startAnewIfMoved() {
 		}
 		r.startAnew()
 	}
+	if m.URL == "" && m.Lists.Numbers() > 0 { // after Reset
+		r.opt.Full = true
+	}
 	m.URL, m.Asked = r.src.URL, r.src.asks()
 }
 

@@ -19,10 +19,24 @@ import (
 // feed id, and when it is asked next. Records and events stay: the next harvest reads
 // everything and logs what differs. It is what helps when a feed's id has changed (A7).
 func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
-	if err := h.Log.ResetHarvest(ctx, id); err != nil {
+	var was memory
+	if p, err := h.Log.Progress(ctx, id); err != nil || unmarshal(p.Memory, &was) != nil {
+		was = memory{} // it is damaged: that may be why
+	}
+	if err := errors.Join(h.Log.ResetHarvest(ctx, id), h.Log.ResetSchedule(ctx, id)); err != nil || was.Lists.Numbers() == 0 {
 		return err
 	}
-	return h.Log.ResetSchedule(ctx, id)
+	// What was reported of its records is kept by the numbers of its sets of resources.
+	p, err := h.Log.Progress(ctx, id)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(memory{walkMemory: walkMemory{Lists: was.Lists.Numbered()}})
+	if err != nil {
+		return err
+	}
+	_, err = h.Log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Progress: &event.Progress{Memory: data}})
+	return err
 }
 
 // Forget removes a Source. The records that only it has are deleted or, with keep, stay

@@ -30,6 +30,9 @@ func TestSetsOfResources(t *testing.T) {
 		b.must(err)
 		for range rapid.IntRange(2, 8).Draw(b.t, "harvests") {
 			l.grow(b.t)
+			if rapid.IntRange(0, 3).Draw(b.t, "reset") == 0 {
+				b.must(b.harvest.Reset(context.Background(), id))
+			}
 			for again := range 2 {
 				before := b.last()
 				_, err := b.pass(harvest.Source{ID: id, Set: "main", Kind: harvest.ResourceSync, URL: b.base + "/sd", Content: b.mode,

@@ -529,8 +529,11 @@ func (w *oaiWalk) applyHeader(ctx context.Context, it *event.Item, known *eventl
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, ErrGone), errors.Is(err, errNoFormat):
+	case errors.Is(err, errNoFormat), errors.Is(err, ErrGone) && !known.Alive:
 		return nil, nil
+	case errors.Is(err, ErrGone): // the lists say that it is there, and may be right
+		r.problem(ruleHeaders, fmt.Sprintf("record %q is in the list of headers, and could not be asked for; it stays: %v", it.Record, err))
+		return there, nil
 	case errors.As(err, new(*oaipmh.RecordError)): // the list of records says what is wrong with it
 		return there, nil
 	case err != nil:

@@ -634,6 +634,44 @@ func TestHeadersShowChanges(t *testing.T) {
 	a.want("known by now", a.news()+strings.Repeat("!", strings.Count(a.verbs(), "GetRecord")), "")
 }
 
+// A record that both lists have is not deleted because the repository denies having it when it
+// is asked for that alone. One that the lists do not have any more is.
+func TestHeadersContradicted(t *testing.T) {
+	for name, how := range map[string]testserver.How{"idDoesNotExist": "", "404": testserver.NotFound} {
+		a := newArchive(t, event.Mirror)
+		a.repo.Deleted = "no"
+		for _, name := range []string{"a", "b", "c"} {
+			a.put(name, name+"1")
+		}
+		earlier := regexp.MustCompile(`(?s)(oai:x:b</identifier>\s*<datestamp>2026-05-01)T1`)
+		a.repo.Rewrite = func(verb string, _ int, body []byte) []byte {
+			switch verb {
+			case "ListIdentifiers":
+				return earlier.ReplaceAll(body, []byte("${1}T0"))
+			case "GetRecord":
+				return []byte(`<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><responseDate>2026-05-01T00:00:00Z</responseDate><request/><error code="idDoesNotExist"/></OAI-PMH>`)
+			}
+			return body
+		}
+		a.run()
+		a.news()
+		a.week()
+		a.verbs()
+		if how != "" {
+			a.repo.Fail(testserver.Failure{Verb: "GetRecord", Page: 1, Times: 1, How: how})
+		}
+		r := a.run()
+		if !strings.Contains(a.verbs(), "GetRecord") || r.Problems != 1 || r.Examples[0].Rule != "headers" || !strings.Contains(r.Examples[0].First, "it stays") {
+			t.Errorf("%s: %+v", name, r)
+		}
+		a.want(name, a.news(), "")
+		a.repo.Forget("oai:x:b")
+		a.week()
+		a.run()
+		a.want(name+", gone from the lists", a.news(), "deleted b=b1")
+	}
+}
+
 // Headers of records that the list of records has, and that were not taken, are no changes
 // that it hides: copies of our own records, those that are not selected, and bad ones.
 func TestHeadersOfWhatIsNotTaken(t *testing.T) {

@@ -232,7 +232,7 @@ func (r *Reader) advance() error {
 			r.inList = r.inList && s.Depth() > 1
 			r.closed = s.Depth() == 0
 		case s.Kind != strictxml.StartTag:
-		case r.inList && s.Space == Namespace && (s.Local == "record" || s.Local == "header"):
+		case r.inList && (s.Space == Namespace || s.Space == "") && (s.Local == "record" || s.Local == "header"):
 			r.begun = true
 			r.from = s.Start
 			s.Keep(s.Start)

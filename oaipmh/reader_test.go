@@ -181,6 +181,7 @@ func TestO9(t *testing.T) {
 		{"another status", strings.Replace("<record>"+header1+"<metadata><a/></metadata></record>", "<header", "<header status='gone'", 1), "", "oai:x:1", false, ruleDeleted},
 		{"a status in capitals", strings.Replace("<record>"+header1+"</record>", "<header", "<header status='Deleted'", 1), "", "oai:x:1", true, ruleDeleted},
 		{"no header", "<record><metadata><a/></metadata></record>", ruleHeader, "", false, ruleDatestamp},
+		{"in no namespace", "<record xmlns=''>" + header1 + "<metadata><a/></metadata></record>", ruleOrder, "", false, ruleOrder + " " + ruleOrder + " " + ruleDatestamp},
 		{"two headers", "<record>" + header1 + header1 + "<metadata><a/></metadata></record>", ruleHeader, "", false, ruleDatestamp},
 		{"no identifier", "<record><header><datestamp>2025-01-01</datestamp></header><metadata><a/></metadata></record>", ruleIdentifier, "", false, ""},
 		{"an empty identifier", "<record><header status='deleted'><identifier> </identifier><datestamp>2025-01-01</datestamp></header></record>", ruleIdentifier, "", true, ruleIdentifier},

@@ -35,6 +35,9 @@ func (r *Reader) record() (*Record, error) {
 	mended := s.Mended()
 	r.seen.records++
 	alone, depth := s.Local == "header", s.Depth()
+	if s.Space == "" { // to leave it out would make the record absent
+		d.bad(ruleOrder, "<%s> is in no namespace; want that of the protocol, %s", s.Local, Namespace)
+	}
 	var err error
 	if alone {
 		err = r.header(d)

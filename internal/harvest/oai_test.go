@@ -355,6 +355,26 @@ func TestO8Identifiers(t *testing.T) {
 	a.want("mended at the repository", strings.Join(news, ", "), "deleted b & c=b1, deleted x=x1")
 }
 
+// A record that a list has in no namespace goes to quarantine, and is not taken for absent.
+func TestRecordInNoNamespace(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Deleted = "no"
+	for _, name := range []string{"a", "b", "c"} {
+		a.put(name, name+"1")
+	}
+	a.run()
+	a.news()
+	a.repo.Rewrite = func(_ string, _ int, body []byte) []byte {
+		return regexp.MustCompile(`<record>(\s*<header>\s*<identifier>oai:x:b)`).ReplaceAll(body, []byte(`<record xmlns="">$1`))
+	}
+	r, err := a.try(harvest.Options{Full: true})
+	a.must(err)
+	a.want("events", a.news(), "")
+	if r.Quarantined != 1 || r.Held != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // O8: where a record is cut off in the middle of a page, another one may have gone with it: it
 // is not taken for absent.
 func TestO8CutRecord(t *testing.T) {

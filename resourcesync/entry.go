@@ -33,7 +33,7 @@ func (r *Reader) entry() (*Entry, error) {
 	d := &draftEntry{}
 	d.Line, d.Column = r.scan.Line, r.scan.Column
 	r.seen.entries++
-	r.links, r.openTime = r.links[:0], 0
+	r.links, r.openTime, r.openBorder = r.links[:0], 0, 0
 	read := func() error { return r.scan.Children(func() error { return r.child(d) }) }
 	if r.doc.Dialect.considered() {
 		read = func() error { return r.entryConsidered(d) }
@@ -229,8 +229,10 @@ func (r *Reader) metadata(m *Metadata, defined func(xml.Name) bool) {
 			stamp(&m.Completed)
 		case "from":
 			stamp(&m.From)
+			r.openBorder = max(r.openBorder, openIn(trimmed(value), m.From))
 		case "until":
 			stamp(&m.Until)
+			r.openBorder = max(r.openBorder, openIn(trimmed(value), m.Until))
 		case "datetime":
 			if m.Datetime.IsZero() {
 				stamp(&m.Datetime)

@@ -57,6 +57,9 @@ type Reader struct {
 	framed   int64  // how many bytes of frame Input has given
 	links    []Link // scratch for an entry's links
 	openTime time.Duration
+	// openBorder is the same of the from and until that were read last, of the head until there
+	// is an entry.
+	openBorder time.Duration
 
 	sitemaps string // the namespace of the root
 	folded   bool   // element names are in other letter case

@@ -34,7 +34,8 @@ import (
 //
 // # Which Change Lists
 //
-// A list reaches to its until, else to the from of the list after it. Needed are
+// A list reaches to its until, else to the from of the list after it; where that is a date, to
+// the end of the day. Needed are
 // the lists from the first one that reaches to the stream's mark less Overlap,
 // or of which that is unknown. In a stream that was never walked they are those
 // that reach to the at of its Resource List, or all.
@@ -45,8 +46,9 @@ import (
 // Change Lists begin later than what has been read, and the Change List Archive, if there
 // is one, does so too (then Capability List and index are asked once more before), or has
 // more lists than MaxDocuments; when a needed Change List is missing, and
-// when one that had failed can be read again; after a baseline whose lists were changed
-// while they were read; when a stream has come or gone. When one stream needs a
+// when one that had failed can be read again; when a Resource List shows by now what no Change
+// List has had; after a baseline whose lists were changed while they were read; when a
+// stream has come or gone. When one stream needs a
 // baseline, all that have a Resource List get one, since only all of them together show
 // what is absent.
 //

@@ -40,6 +40,9 @@ func TestChangeListIndexes(t *testing.T) {
 		{"a redirect to a list", []string{named("/2", "from", 3, "until", 5), named("/moved", "from", 5, "until", 6)}, 1, "moved", ""},
 		{"of one second", []string{named("/3", "from", 5), named("/2", "from", 5, "until", 5), named("/1", "from", 1, "until", 5)}, 5.5, "3", ruleOrder},
 		{"of one second without until", []string{named("/1", "from", 1), named("/2", "from", 5), named("/3", "from", 5)}, 5.5, "3 2", ""},
+		{"dates", []string{named("/1", "from", "2020-01-01", "until", "2020-01-03"), named("/2", "from", "2020-01-04", "until", "2020-01-04"), named("/3", "from", "2020-01-05")}, 3.5, "3 2 1", ruleHole},
+		{"dates without until", []string{named("/1", "from", "2020-01-01"), named("/2", "from", "2020-01-03"), named("/3", "from", "2020-01-05")}, 3.5, "3 2 1", ruleUTC},
+		{"dates, of a day later", []string{named("/1", "from", "2020-01-01", "until", "2020-01-03"), named("/2", "from", "2020-01-04", "until", "2020-01-04"), named("/3", "from", "2020-01-05")}, 4.5, "3 2", ruleUTC},
 		{"an index in it", []string{named("/old", "from", 1, "until", 5), named("/3", "from", 5)}, 2, "3 2 1", ruleNested},
 		{"the newest in an index", []string{named("/1", "from", 1, "until", 3), named("/new", "from", 3)}, 4, "3 2", ruleNested},
 	} {

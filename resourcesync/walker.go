@@ -430,8 +430,10 @@ func (k *walker) expand(l *List) error {
 	}
 	var lists []step
 	var sum []string
+	var open time.Duration // how much later a border may be than it says: one may be a date
 	whole, err := l.entries(func(e *Entry) {
 		m := &e.Metadata
+		open = max(open, l.reader.openBorder)
 		sum = append(sum, e.Loc, e.LastMod.String(), m.At.String())
 		next := step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
 			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: moment}
@@ -463,7 +465,7 @@ func (k *walker) expand(l *List) error {
 		l.broken(ruleEmpty, "an index without a list", "the lists of the Source")
 	}
 	if !s.Baseline {
-		return k.expandChanges(l, lists, whole)
+		return k.expandChanges(l, lists, open, whole)
 	}
 	stream := k.stream(s.Stream)
 	k.cur.Incomplete = k.cur.Incomplete || !whole || s.Dump && len(lists) == 0 // no manifest enumerates anything
@@ -488,8 +490,9 @@ func (k *walker) expand(l *List) error {
 	return nil
 }
 
-// expandChanges plans the lists of a Change List Index that are needed.
-func (k *walker) expandChanges(l *List, lists []step, whole bool) (err error) {
+// expandChanges plans the lists of a Change List Index that are needed. A list may reach so much
+// further than its until says as open.
+func (k *walker) expandChanges(l *List, lists []step, open time.Duration, whole bool) (err error) {
 	s, stream := l.step, k.stream(l.step.Stream)
 	sorted := chronological(lists)
 	if i := slices.IndexFunc(sorted, func(s step) bool { return s.From.IsZero() }); i >= 0 {
@@ -531,7 +534,7 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) (err error) {
 	}
 	// To know all changes since a moment, the lists from the first that reaches to it.
 	since := k.since(stream)
-	first := slices.IndexFunc(sorted, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
+	first := slices.IndexFunc(sorted, func(s step) bool { return s.Until.IsZero() || !s.Until.Add(open).Before(since) })
 	if n := len(sorted); n > 0 && len(stream.Open) == 0 && sorted[n-1].Package == nil {
 		stream.Open = []string{sorted[n-1].URL}
 		if first < 0 && stream.Known {
@@ -641,7 +644,7 @@ func (k *walker) again(l *List, late bool) error {
 	}
 	l.close()
 	steps := []step{next}
-	if until := l.Head().Until.Time(); !l.Head().Index && !until.IsZero() && !until.Before(k.since(stream)) {
+	if until := l.Head().Until.Time(); !l.Head().Index && !until.IsZero() && !until.Add(l.reader.openBorder).Before(k.since(stream)) {
 		steps[0].Behind = until
 		steps = append(steps, step{Stream: s.Stream, URL: s.URL, Dump: s.Dump, Again: true, Until: until})
 	}

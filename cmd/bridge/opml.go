@@ -99,8 +99,10 @@ func additionsOf(c *config.Config, feeds []opml.Feed, set string) (all []config.
 	for _, f := range feeds {
 		skip := func(why string) { skipped = append(skipped, skippedFeed{f.Line, f.URL + " " + why}) }
 		at := f.URL
-		if rest, ok := strings.CutPrefix(at, "feed://"); ok {
-			at = "http://" + rest
+		if rest, ok := strings.CutPrefix(at, "feed:"); ok { // feed://host/x or feed:https://host/x
+			if at = rest; strings.HasPrefix(rest, "//") {
+				at = "http:" + rest
+			}
 		}
 		lower := strings.ToLower(at)
 		if !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") { // a list from elsewhere must not name our files

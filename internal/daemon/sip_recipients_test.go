@@ -159,6 +159,39 @@ func TestNotificationSentAgain(t *testing.T) {
 	h.verified()
 }
 
+// What is sent again for an operator has five days anew: a recipient that takes nothing at the
+// first try, as mail servers do that greylist, gets it at the next one.
+func TestNotificationSentAgain_Late(t *testing.T) {
+	h, clock, _ := newReviewBridge(t)
+	var status atomic.Int64
+	status.Store(http.StatusInternalServerError)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/xml")
+		w.WriteHeader(int(status.Load()))
+		_, _ = w.Write(sip.AppendMessage(nil, &sip.Message{Kind: sip.KindFault, Fault: &sip.Fault{Code: sip.Client, Text: "no such project"}}))
+	}))
+	t.Cleanup(front.Close)
+	h.reviewed(sourceOf("1"), front.URL, daemon.Decision{Accept: true, Assigned: "17"})
+	eventually(t, "it is refused", func() bool { return len(h.notices(submission.DeliveryRefused)) == 1 })
+	h.restart(func() { clock.pass(6 * 24 * time.Hour) })
+	status.Store(http.StatusServiceUnavailable)
+	if _, err := h.bridge.Decide(t.Context(), daemon.Decision{ID: 1, Resend: submission.StateUnsent.String()}); err != nil {
+		t.Fatal(err)
+	}
+	var all []submission.OutgoingNotification
+	eventually(t, "it is tried", func() bool {
+		all = h.notices(0)
+		return len(all) == 1 && all[0].Tries == 1
+	})
+	if n := all[0]; n.State != submission.DeliveryWaiting || n.Due.Time().Sub(clock.now()) > time.Minute {
+		t.Errorf("after the first try it is %s, due %v", n.State, n.Due)
+	}
+	status.Store(http.StatusAccepted)
+	h.restart(nil)
+	eventually(t, "it is delivered", func() bool { return len(h.notices(submission.DeliveryDone)) == 1 })
+	h.verified()
+}
+
 // What a notification says that was refused is not sent again once an operator has found that
 // the ingest server decided otherwise.
 func TestNotificationOfAnotherDecision(t *testing.T) {

@@ -18,6 +18,8 @@ type OutgoingNotification struct {
 	// Message is the stable Message-ID of its mail, without brackets.
 	Message string
 	State   DeliveryState
+	// Created is when it was stored, or when an operator has had it sent again: it is given
+	// up some time after that.
 	Created event.Micros
 	// Due is when it is to be tried next; 0 when it is not tried any more.
 	Due    event.Micros

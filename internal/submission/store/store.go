@@ -355,6 +355,9 @@ func (w *writer) writeOutgoing(ctx context.Context) error {
 			return fmt.Errorf("no outgoing notification %d in the log", n.ID)
 		}
 		n.Source, n.Submission, n.Created = found[0].Source, found[0].Submission, found[0].Created
+		if n.State == submission.DeliveryWaiting && found[0].State != n.State { // sent again: it has its time anew
+			n.Created = w.tx.Now
+		}
 		w.counts[count{n.Source, countOutgoing, int64(found[0].State)}]--
 		w.counts[count{n.Source, countOutgoing, int64(n.State)}]++
 		if err := outgoing.update(ctx, w.tx, &n, 1); err != nil {

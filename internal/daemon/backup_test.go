@@ -128,6 +128,10 @@ func TestRestoredForDestinations(t *testing.T) {
 	first.restore(kept, backup.Options{})
 	first.run(main)
 	first.wantSound()
+	all := first.logged(event.Range{Upto: math.MaxInt64})
+	if now, err := first.bridge.Status(t.Context()); err != nil || !now.Sets[0].Newest.Equal(all[len(all)-1].Observed.Time()) {
+		t.Errorf("the last event of the restored set is of %v, and its state says %v, %v", all[len(all)-1].Observed, now.Sets[0].Newest, err)
+	}
 	first.take(t, first.source(), harvest.Options{})
 	first.wantSound()
 	want := first.sums()

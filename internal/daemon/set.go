@@ -330,10 +330,7 @@ func (b *Bridge) SetInfos(ctx context.Context) ([]SetInfo, error) {
 	out := make([]SetInfo, 0, len(sets))
 	for _, s := range sets {
 		info := SetInfo{Name: s.Name, Title: s.Title, Description: s.Description, Content: s.Content.String(), Published: names == nil || names[s.Name], Template: templates[s.Name],
-			Created: status.Time{Time: s.Created.Time()}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources[s.Name]), Feed: s.Feed}
-		if s.Events > 0 { // before, it is the time of creation
-			info.Newest = status.Time{Time: s.Newest.Time()}
-		}
+			Created: status.Time{Time: s.Created.Time()}, Newest: status.Time{Time: b.newest(ctx, &s)}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources[s.Name]), Feed: s.Feed}
 		if base := b.Config().BaseURL; base != "" && info.Published {
 			info.URL = base + "/sets/" + s.Name + "/"
 		}

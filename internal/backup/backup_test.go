@@ -83,7 +83,13 @@ func TestDamage(t *testing.T) {
 		cases = map[string][]byte{}
 	}
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "log.db.restoring"), whole, 0o600); err != nil { // of one that was killed
+	if err := os.WriteFile(filepath.Join(folder, "content.db"), whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Restore(t.Context(), bytes.NewReader(whole), folder, backup.Options{}); !errors.Is(err, backup.ErrInUse) {
+		t.Errorf("restored over contents: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "log.db.restoring"), whole, 0o600); err != nil { // of one that was killed when it had renamed the contents
 		t.Fatal(err)
 	}
 	if _, err := backup.Restore(t.Context(), bytes.NewReader(whole), folder, backup.Options{}); err != nil {

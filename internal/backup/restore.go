@@ -132,24 +132,29 @@ func prepare(folder string) error {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), restoring) {
-			if err := os.Remove(filepath.Join(folder, e.Name())); err != nil {
-				return err
-			}
+		switch name := e.Name(); {
+		case name == contentName: // before the file that shows what it is
+			err = content.RemoveFile(filepath.Join(folder, name))
+		case strings.HasSuffix(name, restoring):
+			err = os.Remove(filepath.Join(folder, name))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // refuseFull returns an error unless a folder has only its lock, and the remains of an
-// interrupted Restore or Copy.
+// interrupted Restore or Copy: of a Restore that was killed between its renames the contents too.
 func refuseFull(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return err
 	}
+	killed := slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == eventlog.FileName+restoring })
 	for _, e := range entries {
-		if name := e.Name(); name != "lost+found" && name != eventlog.LockName && name != eventlog.CopyingName+".new" && !strings.HasSuffix(name, restoring) {
+		if name := e.Name(); (!killed || name != contentName) && name != "lost+found" && name != eventlog.LockName && name != eventlog.CopyingName+".new" && !strings.HasSuffix(name, restoring) {
 			return fmt.Errorf("%s has %s in it: %w", folder, name, ErrInUse)
 		}
 	}

@@ -154,6 +154,46 @@ func TestDiskFull(t *testing.T) {
 	f.run(exitDone, "verify", "--data", data)
 }
 
+// TestContentsFail: contents that cannot be written, for another reason than a full disk, are no
+// failure of the Source. It is asked again soon, however often that was.
+func TestContentsFail(t *testing.T) {
+	testenv.Heavy(t)
+	t.Parallel()
+	provider, feed := newUpstream(t, "first")
+	f := newFolder(t, fmt.Sprintf("data = \"data\"\nlisten = \"127.0.0.1:0\"\nallow_hosts = [\"127.0.0.1\"]\n[[set]]\nname = \"main\"\ncontent = \"mirror\"\n[[set.source]]\nurl = %q\n", feed))
+	c, _ := f.serve()
+	if _, err := c.stderr.expect(regexp.MustCompile(`"msg":"harvested",.*"created":1,`)); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Stat(filepath.Join(f.path, "data", "log.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	longest := func(bytes uint64) { // that a file may be
+		t.Helper()
+		if err := unix.Prlimit(c.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
+			t.Skipf("the files of a process cannot be limited: %v", err)
+		}
+	}
+	longest(uint64(log.Size()) + 200_000)
+	for n := range 8 {
+		provider.Create(fixtures.Record{Name: fmt.Sprintf("late-%d", n), Summary: strings.Repeat("x", 200_000)})
+	}
+	for times := range 2 {
+		f.run(exitDone, "source", "harvest", "main")
+		if _, err := c.stderr.expect(regexp.MustCompile(fmt.Sprintf(`(?:[^\n]*"msg":"harvest failed",[^\n]*content\.db[^\n]*the file system fails[^\n]*"failures":0,[^\n]*\n){%d}`, times+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	longest(unix.RLIM_INFINITY)
+	f.run(exitDone, "source", "harvest", "main")
+	if _, err := c.stderr.expect(regexp.MustCompile(`"msg":"harvested",.*"created":8,`)); err != nil {
+		t.Fatal(err)
+	}
+	f.end(c, syscall.SIGTERM)
+	f.run(exitDone, "verify")
+}
+
 // smallDisk mounts a file system of so many bytes, which only root may.
 func smallDisk(t *testing.T, size int) string {
 	t.Helper()

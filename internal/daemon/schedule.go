@@ -11,6 +11,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -177,7 +178,7 @@ func (b *Bridge) saveSettled(ctx context.Context, s *Source, r *harvest.Report) 
 
 // isLocalFault reports whether a harvest failed for a reason that is not the Source's.
 func isLocalFault(err error) bool {
-	return errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, event.ErrClock) || errors.Is(err, event.ErrUnavailable) || errors.Is(err, harvest.ErrSpent)
+	return errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) || errors.Is(err, database.ErrDisk) || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, event.ErrClock) || errors.Is(err, event.ErrUnavailable) || errors.Is(err, harvest.ErrSpent)
 }
 
 // nextHarvest returns when a Source is due after a harvest: no earlier than its

@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
 // Reload reads the configuration file again, and returns what has changed, a sentence each;
@@ -98,6 +101,9 @@ func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 		}
 	}
 	for _, src := range g.sources {
+		if was := last.source(src.ID); was != nil && was != src {
+			b.askMended(ctx, src)
+		}
 		b.loops.begin(src)
 	}
 	wake(b.newTemplates)
@@ -105,6 +111,24 @@ func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 	wake(b.push.wake)
 	b.completeSets(ctx)
 	return nil
+}
+
+// askMended makes a failing Source that has other settings now due at once, or after its
+// Retry-After: these may be what it lacked, and its next attempt could be a day away.
+func (b *Bridge) askMended(ctx context.Context, src *Source) {
+	s, err := b.Log.Schedule(ctx, src.ID)
+	if err != nil || s.Failures == 0 {
+		return // the harvest reports the error
+	}
+	due := b.now()
+	var failed harvest.Report
+	if json.Unmarshal(s.Report, &failed) == nil && failed.RetryAfter.After(due) {
+		due = failed.RetryAfter
+	}
+	if s.Next > event.MicrosOf(due) {
+		s.Next = event.MicrosOf(due)
+		_ = b.Log.SaveSchedule(ctx, src.ID, s, true) // only in memory, which cannot fail
+	}
 }
 
 // endChanged ends the harvests of the Sources that g does not have unchanged, and returns

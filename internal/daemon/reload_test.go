@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -280,6 +281,53 @@ func TestReloadLeavesNothing(t *testing.T) {
 	closeBridge(t, b)
 	server.Close()
 	goleak.VerifyNone(t, leaks)
+}
+
+// TestReloadOfFailing: a Source that fails is asked at once when its settings are mended, unless
+// its server wants no request yet; others wait for their time.
+func TestReloadOfFailing(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/busy" {
+			w.Header().Set("Retry-After", "7200")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(server.Close)
+	folder := t.TempDir()
+	file := filepath.Join(folder, "bridge.toml")
+	write := func(mended, busy string) {
+		t.Helper()
+		text := "listen = \"127.0.0.1:0\"\ndata = \"data\"\n[[set]]\nname = \"main\"\n"
+		for _, s := range [][2]string{{"mended", mended}, {"busy", busy}, {"other", "/other"}} {
+			text += fmt.Sprintf("[[set.source]]\nname = %q\nkind = \"feed\"\nurl = %q\n", s[0], server.URL+s[1])
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("/old", "/busy")
+	b := openFile(t, file)
+	defer closeBridge(t, b)
+	for _, src := range b.Sources() {
+		for range 8 {
+			if _, err := b.harvestSource(t.Context(), src, src.Every, harvest.Options{}); err == nil {
+				t.Fatal("it was harvested")
+			}
+		}
+	}
+	write("/new", "/busier")
+	if said, err := b.Reload(t.Context()); err != nil || len(said) == 0 {
+		t.Fatal(said, err)
+	}
+	for _, src := range b.Sources() {
+		wait, err := b.DueIn(t.Context(), src)
+		if err != nil || (wait <= 0) != (src.Name == "mended") || src.Name == "busy" && wait > 2*time.Hour {
+			t.Errorf("%s is due in %v, %v", src.Name, wait, err)
+		}
+	}
 }
 
 // thousands writes a configuration of a set with so many Sources, and returns its length.

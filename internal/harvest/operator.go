@@ -19,14 +19,21 @@ import (
 // feed id, and when it is asked next. Records and events stay: the next harvest reads
 // everything and logs what differs. It is what helps when a feed's id has changed (A7).
 func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
+	return h.withNumbers(ctx, id, func() error {
+		return errors.Join(h.Log.ResetHarvest(ctx, id), h.Log.ResetSchedule(ctx, id))
+	})
+}
+
+// withNumbers calls a function that forgets the memory of a Source, of which the numbers of its
+// sets of resources stay: what was reported of its records is kept by them.
+func (h *Harvester) withNumbers(ctx context.Context, id event.SourceID, forget func() error) error {
 	var was memory
 	if p, err := h.Log.Progress(ctx, id); err != nil || unmarshal(p.Memory, &was) != nil {
 		was = memory{} // it is damaged: that may be why
 	}
-	if err := errors.Join(h.Log.ResetHarvest(ctx, id), h.Log.ResetSchedule(ctx, id)); err != nil || was.Lists.Numbers() == 0 {
+	if err := forget(); err != nil || was.Lists.Numbers() == 0 {
 		return err
 	}
-	// What was reported of its records is kept by the numbers of its sets of resources.
 	p, err := h.Log.Progress(ctx, id)
 	if err != nil {
 		return err
@@ -51,7 +58,7 @@ func (h *Harvester) Forget(ctx context.Context, src *Source, keep bool) (Report,
 				return err
 			}
 		}
-		return h.Log.Forget(ctx, src.ID)
+		return h.withNumbers(ctx, src.ID, func() error { return h.Log.Forget(ctx, src.ID) }) // it may be configured again
 	})
 }
 

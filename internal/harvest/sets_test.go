@@ -30,8 +30,17 @@ func TestSetsOfResources(t *testing.T) {
 		b.must(err)
 		for range rapid.IntRange(2, 8).Draw(b.t, "harvests") {
 			l.grow(b.t)
-			if rapid.IntRange(0, 3).Draw(b.t, "reset") == 0 {
+			switch rapid.IntRange(0, 5).Draw(b.t, "reset, or forgotten and configured again") {
+			case 0:
 				b.must(b.harvest.Reset(context.Background(), id))
+			case 1:
+				_, err := b.harvest.Forget(context.Background(), &harvest.Source{ID: id, Set: "main", Kind: harvest.ResourceSync, URL: b.base + "/sd", Content: b.mode}, true)
+				b.must(err)
+				again, err := b.log.EnsureSource(context.Background(), "main", harvest.ResourceSync, b.base+"/sd", 0)
+				b.must(err)
+				if again != id {
+					b.t.Fatalf("Source %d is Source %d now", id, again)
+				}
 			}
 			for again := range 2 {
 				before := b.last()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"path"
@@ -198,17 +197,7 @@ func (e *LocalError) Error() string {
 // allowHost returns a function that reports whether the documents of a Source may link to a
 // host: hosts contains it, on any port.
 func allowHost(hosts []string) func(host string) bool {
-	return func(host string) bool {
-		for _, allowed := range hosts {
-			if name, _, err := net.SplitHostPort(allowed); err == nil {
-				allowed = name
-			}
-			if follow.Host(allowed) == follow.Host(host) {
-				return true
-			}
-		}
-		return false
-	}
+	return func(host string) bool { return follow.Among(hosts, host) }
 }
 
 // setBaseURL sets the URL of our own documents on all Sources.

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -205,6 +206,18 @@ func Host(name string) string {
 		return ascii
 	}
 	return strings.ToLower(name)
+}
+
+// Among reports whether a host is one of some that people have listed, each with or without a port
+// or a path behind it.
+func Among(listed []string, host string) bool {
+	return slices.ContainsFunc(listed, func(typed string) bool {
+		name, _, _ := strings.Cut(typed, "/")
+		if without, _, err := net.SplitHostPort(name); err == nil {
+			name = without
+		}
+		return Host(strings.Trim(name, "[]")) == Host(host)
+	})
 }
 
 // Get asks for a document. An answer with another status than 200 is a

@@ -309,18 +309,7 @@ func fileURL(path string) (*url.URL, error) {
 	return &url.URL{Scheme: "file", Path: filepath.ToSlash(absolute)}, nil
 }
 
-func (r *run) allowHost(host string) bool {
-	for _, allowed := range r.o.AllowHosts {
-		name := allowed
-		if u, err := url.Parse("//" + allowed); err == nil {
-			name = u.Hostname()
-		}
-		if follow.Host(name) == follow.Host(host) {
-			return true
-		}
-	}
-	return false
-}
+func (r *run) allowHost(host string) bool { return follow.Among(r.o.AllowHosts, host) }
 
 // input is a document of a protocol that is not yet known.
 type input struct {

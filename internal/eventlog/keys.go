@@ -108,13 +108,12 @@ func (l *lateKeys) recordsOf(set int64, keys []int64, found func(recordKey)) {
 	if l == nil {
 		return
 	}
-	for _, batch := range l.records {
-		for _, key := range keys {
-			at, _ := slices.BinarySearchFunc(batch, recordKey{key, set << 32}, compareRecordKeys)
-			for ; at < len(batch) && batch[at].key == key && batch[at].record>>32 == set; at++ {
-				found(batch[at])
+	for _, key := range keys {
+		l.named(key, func(k recordKey) {
+			if k.record>>32 == set {
+				found(k)
 			}
-		}
+		})
 	}
 }
 

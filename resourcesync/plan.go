@@ -322,7 +322,8 @@ type step struct {
 	// Depth is the number of indexes that lead to it.
 	Depth int `json:"depth,omitempty"`
 	// From and At are those that its index states for it, IndexAt is the at of the index
-	// itself; of a Change List Index, the date of its answer. Until is the time up to which it has changes; zero when that is unknown.
+	// itself; of a Change List Index, the date of its answer. Until is the time up to which it has
+	// changes; zero when that is unknown.
 	From    time.Time `json:"from,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
 	At      time.Time `json:"at,omitzero"`

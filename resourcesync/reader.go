@@ -54,9 +54,9 @@ type Reader struct {
 	from, to int64
 	frame    []byte // the root's start tag, for Input
 	end      string
-	framed   int64  // how many bytes of frame Input has given
-	links    []Link // scratch for an entry's links
-	openTime time.Duration
+	framed   int64         // how many bytes of frame Input has given
+	links    []Link        // scratch for an entry's links
+	openTime time.Duration // of the last entry, see OpenTime
 	// openBorder is the same of the from and until that were read last, of the head until there
 	// is an entry.
 	openBorder time.Duration

@@ -155,6 +155,24 @@ func TestManifestWithoutAt(t *testing.T) {
 	w := s.walk("/cap")
 	w.Contents = true
 	at, changed := map[string]time.Time{}, ""
+	eachEntry(t, w, func(l *List, e *Entry) {
+		if name := strings.TrimPrefix(e.Loc, s.URL+"/r/"); l.Baseline {
+			at[name] = l.At().Time()
+		} else {
+			changed += name
+		}
+	})
+	if !at["a"].Equal(day(5)) || !at["c"].Equal(day(7)) {
+		t.Errorf("at %v", at)
+	}
+	if !strings.Contains(changed, "a") {
+		t.Errorf("changes of %q, want that of a on day 5.5, which its package of day 5 does not have", changed)
+	}
+}
+
+// eachEntry walks, and calls do for each entry; none may be bad.
+func eachEntry(t *testing.T, w *Walk, do func(l *List, e *Entry)) {
+	t.Helper()
 	for l, err := range w.Documents(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
@@ -163,18 +181,8 @@ func TestManifestWithoutAt(t *testing.T) {
 			if bad != nil {
 				t.Fatal(bad)
 			}
-			if name := strings.TrimPrefix(e.Loc, s.URL+"/r/"); l.Baseline {
-				at[name] = l.At().Time()
-			} else {
-				changed += name
-			}
+			do(l, e)
 		}
-	}
-	if !at["a"].Equal(day(5)) || !at["c"].Equal(day(7)) {
-		t.Errorf("at %v", at)
-	}
-	if !strings.Contains(changed, "a") {
-		t.Errorf("changes of %q, want that of a on day 5.5, which its package of day 5 does not have", changed)
 	}
 }
 
@@ -194,19 +202,11 @@ func TestChangesThatADumpMayLack(t *testing.T) {
 	w := s.walk("/cap")
 	w.Contents = true
 	var read []string
-	for l, err := range w.Documents(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
+	eachEntry(t, w, func(l *List, e *Entry) {
+		if l.Requested == s.URL+"/cl1" {
+			read = append(read, strings.TrimPrefix(e.Loc, s.URL+"/r/"))
 		}
-		for e, bad := range l.Entries() {
-			if bad != nil {
-				t.Fatal(bad)
-			}
-			if l.Requested == s.URL+"/cl1" {
-				read = append(read, strings.TrimPrefix(e.Loc, s.URL+"/r/"))
-			}
-		}
-	}
+	})
 	if got := strings.Join(read, " "); got != "2020-01-05 2020-01-05T12:00Z 2020-01-05T12:00:00Z 2020-01-05T12:00:00.2Z" {
 		t.Errorf("read %s", got)
 	}

@@ -91,9 +91,8 @@ func sourcePauseCommand() *cobra.Command {
 	return cmd
 }
 
-// timeOf parses a time as people type it, or as bridge prints it; "" is the zero time. One
-// without a zone is of the machine's. A duration counts from now
-// on with direction 1, and back from now with -1.
+// timeOf parses a time as people type it, or as bridge prints it; "" is the zero time. One without
+// a zone is in the machine's. A duration counts from now on with direction 1, and back with -1.
 func timeOf(typed string, now time.Time, direction int) (time.Time, error) {
 	if typed == "" {
 		return time.Time{}, nil

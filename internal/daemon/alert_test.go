@@ -207,14 +207,7 @@ func TestAlertOfEachWarning(t *testing.T) {
 		for _, set := range sets {
 			text += fmt.Sprintf("[[set]]\nname = %q\n[[set.source]]\nurl = \"https://%s.example/\"\n", set, set)
 		}
-		file := filepath.Join(folder, "bridge.toml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, err := config.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := loadText(t, folder, text)
 		now = now.Add(later)
 		h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
 		if err != nil {
@@ -285,6 +278,20 @@ func TestAlertIsTold(t *testing.T) {
 	}
 }
 
+// loadText returns the configuration that a text makes in a folder.
+func loadText(t *testing.T, folder, text string) *config.Config {
+	t.Helper()
+	file := filepath.Join(folder, "bridge.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // TestAlertsThatCannotBeSent: a receiver that two rounds could not tell is a warning, of which the
 // others are told, until it can be told.
 func TestAlertsThatCannotBeSent(t *testing.T) {
@@ -305,14 +312,7 @@ name = "main"
 kind = "feed"
 url = "https://a.example/"
 `, works, told)
-	file := filepath.Join(folder, "bridge.toml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := loadText(t, folder, text)
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
 	if err != nil {
@@ -366,14 +366,7 @@ name = "main"
 kind = "feed"
 url = "https://a.example/"
 `, told)
-	file := filepath.Join(folder, "bridge.toml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := loadText(t, folder, text)
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	// start opens it anew, has rounds of which some find the trouble, and returns how often it was
 	// told that something has begun, and that it is over.

@@ -113,6 +113,19 @@ func (a *archive) bytesOf(record string) string {
 	return string(b)
 }
 
+// knownArchive is a repository without deletions that has been harvested: a, b and c.
+func knownArchive(t tester) *archive {
+	t.Helper()
+	a := newArchive(t, event.Mirror)
+	a.repo.Deleted = "no"
+	for _, name := range []string{"a", "b", "c"} {
+		a.put(name, name+"1")
+	}
+	a.run()
+	a.news()
+	return a
+}
+
 // verbs returns the verbs that the repository was asked since.
 func (a *archive) verbs() string {
 	var out []string
@@ -357,13 +370,7 @@ func TestO8Identifiers(t *testing.T) {
 
 // A record that a list has in no namespace goes to quarantine, and is not taken for absent.
 func TestRecordInNoNamespace(t *testing.T) {
-	a := newArchive(t, event.Mirror)
-	a.repo.Deleted = "no"
-	for _, name := range []string{"a", "b", "c"} {
-		a.put(name, name+"1")
-	}
-	a.run()
-	a.news()
+	a := knownArchive(t)
 	a.repo.Rewrite = func(_ string, _ int, body []byte) []byte {
 		return regexp.MustCompile(`<record>(\s*<header>\s*<identifier>oai:x:b)`).ReplaceAll(body, []byte(`<record xmlns="">$1`))
 	}
@@ -379,13 +386,7 @@ func TestRecordInNoNamespace(t *testing.T) {
 // is not taken for absent.
 func TestO8CutRecord(t *testing.T) {
 	for _, prefix := range []string{"", "oai:"} {
-		a := newArchive(t, event.Mirror)
-		a.repo.Deleted = "no"
-		for _, name := range []string{"a", "b", "c"} {
-			a.put(name, name+"1")
-		}
-		a.run()
-		a.news()
+		a := knownArchive(t)
 		cut := regexp.MustCompile(`(?s)(>a1</dc:)title>.*?</record>`)
 		a.repo.Rewrite = func(verb string, _ int, body []byte) []byte {
 			if verb != "ListRecords" {

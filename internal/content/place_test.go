@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/database"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -179,5 +181,74 @@ func TestServerAway(t *testing.T) {
 		if err := s.Remove(t.Context(), sumOf(noise(4, 100))); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A store is copied to a server and back with all that is in it, in the place of an earlier copy
+// alone. Beside a log that has one there is no place for another.
+func TestCopy(t *testing.T) {
+	testenv.Heavy(t)
+	log := testenv.SharedPostgres(t).NewSchema(t)
+	if err := Vacant(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	there, err := PlaceBeside(t.Context(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, back := filepath.Join(t.TempDir(), FileName), filepath.Join(t.TempDir(), FileName)
+	s := openStore(t, file, Options{})
+	all := [][]byte{[]byte("small"), {}, noise(1, 3*chunkSize+1)}
+	put(t, s, all...)
+	closed(t, s)
+	for range 2 { // the second replaces the first
+		for _, way := range [][2]string{{file, there}, {there, back}} {
+			if n, err := Copy(t.Context(), way[0], way[1], "a log"); err != nil || n < int64(len(all[2])) {
+				t.Fatalf("%d bytes, %v", n, err)
+			}
+		}
+		if err := Vacant(t.Context(), log); !errors.Is(err, database.ErrTaken) || !strings.Contains(err.Error(), "has contents already") {
+			t.Errorf("there are contents already: %v", err)
+		}
+	}
+	for _, path := range []string{there, back} {
+		s := openStore(t, path, Options{})
+		mustHold(t, s, all...)
+		if on := database.OnServer(path); on != s.OnServer() || on == (s.Name() == FileName) {
+			t.Errorf("%s is on a server: %v", s.Name(), s.OnServer())
+		}
+		closed(t, s)
+	}
+	if err := RemoveFile(back); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(back)); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// A snapshot has what was stored before it, and not what was stored later.
+func TestTakeSnapshot(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileName)
+	s := openStore(t, path, Options{})
+	put(t, s, []byte("before"))
+	snapshot, err := TakeSnapshot(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, snapshot)
+	put(t, s, []byte("later"))
+	copied := filepath.Join(t.TempDir(), FileName)
+	f, err := os.Create(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(snapshot.WriteTo(t.Context(), f), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c := openStore(t, copied, Options{ReadOnly: true})
+	mustHold(t, c, []byte("before"))
+	if has, err := c.Has(t.Context(), sumOf([]byte("later"))); err != nil || has {
+		t.Errorf("it has what was stored later: %v", err)
 	}
 }

@@ -522,3 +522,70 @@ func TestAheadLongAgo(t *testing.T) {
 		})
 	}
 }
+
+// A mark is no later than the Client's clock, whatever the server's says.
+func TestMark(t *testing.T) {
+	now := time.Date(2026, 1, 3, 10, 0, 0, 0, time.UTC)
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", now.Add(time.Hour).Format(http.TimeFormat))
+	})
+	c := newClient(t, Options{Start: s.URL, Now: func() time.Time { return now }})
+	a, err := c.Get(t.Context(), s.URL, Validators{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	for _, d := range []time.Duration{-time.Hour, 0, time.Minute, time.Hour} {
+		if got, want := a.Mark(now.Add(d)), now.Add(min(d, 0)); !got.Equal(want) {
+			t.Errorf("the mark of %v is %v, want %v", now.Add(d), got, want)
+		}
+	}
+}
+
+func TestAmong(t *testing.T) {
+	listed := []string{"A.example", "b.example.:8080", "münchen.example/path", "[2001:db8::1]:443", "2001:db8::2", "192.0.2.1"}
+	for host, want := range map[string]bool{
+		"a.example": true, "a.example.": true, "sub.a.example": false, "b.example": true, "xn--mnchen-3ya.example": true, "MÜNCHEN.example": true,
+		"2001:DB8:0::1": true, "2001:db8::2": true, "2001:db8::3": false, "192.0.2.1": true, "::ffff:192.0.2.1": true, "192.0.2.10": false, "": false,
+	} {
+		if got := Among(listed, host); got != want {
+			t.Errorf("%q is among %v: %v, want %v", host, listed, got, want)
+		}
+	}
+	if Among(nil, "a.example") {
+		t.Error("a host is among none")
+	}
+}
+
+// Who has to be told of it is told when Get waits for a server: of what was asked for ahead too,
+// as long as it has not come.
+func TestWithWait(t *testing.T) {
+	answer := make(chan struct{})
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-answer
+		}
+	})
+	c := newClient(t, Options{Start: s.URL})
+	waits := 0
+	ctx := WithWait(t.Context(), func(do func()) {
+		if waits++; waits == 2 {
+			close(answer)
+		}
+		do()
+	})
+	get := func(path string) {
+		t.Helper()
+		a, err := c.Get(ctx, s.URL+path, Validators{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
+	}
+	get("/1")
+	c.Ahead(ctx, s.URL+"/slow", Validators{})
+	get("/slow") // it can be answered only when it is waited for
+	if waits != 2 {
+		t.Errorf("%d waits", waits)
+	}
+}

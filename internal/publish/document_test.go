@@ -3,6 +3,7 @@ package publish
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -497,6 +498,89 @@ func TestVerifySegment(t *testing.T) {
 	for _, n := range []int{0, 2, 3} {
 		if _, err := p.VerifySegment(t.Context(), "main", n); !errors.Is(err, ErrNotFound) {
 			t.Errorf("segment %d: got %v", n, err)
+		}
+	}
+}
+
+// Write gives what Open gives, and what the same document has when it was requested
+// compressed: of what is rendered, of parts of snapshots, and of packages of dumps.
+func TestWrite(t *testing.T) {
+	l, c := dumping(10, 25)
+	p := dumper(t, l, c, t.TempDir())
+	p.limits.Entries = 4
+	if err := errors.Join(p.Snapshot(t.Context(), "main"), runDumps(t, p)); err != nil {
+		t.Fatal(err)
+	}
+	paths := goldenPaths(t, p, l)
+	for _, dump := range []string{"resourcedump", "changedump"} {
+		doc, _ := get(t, p, setPath("main", dump+".xml"), false)
+		for _, piece := range strings.Split(string(doc), "<loc>")[1:] {
+			paths = append(paths, strings.TrimPrefix(between("<loc>"+piece, "<loc>", "</loc>"), base))
+		}
+	}
+	parts, packages := 0, 0
+	for _, path := range paths {
+		want, _ := get(t, p, path, false)
+		doc, err := p.Document(t.Context(), path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plain, packed, alone bytes.Buffer
+		if err := errors.Join(doc.Write(t.Context(), &plain, &packed), doc.Write(t.Context(), &alone, nil)); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if !bytes.Equal(plain.Bytes(), want) || !bytes.Equal(alone.Bytes(), want) {
+			t.Errorf("%s: Write gives %d and %d bytes, Open %d", path, plain.Len(), alone.Len(), len(want))
+		}
+		zr, err := gzip.NewReader(&packed)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if got, err := io.ReadAll(zr); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: compressed it is another document: %v", path, err)
+		}
+		if strings.Contains(path, "/resourcelist/") {
+			parts++
+		}
+		if bytes.HasPrefix(want, []byte("PK")) {
+			packages++
+		}
+		broken := failingWriter{errors.New("the disk is full")}
+		if err := doc.Write(t.Context(), broken, nil); !errors.Is(err, broken.err) {
+			t.Errorf("%s: written where nothing can be: %v", path, err)
+		}
+	}
+	if parts < 2 || packages < 2 {
+		t.Errorf("%d parts and %d packages among %v", parts, packages, paths)
+	}
+}
+
+// A set that has the name of another one from now on has its own documents.
+func TestForget(t *testing.T) {
+	l := history(10, event.Mirror).fill("main", 15)
+	dir := t.TempDir()
+	p := small(t, l, dir)
+	if err := p.Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range goldenPaths(t, p, l) {
+		get(t, p, path, false)
+	}
+
+	other := history(10, event.Mirror).many("main", 12)
+	other.sets["main"].set.Feed, other.sets["main"].set.Complete = "urn:uuid:9d1c7f5e-2b44-4f0a-8d63-7a5b3c9e1f01", "urn:uuid:9d1c7f5e-2b44-4f0a-8d63-7a5b3c9e1f02"
+	l.sets["main"] = other.sets["main"]
+	p.Forget("main")
+	fresh := small(t, other, t.TempDir())
+	for _, q := range []*Publisher{p, fresh} {
+		if err := q.Snapshot(t.Context(), "main"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range goldenPaths(t, fresh, other) {
+		got, _ := get(t, p, path, false)
+		if want, _ := get(t, fresh, path, false); !bytes.Equal(got, want) {
+			t.Errorf("%s is\n%s\nwant\n%s", path, got, want)
 		}
 	}
 }

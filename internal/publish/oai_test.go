@@ -967,3 +967,105 @@ func TestEarliestInANewEpoch(t *testing.T) {
 		t.Errorf("the earliest datestamp is %v, and the first record's %v", id.Earliest, got)
 	}
 }
+
+// Contents that are read together give the same records as those that are opened one by one,
+// and those that are left out are opened, as all are where one of them cannot be read.
+func TestRepositorySmallContents(t *testing.T) {
+	l := openRepositoryLog(t, event.Mirror)
+	for i := range 2 * readAhead {
+		l.add(l.held(fmt.Sprintf("urn:x:%d", i), [3]string{fmt.Sprintf("<mods xmlns='%s'>%d%s</mods>", modsNamespace, i, strings.Repeat("x", i*1000)), "application/xml", modsNamespace}))
+		l.add(live(fmt.Sprintf("urn:x:none-%d", i), fmt.Sprintf("none-%d", i)))
+	}
+	mods := []RepositoryFormat{{oaipmh.Format{Prefix: "mods", Namespace: modsNamespace, Schema: "https://schema.example/"}, ""}}
+	list := func(r *Repository) (all []string) {
+		r.o.Formats = mods
+		for q := (oaipmh.Query{Verb: oaipmh.ListRecords, Prefix: "mods"}); ; {
+			page, err := r.List(t.Context(), &q)
+			must(t, err)
+			for rec, err := range page.Records {
+				must(t, err)
+				all = append(all, rec.Identifier+" "+string(rec.Metadata))
+			}
+			if q.Position = page.Next(); q.Position == nil {
+				return all
+			}
+		}
+	}
+	want := list(l.repository(100))
+	together, opened := 0, 0
+	r := l.repository(100)
+	r.o.SmallContents = func(_ context.Context, sums [][32]byte) (map[[32]byte][]byte, error) {
+		small := map[[32]byte][]byte{}
+		for _, sum := range sums {
+			if sum[0]%3 != 0 {
+				small[sum], together = l.contents[sum], together+1
+			}
+		}
+		return small, nil
+	}
+	r.o.Content = func(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
+		opened++
+		return l.content(ctx, sum)
+	}
+	if got := list(r); !slices.Equal(got, want) || together == 0 || opened == 0 {
+		t.Errorf("%d contents read together and %d opened: %d records, want %d:\n%.2000q", together, opened, len(got), len(want), got)
+	}
+
+	r.o.SmallContents = func(context.Context, [][32]byte) (map[[32]byte][]byte, error) {
+		return nil, errors.New("one of them cannot be read")
+	}
+	if got := list(r); !slices.Equal(got, want) {
+		t.Errorf("contents that cannot be read together, but one by one: %d records, want %d", len(got), len(want))
+	}
+}
+
+// A format without a schema of its own has that which a harvested repository states for its
+// namespace, if it can be one.
+func TestRepositorySchemas(t *testing.T) {
+	l := openRepositoryLog(t, event.Mirror)
+	l.add(l.held("urn:x:a", [3]string{aMods, "application/xml", modsNamespace}))
+	r := l.repository(10)
+	r.o.Formats = []RepositoryFormat{{oaipmh.Format{Prefix: "mods", Namespace: modsNamespace}, ""}, {oaipmh.Format{Prefix: "own", Namespace: "urn:own", Schema: "https://own.example/"}, ""}}
+	schema := func(prefix string) string {
+		formats, err := r.Formats(t.Context(), "")
+		must(t, err)
+		for _, f := range formats {
+			if f.Prefix == prefix {
+				return f.Schema
+			}
+		}
+		return "no such format"
+	}
+	if got := schema("mods"); got != "" {
+		t.Errorf("without Known it is %q", got)
+	}
+	known, broken := []oaipmh.Format{{Namespace: modsNamespace, Schema: "no URL"}, {Namespace: "urn:own", Schema: "https://other.example/"},
+		{Namespace: modsNamespace, Schema: "https://stated.example/"}, {Namespace: modsNamespace, Schema: "https://later.example/"}}, error(nil)
+	r.o.Known = func(context.Context) ([]oaipmh.Format, error) { return known, broken }
+	if got, own := schema("mods"), schema("own"); got != "https://stated.example/" || own != "https://own.example/" {
+		t.Errorf("the schemas are %q and %q", got, own)
+	}
+	broken = errors.New("the log is broken")
+	if _, err := r.Formats(t.Context(), ""); !errors.Is(err, broken) {
+		t.Errorf("Known fails: %v", err)
+	}
+}
+
+// Who asks from the responseDate of an answer on misses nothing that was being written then.
+func TestRepositoryNow(t *testing.T) {
+	l := openRepositoryLog(t, event.Redirect)
+	r := l.repository(10)
+	var now time.Time
+	must(t, l.addIn([]*event.Item{live("urn:x:a", "a")}, func() {
+		l.pass(time.Hour)
+		now = r.Now(t.Context())
+	}))
+	l.pass(time.Hour)
+	got := l.all(r, oaipmh.Query{Verb: oaipmh.ListRecords, Prefix: oaipmh.DC, From: now})
+	if len(got) != 1 || got[0].identifier != "urn:x:a" {
+		t.Errorf("from %v on: %v", now, got)
+	}
+	if then := r.Now(t.Context()); !then.After(now.Add(time.Hour)) {
+		t.Errorf("two hours later it is %v, then %v", then, now)
+	}
+}

@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -252,4 +254,52 @@ func TestClientOf(t *testing.T) {
 			t.Errorf("%q is %s, want %s", remote, got, want)
 		}
 	}
+}
+
+// pipes is a net.Listener whose connections are in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
+func (pipes) Close() error                { return nil }
+func (pipes) Addr() net.Addr              { return &net.TCPAddr{} }
+
+// Settle waits for each connection that was accepted until its first request has begun, or it
+// was closed, and no longer than its context lasts.
+func TestSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := make(pipes, 1)
+		l := limit.NewListener(inner, limit.ConnLimits{All: 10, PerClient: 10})
+		l.Settle(t.Context()) // there is none
+		var conns []*limit.Conn
+		for range 3 {
+			_, server := net.Pipe()
+			inner <- server
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			conns = append(conns, c.(*limit.Conn))
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		l.Settle(ended)
+
+		settled := make(chan struct{})
+		go func() {
+			defer close(settled)
+			l.Settle(t.Context())
+		}()
+		for i, step := range []func(){conns[0].Begin, conns[0].Begin, func() { conns[1].Close() }, func() { conns[1].Close() }} {
+			step()
+			synctest.Wait()
+			select {
+			case <-settled:
+				t.Fatalf("it has not waited for all, after step %d", i+1)
+			default:
+			}
+		}
+		conns[2].Begin()
+		<-settled
+	})
 }

@@ -74,52 +74,47 @@ func countDay(ctx context.Context, tx *database.Tx, source event.SourceID, h *ev
 // dropDamaged removes the damaged rows of a Source's history, and a damaged pause, and
 // returns the number of the newest row that is left.
 func dropDamaged(ctx context.Context, tx *database.Tx, source event.SourceID) (last int64, err error) {
-	var gone []int64
-	if err := tx.Each(ctx, "SELECT "+harvestColumns+" FROM harvest WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
+	of := []any{int64(source)}
+	if err := dropDamagedRows(ctx, tx, "SELECT "+harvestColumns+" FROM harvest WHERE source = $1", of, func(rows *sql.Rows) ([]any, error) {
 		var h harvestRow
 		err := h.scan(rows)
 		last = max(last, h.Number)
-		if errors.Is(err, errDamaged) {
-			gone = append(gone, h.Number)
-			return nil
-		}
-		return err
-	}); err != nil {
+		return []any{int64(source), h.Number}, err
+	}, "DELETE FROM harvest WHERE source = $1 AND n = $2"); err != nil {
 		return 0, err
 	}
-	for _, n := range gone {
-		if err := tx.Exec(ctx, "DELETE FROM harvest WHERE source = $1 AND n = $2", int64(source), n); err != nil {
-			return 0, err
-		}
-	}
-	var days []int64
-	if err := tx.Each(ctx, "SELECT "+dayColumns+" FROM harvest_day WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
+	if err := dropDamagedRows(ctx, tx, "SELECT "+dayColumns+" FROM harvest_day WHERE source = $1", of, func(rows *sql.Rows) ([]any, error) {
 		var d dayRow
 		err := d.scan(rows)
+		return []any{int64(source), d.day}, err
+	}, "DELETE FROM harvest_day WHERE source = $1 AND day = $2"); err != nil {
+		return 0, err
+	}
+	return last, dropDamagedRows(ctx, tx, selectPauses+" WHERE source = $1", of, func(rows *sql.Rows) ([]any, error) {
+		_, err := new(Pause).scan(rows)
+		return of, err
+	}, "DELETE FROM pause WHERE source = $1")
+}
+
+// dropDamagedRows removes the rows of a query that are not what was stored. scan returns the
+// arguments by which drop finds the row.
+func dropDamagedRows(ctx context.Context, tx *database.Tx, query string, args []any, scan func(*sql.Rows) ([]any, error), drop string) error {
+	var damaged [][]any
+	if err := tx.Each(ctx, query, args, func(rows *sql.Rows) error {
+		key, err := scan(rows)
 		if errors.Is(err, errDamaged) {
-			days = append(days, d.day)
-			return nil
+			damaged, err = append(damaged, key), nil
 		}
 		return err
 	}); err != nil {
-		return 0, err
-	}
-	for _, day := range days {
-		if err := tx.Exec(ctx, "DELETE FROM harvest_day WHERE source = $1 AND day = $2", int64(source), day); err != nil {
-			return 0, err
-		}
-	}
-	unpause := false
-	if err := tx.Each(ctx, selectPauses+" WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
-		_, err := new(Pause).scan(rows)
-		if unpause = errors.Is(err, errDamaged); unpause {
-			return nil
-		}
 		return err
-	}); err != nil || !unpause {
-		return last, err
 	}
-	return last, tx.Exec(ctx, "DELETE FROM pause WHERE source = $1", int64(source))
+	for _, key := range damaged {
+		if err := tx.Exec(ctx, drop, key...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Harvests returns rows of the history of a Source, newest first: at most limit, of those

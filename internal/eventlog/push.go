@@ -58,50 +58,31 @@ func undamaged[T any](ctx context.Context, l *Log, query string, scan func(*T, *
 // or a subscription that is made anew.
 func (l *Log) DropDamagedPush(ctx context.Context) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
-		var topics []HubTopic
-		var tokens []string
-		err := tx.Each(ctx, selectHubTopics, nil, func(rows *sql.Rows) error {
+		if err := dropDamagedRows(ctx, tx, selectHubTopics, nil, func(rows *sql.Rows) ([]any, error) {
 			var h HubTopic
 			err := h.scan(rows)
-			if errors.Is(err, errDamaged) {
-				topics, err = append(topics, h), nil
-			}
-			return err
-		})
-		if err != nil {
+			return []any{h.Hub, h.Topic}, err
+		}, dropHubTopic); err != nil {
 			return err
 		}
-		err = tx.Each(ctx, selectSubscriptions, nil, func(rows *sql.Rows) error {
+		return dropDamagedRows(ctx, tx, selectSubscriptions, nil, func(rows *sql.Rows) ([]any, error) {
 			var s Subscription
 			err := s.scan(rows)
-			if errors.Is(err, errDamaged) {
-				tokens, err = append(tokens, s.Token), nil
-			}
-			return err
-		})
-		for i := range topics {
-			err = errors.Join(err, dropHubTopic(ctx, tx, &topics[i]))
-		}
-		for _, token := range tokens {
-			err = errors.Join(err, dropSubscription(ctx, tx, token))
-		}
-		return err
+			return []any{s.Token}, err
+		}, dropSubscription)
 	})
 }
 
-func dropHubTopic(ctx context.Context, tx *database.Tx, h *HubTopic) error {
-	return tx.Exec(ctx, "DELETE FROM hub_topic WHERE hub = $1 AND topic = $2", h.Hub, h.Topic)
-}
-
-func dropSubscription(ctx context.Context, tx *database.Tx, token string) error {
-	return tx.Exec(ctx, "DELETE FROM subscription WHERE token = $1", token)
-}
+const (
+	dropHubTopic     = "DELETE FROM hub_topic WHERE hub = $1 AND topic = $2"
+	dropSubscription = "DELETE FROM subscription WHERE token = $1"
+)
 
 // SaveHubTopics keeps what hubs were told, and drops the rows of gone.
 func (l *Log) SaveHubTopics(ctx context.Context, told, gone []HubTopic) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		for i := range gone {
-			if err := dropHubTopic(ctx, tx, &gone[i]); err != nil {
+			if err := tx.Exec(ctx, dropHubTopic, gone[i].Hub, gone[i].Topic); err != nil {
 				return err
 			}
 		}
@@ -169,6 +150,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, s.Token, 
 // DropSubscription forgets a subscription.
 func (l *Log) DropSubscription(ctx context.Context, token string) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
-		return dropSubscription(ctx, tx, token)
+		return tx.Exec(ctx, dropSubscription, token)
 	})
 }

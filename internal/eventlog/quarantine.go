@@ -256,22 +256,13 @@ func (l *Log) Discard(ctx context.Context, id int64) error {
 
 // dropDamagedInput removes bad input of a Source that is not what was stored.
 func dropDamagedInput(ctx context.Context, tx *database.Tx, source event.SourceID) error {
-	var gone []int64
-	if err := tx.Each(ctx, "SELECT "+quarantineColumns+", q.input, q.sum FROM quarantine q WHERE q.source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
+	return dropDamagedRows(ctx, tx, "SELECT "+quarantineColumns+", q.input, q.sum FROM quarantine q WHERE q.source = $1", []any{int64(source)}, func(rows *sql.Rows) ([]any, error) {
 		var sum int64
 		var input []byte
 		q, err := scanQuarantined(rows, &input, &sum)
 		if q.Input = input; err == nil && sum != quarantineSum(&q) {
-			gone = append(gone, q.ID)
+			err = errDamaged
 		}
-		return err
-	}); err != nil {
-		return err
-	}
-	for _, id := range gone {
-		if err := tx.Exec(ctx, "DELETE FROM quarantine WHERE id = $1", id); err != nil {
-			return err
-		}
-	}
-	return nil
+		return []any{q.ID}, err
+	}, "DELETE FROM quarantine WHERE id = $1")
 }

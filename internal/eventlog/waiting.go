@@ -3,7 +3,6 @@ package eventlog
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -296,20 +295,11 @@ func dropDamagedWaiting(ctx context.Context, tx *database.Tx, source event.Sourc
 		table, columns string
 		row            waitingRow // scanned again and again
 	}{{"pending", pendingColumns, new(pendingRow)}, {"held_deletion", heldColumns, new(heldRow)}} {
-		var gone []waitingKey
-		if err := tx.Each(ctx, "SELECT "+t.columns+" FROM "+t.table+" WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) error {
+		if err := dropDamagedRows(ctx, tx, "SELECT "+t.columns+" FROM "+t.table+" WHERE source = $1", []any{int64(source)}, func(rows *sql.Rows) ([]any, error) {
 			err := t.row.scan(rows)
-			if errors.Is(err, errDamaged) {
-				gone, err = append(gone, t.row.key()), nil
-			}
+			return []any{int64(source), t.row.key().record}, err
+		}, "DELETE FROM "+t.table+" WHERE source = $1 AND record = $2"); err != nil {
 			return err
-		}); err != nil {
-			return err
-		}
-		for _, k := range gone {
-			if err := tx.Exec(ctx, "DELETE FROM "+t.table+" WHERE source = $1 AND record = $2", int64(k.source), k.record); err != nil {
-				return err
-			}
 		}
 	}
 	return dropDamagedInput(ctx, tx, source)

@@ -63,9 +63,7 @@ func batches(b *testing.B, do func(from int, items []*event.Item)) {
 // compared on a machine that others use too.
 func processor(b *testing.B) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -76,24 +74,16 @@ func BenchmarkAppend(b *testing.B) { benchmarkAppend(b, b.TempDir()) }
 // BenchmarkAppendOnServer is BenchmarkAppend on PostgreSQL, BenchmarkBareOnServer its rival.
 func BenchmarkAppendOnServer(b *testing.B) {
 	folder := b.TempDir()
-	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{URL: testenv.DefaultPostgres(b).NewSchema(b)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := mustOpen(b, folder, eventlog.Options{URL: testenv.DefaultPostgres(b).NewSchema(b)})
 	closed(b, l)
 	benchmarkAppend(b, folder)
 }
 
 func benchmarkAppend(b *testing.B, folder string) {
-	l, src, err := start(folder, event.Reference)
-	if err != nil {
-		b.Fatal(err)
-	}
+	l, src := filled(b, folder, event.Reference)
 	defer l.Close()
 	ctx := context.Background()
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Reference}); err != nil {
-		b.Fatal(err)
-	}
+	must(b, l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Reference}))
 	var version int64
 	for _, pass := range []string{"new", "unchanged"} {
 		b.Run(pass, func(b *testing.B) {
@@ -132,10 +122,7 @@ func BenchmarkSetsOnServer(b *testing.B) {
 	for _, sets := range []int{1, 4} {
 		b.Run(fmt.Sprint(sets), func(b *testing.B) {
 			ctx := b.Context()
-			l, err := eventlog.Open(ctx, b.TempDir(), eventlog.Options{URL: server.NewSchema(b)})
-			if err != nil {
-				b.Fatal(err)
-			}
+			l := mustOpen(b, b.TempDir(), eventlog.Options{URL: server.NewSchema(b)})
 			defer l.Close()
 			var pieces [][]*event.Batch // of each set
 			for n := range sets {
@@ -182,10 +169,7 @@ func BenchmarkSetsOnServer(b *testing.B) {
 func BenchmarkBareOnServer(b *testing.B) {
 	ctx := context.Background()
 	url := testenv.DefaultPostgres(b).NewSchema(b)
-	l, err := eventlog.Open(ctx, b.TempDir(), eventlog.Options{URL: url})
-	if err != nil {
-		b.Fatal(err)
-	}
+	l := mustOpen(b, b.TempDir(), eventlog.Options{URL: url})
 	closed(b, l)
 	db, err := sql.Open("pgx", url)
 	if err != nil {

@@ -34,12 +34,8 @@ func TestD125_AbsenceBySource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := add(l, full, 0, n); err != nil {
-		t.Fatal(err)
-	}
-	if err := add(l, empty, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, full, 0, n))
+	must(t, add(l, empty, 0, 0))
 	for _, c := range []struct {
 		what         string
 		source       event.SourceID
@@ -97,10 +93,7 @@ func TestD128_StateOfEarlier(t *testing.T) {
 // What it takes to make sets grows with their number, and not with its square.
 func TestMakeThousandsOfSets(t *testing.T) {
 	const n = 3000
-	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, t.TempDir(), eventlog.Options{})
 	defer l.Close()
 	round := 0
 	testenv.Affordable(t, n*100, func() { // bytes of a configuration
@@ -120,9 +113,7 @@ func TestManySets(t *testing.T) {
 	const n = 1_000
 	ctx := t.Context()
 	l, src := filled(t, t.TempDir(), event.Redirect)
-	if err := add(l, src, 0, 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 10))
 	others := make([]eventlog.SetConfig, 0, n)
 	for i := range n {
 		others = append(others, eventlog.SetConfig{Name: fmt.Sprint("other", i)})

@@ -87,9 +87,7 @@ func stored(t *testing.T, folder string, file []byte) map[string][]int {
 		table, name, _ := strings.Cut(column, ".")
 		out[column] = nil
 		var all string // in hexadecimal
-		if err := db.QueryRowContext(t.Context(), "SELECT coalesce(group_concat(hex("+name+"), ' '), '') FROM (SELECT "+name+" FROM "+table+" ORDER BY 1 DESC LIMIT 200)").Scan(&all); err != nil {
-			t.Fatal(err)
-		}
+		must(t, db.QueryRowContext(t.Context(), "SELECT coalesce(group_concat(hex("+name+"), ' '), '') FROM (SELECT "+name+" FROM "+table+" ORDER BY 1 DESC LIMIT 200)").Scan(&all))
 		for word := range strings.FieldsSeq(all) {
 			value, err := hex.DecodeString(word)
 			if err != nil {
@@ -226,9 +224,7 @@ func damageable(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(add(l, src, 0, 400), add(l, second, 300, 200), l.RememberHost(ctx, "other.example", true), l.RememberHost(ctx, "third.example", false)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 400), add(l, second, 300, 200), l.RememberHost(ctx, "other.example", true), l.RememberHost(ctx, "third.example", false)))
 	for i := range 5 {
 		if _, err := l.DeriveSet(ctx, "maps", fmt.Sprintf("https://maps.example/%d/capabilitylist.xml", i), []string{fmt.Sprintf("maps-%d", i)}, nil); err != nil {
 			t.Fatal(err)
@@ -247,9 +243,7 @@ func damageable(t *testing.T) string {
 	for i := range gone {
 		gone[i].Deleted, gone[i].Order, gone[i].Modified = true, event.Stamp{}, event.Stamp{}
 	}
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "mirror", Content: event.Mirror}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(ctx, eventlog.SetConfig{Name: "mirror", Content: event.Mirror}))
 	third, err := l.EnsureSource(ctx, "mirror", "atompmh", "https://third.example/feed.atom", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -282,16 +276,10 @@ func damageable(t *testing.T) string {
 		s := event.Schedule{Next: event.Micros(1e15 + i), Failures: i, Report: []byte(`{"events":1}`), Harvests: 1, Quiet: event.Quiet{Count: 7, First: 1e15, Last: 2e15}}
 		row := event.Harvest{Number: 1, Started: 1e15, Ended: 1e15 + 1e6, Result: event.ResultFailed, Documents: 1, Created: 3, Problems: []event.BrokenRule{{Rule: "S2", Count: 4, First: "there"}},
 			Error: event.Failure{Text: fmt.Sprintf("harvest %d was refused", i), Kind: "http"}}
-		if err := errors.Join(l.SaveHarvest(ctx, source, s, &row), l.SaveSchedule(ctx, source, s, i > 0)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(l.SaveHarvest(ctx, source, s, &row), l.SaveSchedule(ctx, source, s, i > 0)))
 	}
-	if err := l.SetPause(ctx, second, &eventlog.Pause{Since: 1e15, Until: 2e15, Reason: "their server moves"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.SaveHubTopics(ctx, []eventlog.HubTopic{{Hub: "https://hub.example/", Topic: "https://bridge.example/feed", Tag: "a", Told: 1e15, Since: 2e15, Error: "it is down"}}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.SetPause(ctx, second, &eventlog.Pause{Since: 1e15, Until: 2e15, Reason: "their server moves"}))
+	must(t, l.SaveHubTopics(ctx, []eventlog.HubTopic{{Hub: "https://hub.example/", Topic: "https://bridge.example/feed", Tag: "a", Told: 1e15, Since: 2e15, Error: "it is down"}}, nil))
 	if err := l.SaveSubscription(ctx, &eventlog.Subscription{Token: "token", Source: second, Base: "https://bridge.example", Hub: "https://hub.example/", Topic: "https://source.example/feed",
 		Secret: "secret", Asked: 1e15, Until: 2e15, Due: 3e15, Failures: 1, Error: "it is down", Pushed: 4e15}); err != nil {
 		t.Fatal(err)
@@ -331,9 +319,7 @@ func TestOtherRecordsEvent(t *testing.T) {
 	ctx := context.Background()
 	l, src := filled(t, t.TempDir(), event.Reference)
 	defer l.Close()
-	if err := errors.Join(add(l, src, 0, 9), l.Exec(ctx, "UPDATE record SET seq = 7 WHERE seq = 6")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 9), l.Exec(ctx, "UPDATE record SET seq = 7 WHERE seq = 6")))
 	changed := items(5, 1)
 	changed[0].Deleted = true
 	changed[0].Order = event.StampFromNanos(changed[0].Order.Nanos() + 1)

@@ -60,9 +60,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	folder := disk(t, "12m")
 	data := filepath.Join(folder, "data")
 	l, src := filled(t, data, event.Redirect)
-	if err := errors.Join(add(l, src, 0, 500), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 500), l.Close()))
 	fillDisk(t, folder)
 
 	beside, found := reader(t, data)
@@ -85,9 +83,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(folder, "filler")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(folder, "filler")))
 	if err := add(l, src, 100_000, 1000); err != nil {
 		t.Errorf("with space again: %v", err)
 	}
@@ -102,9 +98,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	if err := os.Remove(filepath.Join(data, "reserve")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(folder, "filler")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(folder, "filler")))
 	fillDisk(t, folder)
 	if l, err := eventlog.Open(ctx, data, eventlog.Options{}); !errors.Is(err, eventlog.ErrFull) || !strings.Contains(fmt.Sprint(err), "free some space") {
 		t.Errorf("without a reserve: %v", err)
@@ -122,24 +116,16 @@ func TestReadOnlyFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := disk(t, "12m")
 			l, src := filled(t, folder, event.Redirect)
-			if err := add(l, src, 0, 500); err != nil {
-				t.Fatal(err)
-			}
+			must(t, add(l, src, 0, 500))
 			want := 500
 			if crash {
 				files := copied(t, folder)
 				shm, err := os.ReadFile(filepath.Join(folder, eventlog.FileName+"-shm"))
-				if err := errors.Join(err, l.Close()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(err, l.Close()))
 				for name, b := range files {
-					if err := os.WriteFile(filepath.Join(folder, name), b, 0o600); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.WriteFile(filepath.Join(folder, name), b, 0o600))
 				}
-				if err := os.WriteFile(filepath.Join(folder, eventlog.FileName+"-shm"), shm, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(folder, eventlog.FileName+"-shm"), shm, 0o600))
 			} else {
 				closed(t, l)
 			}
@@ -167,12 +153,8 @@ func TestDiskTurnsReadOnly(t *testing.T) {
 	folder := disk(t, "12m")
 	l, src := filled(t, folder, event.Redirect)
 	defer func() { _ = l.Close() }() // nothing more can be written
-	if err := add(l, src, 0, 500); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Exec(context.Background(), "UPDATE sets SET name = name"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 500))
+	must(t, l.Exec(context.Background(), "UPDATE sets SET name = name"))
 	// The log has its files open for writing, so the disk cannot be remounted: its
 	// pages are damaged instead, as a disk that fails gives them back.
 	f, err := os.OpenFile(filepath.Join(folder, eventlog.FileName), os.O_RDWR, 0)

@@ -25,9 +25,7 @@ func crashed(t *testing.T, batches int) map[string][]byte {
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
 	for i := range batches {
-		if err := add(l, src, i*10, 10); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(l, src, i*10, 10))
 	}
 	files := copied(t, folder)
 	closed(t, l)
@@ -55,9 +53,7 @@ func placed(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	folder := t.TempDir()
 	for name, b := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(folder, name), b, 0o600))
 	}
 	return folder
 }
@@ -65,14 +61,9 @@ func placed(t *testing.T, files map[string][]byte) string {
 // reader opens a folder for reading and returns what verify finds.
 func reader(t *testing.T, folder string) (l *eventlog.Log, findings []string) {
 	t.Helper()
-	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l = mustOpen(t, folder, eventlog.Options{ReadOnly: true})
 	t.Cleanup(func() { _ = l.Close() })
-	if err := l.Verify(context.Background(), func(f eventlog.Finding) { findings = append(findings, f.Where+": "+f.What) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Verify(context.Background(), func(f eventlog.Finding) { findings = append(findings, f.Where+": "+f.What) }))
 	return l, findings
 }
 
@@ -115,10 +106,7 @@ func reopened(t *testing.T, folder string, want event.Seq) (noticed bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, src, err := start(folder, event.Redirect)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, src := filled(t, folder, event.Redirect)
 	lost := has < want
 	backup := beside.Loss() != nil && beside.Loss().Backup // as whole as it was when it was made
 	if lost && (len(found) == 0 != backup || beside.Loss() == nil || l.Loss() == nil || !l.Loss().Events()) {
@@ -127,9 +115,7 @@ func reopened(t *testing.T, folder string, want event.Seq) (noticed bool) {
 	if epochs, err := l.Epochs(ctx); err != nil || (len(epochs) > 0) != lost {
 		t.Errorf("the log ends at %d of %d, epochs %v, %v", has, want, epochs, err)
 	}
-	if err := add(l, src, 5000, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 5000, 3))
 	events, err := all(l)
 	if last, serr := l.LastSeq(ctx); errors.Join(err, serr) != nil || last <= want || len(events) != int(has)+3 {
 		t.Errorf("going on: %d events, the last %d, %v, %v", len(events), last, err, serr)
@@ -150,27 +136,19 @@ func TestOlderCopy(t *testing.T) {
 	ctx := context.Background()
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect) // 300 events a segment
-	if err := add(l, src, 0, 700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 700))
 	closed(t, l)
 	older := copied(t, folder)
 	delete(older, eventlog.HeadName)
 	l, src = filled(t, folder, event.Redirect)
-	if err := add(l, src, 700, 900); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 700, 900))
 	was, err := l.Set(ctx, "main")
 	if err != nil {
 		t.Fatal(err)
 	}
 	segments, err := l.Segments(ctx, "main")
-	if err := errors.Join(err, l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, eventlog.FileName), older[eventlog.FileName], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, l.Close()))
+	must(t, os.WriteFile(filepath.Join(folder, eventlog.FileName), older[eventlog.FileName], 0o600))
 	if !reopened(t, folder, 1600) {
 		t.Fatal("nobody noticed")
 	}
@@ -214,9 +192,7 @@ func TestOlderCopy(t *testing.T) {
 func TestLostBehindHead(t *testing.T) {
 	ctx, folder := context.Background(), t.TempDir()
 	l, src := filled(t, folder, event.Reference)
-	if err := add(l, src, 0, 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 2))
 	head := copied(t, folder)[eventlog.HeadName]
 	if err := errors.Join(add(l, src, 2, 1), l.Exec(ctx, "DELETE FROM event WHERE id > 1 << 40 | 1"), l.Close(),
 		os.WriteFile(filepath.Join(folder, eventlog.HeadName), head, 0o600)); err != nil {
@@ -226,9 +202,7 @@ func TestLostBehindHead(t *testing.T) {
 	if loss := l.Loss(); loss == nil || loss.Last != 1 || loss.Lost != 2 {
 		t.Errorf("lost: %v", loss)
 	}
-	if err := add(l, src, 3, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 3, 1))
 	if events, err := eventsIn(l, ""); err != nil || len(events) != 2 {
 		t.Errorf("%d events, %v", len(events), err)
 	}
@@ -242,15 +216,11 @@ func TestLostCommits(t *testing.T) {
 	ctx := context.Background()
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
-	if err := add(l, src, 0, 7); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 7))
 	closed(t, l)
 	older := copied(t, folder)
 	l, _ = filled(t, folder, event.Redirect)
-	if err := l.RememberHost(ctx, "repository.example", true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.RememberHost(ctx, "repository.example", true))
 	closed(t, l)
 	files := copied(t, folder)
 	files[eventlog.FileName] = older[eventlog.FileName]
@@ -271,9 +241,7 @@ func sevenEvents(t *testing.T) map[string][]byte {
 	t.Helper()
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
-	if err := errors.Join(add(l, src, 0, 7), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 7), l.Close()))
 	return copied(t, folder)
 }
 
@@ -286,9 +254,7 @@ func TestCopyPutBackTwice(t *testing.T) {
 	given, numbers := map[event.Seq]bool{}, map[int]bool{}
 	for range 2 {
 		l, src := filled(t, placed(t, files), event.Redirect)
-		if err := add(l, src, 7, 3); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(l, src, 7, 3))
 		for e, err := range l.Events(ctx, "main", event.Range{After: 7, Upto: 1 << 60}) {
 			if err != nil || given[e.Seq] {
 				t.Errorf("Seq %d is given out twice, %v", e.Seq, err)
@@ -352,13 +318,9 @@ func TestCheckpoint(t *testing.T) {
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
 	defer l.Close()
-	if err := add(l, src, 0, 20_000); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 20_000))
 	for i := range 200 { // small commits, one after the other
-		if err := add(l, src, 20_000+i*10, 10); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(l, src, 20_000+i*10, 10))
 		if st, err := os.Stat(filepath.Join(folder, eventlog.FileName+"-wal")); err != nil || i > 20 && st.Size() > 8<<20 {
 			t.Fatalf("the write-ahead log has %d bytes, %v", st.Size(), err)
 		}
@@ -394,12 +356,8 @@ func TestFolderGone(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "data")
 			l, src := filled(t, folder, event.Redirect)
 			defer func() { _ = l.Close() }() // its files are gone
-			if err := errors.Join(add(l, src, 0, 7), l.Check(ctx)); err != nil {
-				t.Fatal(err)
-			}
-			if err := change(folder); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(add(l, src, 0, 7), l.Check(ctx)))
+			must(t, change(folder))
 			p, err := l.Progress(ctx, src)
 			if err != nil {
 				t.Skip("it cannot be read any more: nothing is acknowledged")
@@ -422,9 +380,7 @@ func TestModes(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "data")
 	l, src := filled(t, folder, event.Redirect)
 	defer l.Close()
-	if err := add(l, src, 0, 7); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 7))
 	if st, err := os.Stat(folder); err != nil || st.Mode().Perm() != 0o700 {
 		t.Errorf("the folder: %v, %v", st.Mode(), err)
 	}
@@ -446,9 +402,7 @@ func TestStalledReader(t *testing.T) {
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
 	defer l.Close()
-	if err := add(l, src, 0, 5000); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 5000))
 	next, stop := iter.Pull2(l.Events(context.Background(), "main", event.Range{Upto: 1 << 60}))
 	defer stop()
 	live, stopLive := iter.Pull2(l.Live(context.Background(), "main", 5000))
@@ -459,9 +413,7 @@ func TestStalledReader(t *testing.T) {
 		}
 	}
 	for i := range 500 {
-		if err := add(l, src, 5000+i*10, 10); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(l, src, 5000+i*10, 10))
 	}
 	if st, err := os.Stat(filepath.Join(folder, eventlog.FileName+"-wal")); err != nil || st.Size() > 8<<20 {
 		t.Errorf("the write-ahead log has %d bytes, %v", st.Size(), err)
@@ -487,31 +439,23 @@ func TestOlderCopyTwice(t *testing.T) {
 	ctx, folder := t.Context(), t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
 	file := filepath.Join(folder, eventlog.FileName)
-	if err := errors.Join(add(l, src, 0, 10), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 10), l.Close()))
 	older, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l, src = filled(t, folder, event.Redirect)
-	if err := errors.Join(add(l, src, 10, 10), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 10, 10), l.Close()))
 	feeds := map[string]bool{}
 	for round := range 3 {
-		if err := os.WriteFile(file, older, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, older, 0o600))
 		for range 2 { // the second time nothing is lost
 			l, _ = filled(t, folder, event.Redirect)
 			if loss := l.Loss(); (loss != nil) == feeds[feedOf(t, l)] {
 				t.Errorf("round %d: lost %v", round, loss)
 			}
 			feeds[feedOf(t, l)] = true
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.Close())
 		}
 		if len(feeds) != round+1 {
 			t.Errorf("after the copy was put back %d times the set has had %d feeds since", round+1, len(feeds))
@@ -519,9 +463,7 @@ func TestOlderCopyTwice(t *testing.T) {
 	}
 	l, src = filled(t, folder, event.Redirect)
 	defer l.Close()
-	if err := add(l, src, 30, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 30, 1))
 	if last, err := l.LastSeq(ctx); err != nil || last <= 20 {
 		t.Errorf("event %d was logged, %v, and 20 was published", last, err)
 	}

@@ -60,6 +60,24 @@ func start(folder string, content event.Content) (*eventlog.Log, event.SourceID,
 	return l, src, err
 }
 
+// mustOpen opens a log.
+func mustOpen(t testing.TB, folder string, o eventlog.Options) *eventlog.Log {
+	t.Helper()
+	l, err := eventlog.Open(context.Background(), folder, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// must ends the test with an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // add appends n new records, as the next batch of the walk under way.
 func add(l *eventlog.Log, src event.SourceID, from, n int) error {
 	ctx := context.Background()
@@ -105,12 +123,8 @@ func TestDiskFull(t *testing.T) {
 	ctx := context.Background()
 	for more := range 40 { // full at another moment each time
 		l, src := filled(t, t.TempDir(), event.Reference)
-		if err := add(l, src, 0, 100); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.LimitPages(ctx, more); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(l, src, 0, 100))
+		must(t, l.LimitPages(ctx, more))
 		before, err := all(l)
 		if err != nil {
 			t.Fatal(err)
@@ -132,9 +146,7 @@ func TestDiskFull(t *testing.T) {
 		if q, err := l.Progress(ctx, src); err != nil || q.Cursor.Version != p.Cursor.Version {
 			t.Fatalf("the cursor moved to %d, %v", q.Cursor.Version, err)
 		}
-		if err := l.LimitPages(ctx, -1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.LimitPages(ctx, -1))
 		if err := add(l, src, 100, 2500); err != nil {
 			t.Fatalf("with space again: %v", err)
 		}
@@ -155,9 +167,7 @@ func TestDiskFullInSmallBatches(t *testing.T) {
 	testenv.Heavy(t)
 	for more := range 14 {
 		l, src := filled(t, t.TempDir(), event.Reference)
-		if err := errors.Join(add(l, src, 0, 500), l.LimitPages(t.Context(), more)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(add(l, src, 0, 500), l.LimitPages(t.Context(), more)))
 		const n = 37
 		from, err := 500, error(nil)
 		for err == nil && from < 10_000 {
@@ -182,22 +192,13 @@ func TestDiskFullDryRun(t *testing.T) {
 	ctx := context.Background()
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Reference)
-	if err := errors.Join(add(l, src, 0, 10), l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	l, err := eventlog.Open(ctx, folder, eventlog.Options{DryRun: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(add(l, src, 10, 10), l.LimitPages(ctx, 3)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 10), l.Close()))
+	l = mustOpen(t, folder, eventlog.Options{DryRun: true})
+	must(t, errors.Join(add(l, src, 10, 10), l.LimitPages(ctx, 3)))
 	if err := add(l, src, 20, 5000); !errors.Is(err, eventlog.ErrFull) {
 		t.Fatalf("full: %v", err)
 	}
-	if err := l.LimitPages(ctx, -1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.LimitPages(ctx, -1))
 	_ = add(l, src, 20, 10) // may fail, and must not be kept
 	closed(t, l)
 	l, _ = filled(t, folder, event.Reference)
@@ -219,9 +220,7 @@ func TestCommitFails(t *testing.T) {
 		"CREATE TRIGGER sink AFTER INSERT ON event WHEN NEW.id = 1 << 40 | 15 BEGIN INSERT INTO boat VALUES (7); END"); err != nil {
 		t.Fatal(err)
 	}
-	if err := add(l, src, 0, 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 10))
 	for range 2 {
 		if err := add(l, src, 10, 10); err == nil {
 			t.Fatal("the commit did not fail")
@@ -230,9 +229,7 @@ func TestCommitFails(t *testing.T) {
 	if err := l.Exec(ctx, "DROP TRIGGER sink; DROP TABLE boat; DROP TABLE anchor"); err != nil {
 		t.Fatal(err)
 	}
-	if err := add(l, src, 10, 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 10, 10))
 	if events, err := all(l); err != nil || len(events) != 20 {
 		t.Errorf("%d events, %v", len(events), err)
 	}
@@ -252,10 +249,7 @@ func TestTwoProcesses(t *testing.T) {
 	if want := fmt.Sprintf("bridge harvest (process %d)", child.Process.Pid); !errors.As(err, &locked) || locked.Holder != want || locked.Folder != folder {
 		t.Errorf("the second: %v; want one that names %q", err, want)
 	}
-	beside, err := eventlog.Open(context.Background(), folder, eventlog.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	beside := mustOpen(t, folder, eventlog.Options{ReadOnly: true})
 	line, err := stdout.ReadString('\n') // the child goes on: reading to the end would chase it
 	if err != nil {
 		t.Fatal(err)
@@ -300,9 +294,7 @@ func killed(t *testing.T, folder string, rounds int) {
 			acknowledged = number(t, line)
 		}
 		spin(time.Duration(rand.IntN(8_000)) * time.Microsecond)
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, child.Process.Kill())
 		for { // what it said before it died, which Wait would throw away
 			line, err := stdout.ReadString('\n')
 			if err != nil {
@@ -342,17 +334,13 @@ func spawn(t *testing.T, folder string) (*exec.Cmd, *bufio.Reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Start())
 	return child, bufio.NewReader(out)
 }
 
 func kill(t *testing.T, child *exec.Cmd) {
 	t.Helper()
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Process.Kill())
 	_ = child.Wait() // it was killed
 }
 

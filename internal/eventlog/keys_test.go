@@ -27,9 +27,7 @@ func TestKeysMoveOn(t *testing.T) {
 			closed(t, l)
 			l, src = filled(t, folder, event.Reference)
 		}
-		if err := add(l, src, n*size, size); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(l, src, n*size, size))
 	}
 	defer l.Close()
 	for recent, large := range map[string]string{"recent_key": "record_key", "recent_loc": "loc"} {
@@ -135,15 +133,11 @@ func TestKeysOfAGroup(t *testing.T) {
 			}
 			want := map[string]bool{}
 			if full {
-				if err := l.LimitPages(ctx, 0); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.LimitPages(ctx, 0))
 				if failed := together(0); failed != callers {
 					t.Errorf("on a full disk %d of %d callers got an error", failed, callers)
 				}
-				if err := l.LimitPages(ctx, -1); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.LimitPages(ctx, -1))
 			} else {
 				together(failing)
 				for i := range callers {

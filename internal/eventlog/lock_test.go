@@ -35,9 +35,7 @@ func TestFolderIsHeld(t *testing.T) {
 	if _, err := eventlog.Hold(folder, "another"); !errors.As(err, &locked) || !strings.HasPrefix(locked.Holder, "bridge harvest (process ") {
 		t.Errorf("it is held twice: %v", err)
 	}
-	if err := errors.Join(add(l, src, 0, 301), l.MarkSetComplete(ctx, "main"), l.RecordAlive(), l.Clock(), l.Check(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 301), l.MarkSetComplete(ctx, "main"), l.RecordAlive(), l.Clock(), l.Check(ctx)))
 	closed(t, l)
 	if l, src = filled(t, folder, event.Reference); l.Seen().IsZero() {
 		t.Error("it was never seen in use")
@@ -49,9 +47,7 @@ func TestFolderIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer copied.Close()
-	if err := add(l, src, 301, 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 301, 10))
 	if len(copied.Sets) != 1 || copied.Last != 301 || copied.Observed == 0 || copied.Loss != nil {
 		t.Errorf("%+v", copied)
 	}
@@ -59,9 +55,7 @@ func TestFolderIsHeld(t *testing.T) {
 	if err != nil || len(sets) != 1 || sets[0].Last != 311 || sets[0].Partial || len(segments["main"]) != 2 || segments["main"][0].Events != 300 {
 		t.Errorf("%+v, %+v, %v", sets, segments, err)
 	}
-	if err := os.Rename(folder, folder+".gone"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(folder, folder+".gone"))
 	if err := l.Check(ctx); !errors.Is(err, eventlog.ErrStopped) || !strings.Contains(err.Error(), "the data folder was removed, renamed or unmounted") {
 		t.Errorf("the folder is gone: %v", err)
 	}

@@ -24,10 +24,7 @@ import (
 func onServer(t *testing.T, url string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
-	l, err := eventlog.Open(t.Context(), folder, eventlog.Options{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, folder, eventlog.Options{URL: url})
 	closed(t, l)
 	return folder
 }
@@ -80,10 +77,7 @@ func TestServerRestarts(t *testing.T) {
 	ctx := t.Context()
 	server := testenv.Postgres(t)
 	folder := onServer(t, server.NewSchema(t))
-	l, src, err := start(folder, event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, src := filled(t, folder, event.Reference)
 	acknowledged, failures := 0, 0
 	more := func() error { // appends a batch after what is stored
 		p, err := l.Progress(ctx, src)
@@ -158,26 +152,16 @@ func TestServerPlace(t *testing.T) {
 	}
 	at, other := server.NewSchema(t), server.NewSchema(t)
 	folder := onServer(t, at)
-	l, src, err := start(folder, event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := add(l, src, 0, 10); err != nil {
-		t.Fatal(err)
-	}
+	l, src := filled(t, folder, event.Reference)
+	must(t, add(l, src, 0, 10))
 	if size, err := l.Size(ctx); err != nil || size < 100_000 {
 		t.Errorf("the log has %d bytes, %v", size, err)
 	}
-	beside, err := eventlog.Open(ctx, folder, eventlog.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	beside := mustOpen(t, folder, eventlog.Options{ReadOnly: true})
 	if events, err := all(beside); err != nil || len(events) != 10 {
 		t.Errorf("beside the process that writes there are %d events, %v", len(events), err)
 	}
-	if err := errors.Join(beside.Close(), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(beside.Close(), l.Close()))
 	if !eventlog.Exists(folder) || !eventlog.OnServer(folder) {
 		t.Error("the folder does not know its log")
 	}
@@ -188,14 +172,10 @@ func TestServerPlace(t *testing.T) {
 		t.Errorf("%s is there: %v", eventlog.FileName, err)
 	}
 	file := t.TempDir()
-	if err := open(file, eventlog.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, open(file, eventlog.Options{}))
 	second := onServer(t, other)
 	damaged := t.TempDir()
-	if err := os.WriteFile(filepath.Join(damaged, eventlog.URLName), []byte("db.example.org\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(damaged, eventlog.URLName), []byte("db.example.org\n"), 0o600))
 	empty := server.NewSchema(t)
 	for name, c := range map[string]struct {
 		folder string
@@ -233,13 +213,8 @@ func TestServerPlace(t *testing.T) {
 	}
 	// A new folder takes over the log of one that is lost: whether it is whole is not known.
 	taken := t.TempDir()
-	if err := os.WriteFile(filepath.Join(taken, eventlog.URLName), []byte(at+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, _, err = start(taken, event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(taken, eventlog.URLName), []byte(at+"\n"), 0o600))
+	l, _ = filled(t, taken, event.Reference)
 	if loss := l.Loss(); loss == nil || loss.Unknown == "" {
 		t.Errorf("taken over: %v", loss)
 	}
@@ -255,43 +230,26 @@ func TestServerOlder(t *testing.T) {
 	testenv.Heavy(t)
 	ctx := context.Background()
 	folder := onServer(t, testenv.SharedPostgres(t).NewSchema(t))
-	l, src, err := start(folder, event.Redirect)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := add(l, src, 0, 20); err != nil {
-		t.Fatal(err)
-	}
+	l, src := filled(t, folder, event.Redirect)
+	must(t, add(l, src, 0, 20))
 	closed(t, l)
 	head, err := os.ReadFile(filepath.Join(folder, eventlog.HeadName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// What the folder knows of the log: five events more than there are.
-	l, src, err = start(folder, event.Redirect)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := add(l, src, 20, 5); err != nil {
-		t.Fatal(err)
-	}
+	l, src = filled(t, folder, event.Redirect)
+	must(t, add(l, src, 20, 5))
 	newer, err := os.ReadFile(filepath.Join(folder, eventlog.HeadName))
 	if err != nil || string(newer) == string(head) {
 		t.Fatal("the head did not move", err)
 	}
 	for _, text := range []string{"DELETE FROM event WHERE id & ((1::bigint << 40) - 1) > 20", "UPDATE log SET commits = commits - 1, last_event = (SELECT max(id) FROM event)"} {
-		if err := l.Exec(ctx, text); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Exec(ctx, text))
 	}
 	_ = l.Close() // which may find fault
-	if err := os.WriteFile(filepath.Join(folder, eventlog.HeadName), newer, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, err = eventlog.Open(ctx, folder, eventlog.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, eventlog.HeadName), newer, 0o600))
+	l = mustOpen(t, folder, eventlog.Options{ReadOnly: true})
 	if loss := l.Loss(); loss == nil || !loss.Events() || !strings.Contains(fmt.Sprint(loss), "Seq 21 to 25") {
 		t.Errorf("lost were %v", loss)
 	}
@@ -304,17 +262,10 @@ func TestServerOvertaken(t *testing.T) {
 	testenv.Heavy(t)
 	ctx := t.Context()
 	folder := onServer(t, testenv.SharedPostgres(t).NewSchema(t))
-	l, src, err := start(folder, event.Redirect)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, src := filled(t, folder, event.Redirect)
 	defer l.Close()
-	if err := add(l, src, 0, 20); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Exec(ctx, "UPDATE format SET last = 'the mark of the one before'"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 20))
+	must(t, l.Exec(ctx, "UPDATE format SET last = 'the mark of the one before'"))
 	if err := l.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())"); err == nil {
 		t.Fatal("the session has not ended")
 	}
@@ -339,17 +290,13 @@ func TestEarlierFormat(t *testing.T) {
 				folder = onServer(t, testenv.SharedPostgres(t).NewSchema(t))
 			}
 			l, src := filled(t, folder, event.Redirect)
-			if err := add(l, src, 0, 10); err != nil {
-				t.Fatal(err)
-			}
+			must(t, add(l, src, 0, 10))
 			was, err := all(l)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, text := range []string{"ALTER TABLE document DROP COLUMN kind", "ALTER TABLE sets DROP COLUMN first_feed", "DROP INDEX pending_partial", earlier} {
-				if err := l.Exec(t.Context(), text); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l.Exec(t.Context(), text))
 			}
 			closed(t, l)
 			l, _ = filled(t, folder, event.Redirect)

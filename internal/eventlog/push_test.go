@@ -14,10 +14,7 @@ import (
 func TestDamagedRowsAreDropped(t *testing.T) {
 	t.Parallel()
 	ctx, folder := t.Context(), damageable(t)
-	l, err := eventlog.Open(ctx, folder, eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, folder, eventlog.Options{})
 	defer l.Close()
 	sources, err := l.Sources(ctx, "main")
 	if err != nil {
@@ -27,22 +24,16 @@ func TestDamagedRowsAreDropped(t *testing.T) {
 	topic := eventlog.HubTopic{Hub: "https://hub.example/", Topic: "https://bridge.example/other", Told: 7}
 	sub := eventlog.Subscription{Token: "other", Source: src, Base: "https://bridge.example", Hub: "https://hub.example/", Topic: "https://source.example/other", Secret: "s"}
 	second := event.Harvest{Number: 2, Started: 2e15, Ended: 2e15 + 1, Result: event.ResultOK, Created: 1}
-	if err := errors.Join(l.SaveHubTopics(ctx, []eventlog.HubTopic{topic}, nil), l.SaveSubscription(ctx, &sub), l.SaveHarvest(ctx, src, event.Schedule{Harvests: 2}, &second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(l.SaveHubTopics(ctx, []eventlog.HubTopic{topic}, nil), l.SaveSubscription(ctx, &sub), l.SaveHarvest(ctx, src, event.Schedule{Harvests: 2}, &second)))
 	for _, text := range []string{
 		"UPDATE hub_topic SET told = told + 1 WHERE tag <> ''", "UPDATE subscription SET secret = 'x' WHERE token = 'token'",
 		"UPDATE harvest SET created = created + 1 WHERE n = 1", "UPDATE harvest_day SET created = created + 1 WHERE day < 20000",
 	} {
-		if err := l.Exec(ctx, text); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Exec(ctx, text))
 	}
 	findings := func() (n int) {
 		t.Helper()
-		if err := l.Verify(ctx, func(eventlog.Finding) { n++ }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Verify(ctx, func(eventlog.Finding) { n++ }))
 		return n
 	}
 	if n := findings(); n < 4 {
@@ -54,13 +45,9 @@ func TestDamagedRowsAreDropped(t *testing.T) {
 	if _, err := l.HarvestDays(ctx, 0); err == nil || !strings.Contains(err.Error(), "run bridge verify") {
 		t.Errorf("a damaged day is read: %v", err)
 	}
-	if err := l.DropDamagedPush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.DropDamagedPush(ctx))
 	for _, s := range []event.SourceID{1, 2, 3} {
-		if err := l.ResetSchedule(ctx, s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.ResetSchedule(ctx, s))
 	}
 	if n := findings(); n > 0 {
 		t.Errorf("verify still finds %d faults", n)
@@ -74,9 +61,7 @@ func TestDamagedRowsAreDropped(t *testing.T) {
 	if all, err := l.Harvests(ctx, src, 0, 0); err != nil || len(all) != 1 || all[0].Number != 2 {
 		t.Errorf("harvests %+v, %v", all, err)
 	}
-	if err := errors.Join(l.DropSubscription(ctx, "other"), l.SaveHubTopics(ctx, nil, []eventlog.HubTopic{topic})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(l.DropSubscription(ctx, "other"), l.SaveHubTopics(ctx, nil, []eventlog.HubTopic{topic})))
 	topics, err1 := l.HubTopics(ctx)
 	subs, err2 := l.Subscriptions(ctx)
 	if errors.Join(err1, err2) != nil || len(topics)+len(subs) > 0 {

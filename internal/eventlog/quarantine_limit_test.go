@@ -14,14 +14,9 @@ import (
 func TestQuarantineHasALimit(t *testing.T) {
 	testenv.Heavy(t)
 	ctx := t.Context()
-	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, t.TempDir(), eventlog.Options{})
 	defer l.Close()
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Mirror}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Mirror}))
 	cursors, dropped := map[event.SourceID]int64{}, map[event.SourceID]int{}
 	keep := func(source event.SourceID, from, n int, size int) {
 		t.Helper()
@@ -116,9 +111,7 @@ func TestQuarantineBesideAHarvest(t *testing.T) {
 		cursor = out.Cursor
 		return err
 	}
-	if err := again(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, again(0))
 	ended := make(chan error, 1)
 	go func() {
 		for line := range 500 {
@@ -130,9 +123,7 @@ func TestQuarantineBesideAHarvest(t *testing.T) {
 		ended <- nil
 	}()
 	for {
-		if err := l.Replayed(ctx, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Replayed(ctx, 1))
 		if _, err := l.QuarantinedInput(ctx, 1); err != nil {
 			t.Fatal(err)
 		}

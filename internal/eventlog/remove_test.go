@@ -20,18 +20,13 @@ func TestRemoveSetInterrupted(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	open := func() *eventlog.Log {
-		l, err := eventlog.Open(t.Context(), folder, eventlog.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := mustOpen(t, folder, eventlog.Options{})
 		return l
 	}
 	cursors := map[event.SourceID]int64{}
 	fill := func(l *eventlog.Log, set string, from, n int) {
 		t.Helper()
-		if err := l.EnsureSet(t.Context(), eventlog.SetConfig{Name: set, Content: event.Reference}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.EnsureSet(t.Context(), eventlog.SetConfig{Name: set, Content: event.Reference}))
 		id, err := l.EnsureSource(t.Context(), set, "atompmh", "https://origin.example/"+set, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -50,9 +45,7 @@ func TestRemoveSetInterrupted(t *testing.T) {
 	}
 	verify := func(l *eventlog.Log) (found []eventlog.Finding) {
 		t.Helper()
-		if err := l.Verify(t.Context(), func(f eventlog.Finding) { found = append(found, f) }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Verify(t.Context(), func(f eventlog.Finding) { found = append(found, f) }))
 		return found
 	}
 	l := open()
@@ -67,9 +60,7 @@ func TestRemoveSetInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.RemoveSet(t.Context(), "goes"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.RemoveSet(t.Context(), "goes"))
 	if _, err := l.Set(t.Context(), "goes"); err == nil {
 		t.Error("a removed set is still there")
 	}
@@ -151,13 +142,9 @@ func TestVerifyBesideRemoveSet(t *testing.T) {
 	ctx := t.Context()
 	l, src := filled(t, t.TempDir(), event.Reference)
 	defer l.Close()
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}))
 	goes, err := l.EnsureSource(ctx, "goes", "atompmh", "https://origin.example/goes", 0)
-	if err := errors.Join(err, add(l, src, 0, 700), add(l, goes, 0, 700), add(l, src, 700, 700), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE id = 1 << 40 | 10")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, add(l, src, 0, 700), add(l, goes, 0, 700), add(l, src, 700, 700), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE id = 1 << 40 | 10")))
 	var found []string
 	if err := l.Verify(ctx, func(f eventlog.Finding) {
 		if found = append(found, f.Where); len(found) == 1 {
@@ -177,19 +164,12 @@ func TestVerifyBesideRemoveSet(t *testing.T) {
 func TestVerifyWithoutSets(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, t.TempDir(), eventlog.Options{})
 	defer l.Close()
 	sound(t, l)
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}))
 	goes, err := l.EnsureSource(ctx, "goes", "atompmh", "https://origin.example/goes", 0)
-	if err := errors.Join(err, add(l, goes, 0, 3), l.RemoveSet(ctx, "goes"), l.FinishRemovals(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, add(l, goes, 0, 3), l.RemoveSet(ctx, "goes"), l.FinishRemovals(ctx)))
 	sound(t, l)
 }
 
@@ -198,23 +178,15 @@ func TestVerifyAfterTwoEpochs(t *testing.T) {
 	t.Parallel()
 	ctx, folder := t.Context(), t.TempDir()
 	l, src := filled(t, folder, event.Reference)
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(ctx, eventlog.SetConfig{Name: "goes", Content: event.Reference}))
 	goes, err := l.EnsureSource(ctx, "goes", "atompmh", "https://origin.example/goes", 0)
-	if err := errors.Join(err, add(l, src, 0, 3), add(l, goes, 0, 3), add(l, src, 3, 3), l.RemoveSet(ctx, "goes"), l.FinishRemovals(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, add(l, src, 0, 3), add(l, goes, 0, 3), add(l, src, 3, 3), l.RemoveSet(ctx, "goes"), l.FinishRemovals(ctx)))
 	for range 2 {
-		if err := errors.Join(l.Close(), os.Remove(filepath.Join(folder, eventlog.HeadName))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(l.Close(), os.Remove(filepath.Join(folder, eventlog.HeadName))))
 		l, src = filled(t, folder, event.Reference)
 	}
 	defer l.Close()
-	if err := add(l, src, 6, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 6, 3))
 	sound(t, l)
 }
 
@@ -225,13 +197,9 @@ func TestUnusedContentsBesideDamage(t *testing.T) {
 	ctx := t.Context()
 	l, src := filled(t, t.TempDir(), event.Reference)
 	defer l.Close()
-	if err := errors.Join(add(l, src, 0, 3), l.Exec(ctx, "INSERT INTO removed_content (sha256) VALUES (zeroblob(32))")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 3), l.Exec(ctx, "INSERT INTO removed_content (sha256) VALUES (zeroblob(32))")))
 	for want, change := range []string{"CAST(body || x'00' AS BLOB)", "substr(body, 1, length(body) - 1)"} {
-		if err := l.Exec(ctx, "UPDATE event SET body = "+change+" WHERE id = 1 << 40 | 2"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Exec(ctx, "UPDATE event SET body = "+change+" WHERE id = 1 << 40 | 2"))
 		if unused, _, err := l.UnusedContents(ctx); err != nil || len(unused) != want {
 			t.Errorf("%s: %d contents are unused, want %d; %v", change, len(unused), want, err)
 		}

@@ -18,16 +18,10 @@ import (
 func withoutFiles(t *testing.T, do func()) {
 	t.Helper()
 	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max}))
 	defer func() {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	}()
 	do()
 }
@@ -51,9 +45,7 @@ func TestReaderCannotOpen(t *testing.T) {
 	ctx := t.Context()
 	l, src := filled(t, t.TempDir(), event.Reference)
 	defer l.Close()
-	if err := add(l, src, 0, 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 10))
 	besideAnother(t, l, func() {
 		withoutFiles(t, func() {
 			if _, err := l.LastSeq(ctx); err == nil || errors.Is(err, eventlog.ErrStopped) {
@@ -83,13 +75,9 @@ func TestReaderFindsFolderGone(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "data")
 			l, src := filled(t, folder, event.Reference)
 			defer func() { _ = l.Close() }() // its files are elsewhere
-			if err := add(l, src, 0, 10); err != nil {
-				t.Fatal(err)
-			}
+			must(t, add(l, src, 0, 10))
 			besideAnother(t, l, func() {
-				if err := errors.Join(os.Rename(folder, folder+".away"), replace(folder)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(os.Rename(folder, folder+".away"), replace(folder)))
 				if _, err := l.LastSeq(t.Context()); !errors.Is(err, eventlog.ErrStopped) {
 					t.Errorf("read: %v, want ErrStopped", err)
 				}
@@ -104,9 +92,7 @@ func TestReaderFindsFolderGone(t *testing.T) {
 // loseConnection throws the connection that writes away, as a disk that fails does.
 func loseConnection(t *testing.T, l *eventlog.Log, src event.SourceID) {
 	t.Helper()
-	if err := l.Disconnect(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Disconnect())
 	if err := add(l, src, 10, 10); err == nil {
 		t.Fatal("the lost connection has written")
 	}
@@ -117,9 +103,7 @@ func loseConnection(t *testing.T, l *eventlog.Log, src event.SourceID) {
 func TestWriterCannotReopen(t *testing.T) {
 	l, src := filled(t, t.TempDir(), event.Reference)
 	defer l.Close()
-	if err := add(l, src, 0, 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 10))
 	loseConnection(t, l, src)
 	withoutFiles(t, func() {
 		for what, err := range map[string]error{"Append": add(l, src, 10, 10), "Check": l.Check(t.Context())} {
@@ -140,20 +124,13 @@ func TestWriterReopensNoOther(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "data")
 	l, src := filled(t, folder, event.Reference)
 	defer func() { _ = l.Close() }() // its files are elsewhere
-	if err := add(l, src, 0, 10); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 10))
 	loseConnection(t, l, src)
-	if err := errors.Join(os.CopyFS(folder+".copy", os.DirFS(folder)), os.Rename(folder, folder+".away"), os.Rename(folder+".copy", folder)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.CopyFS(folder+".copy", os.DirFS(folder)), os.Rename(folder, folder+".away"), os.Rename(folder+".copy", folder)))
 	if err := add(l, src, 10, 10); !errors.Is(err, eventlog.ErrStopped) {
 		t.Errorf("Append: %v, want ErrStopped", err)
 	}
-	other, err := eventlog.Open(t.Context(), folder, eventlog.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := mustOpen(t, folder, eventlog.Options{ReadOnly: true})
 	defer other.Close()
 	if last, err := other.LastSeq(t.Context()); err != nil || last != 10 {
 		t.Errorf("the other folder has events up to %d, %v", last, err)

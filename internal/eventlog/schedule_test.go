@@ -20,10 +20,7 @@ func TestForgottenSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return now, 0 }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := mustOpen(t, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return now, 0 }})
 		sets := []eventlog.SetConfig{{Name: "main", Sources: []eventlog.SourceConfig{{Kind: "feed", URL: "https://repository.example/"}}}}
 		if _, err := l.Configure(ctx, sets); err != nil {
 			t.Fatal(err)
@@ -31,9 +28,7 @@ func TestForgottenSchedule(t *testing.T) {
 		src := sets[0].Sources[0].ID
 		var group sync.WaitGroup
 		free := occupied(t, l, &group)
-		if err := l.SaveSchedule(ctx, src, event.Schedule{Next: 7, Failures: 3}, true); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.SaveSchedule(ctx, src, event.Schedule{Next: 7, Failures: 3}, true))
 		for _, do := range []func() error{
 			func() error { return l.Forget(ctx, src) },
 			func() error { return l.FlushSchedules(ctx) },
@@ -58,10 +53,7 @@ func TestForgottenSchedule(t *testing.T) {
 func withSources(t *testing.T, folder string, n int) (*eventlog.Log, []eventlog.SourceConfig) {
 	t.Helper()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	l, err := eventlog.Open(t.Context(), folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return now, 0 }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return now, 0 }})
 	set := eventlog.SetConfig{Name: "main", Content: event.Reference}
 	for i := range n {
 		set.Sources = append(set.Sources, eventlog.SourceConfig{Kind: "feed", URL: fmt.Sprintf("https://repository.example/%d", i)})
@@ -123,20 +115,14 @@ func TestResetDamagedPause(t *testing.T) {
 	defer l.Close()
 	reset := func(want int) {
 		t.Helper()
-		if err := l.ResetSchedule(ctx, src); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.ResetSchedule(ctx, src))
 		if all, err := l.Pauses(ctx); err != nil || len(all) != want {
 			t.Errorf("%v, %v", all, err)
 		}
 	}
-	if err := l.SetPause(ctx, src, &eventlog.Pause{Since: 1, Reason: "their server moves"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.SetPause(ctx, src, &eventlog.Pause{Since: 1, Reason: "their server moves"}))
 	reset(1)
-	if err := l.Exec(ctx, "UPDATE pause SET reason = 'x'"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Exec(ctx, "UPDATE pause SET reason = 'x'"))
 	if _, err := l.Pauses(ctx); err == nil {
 		t.Error("a damaged pause is read")
 	}
@@ -149,10 +135,7 @@ func TestResetDamagedPause(t *testing.T) {
 func TestDueNewBeforeOld(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	clock := func() (time.Time, time.Duration) { return now, now.Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) }
-	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, t.TempDir(), eventlog.Options{Clock: clock})
 	defer closed(t, l)
 	set := eventlog.SetConfig{Name: "main", Content: event.Mirror, Sources: []eventlog.SourceConfig{{Kind: "atompmh", URL: "http://h.example/"}}}
 	sets := []eventlog.SetConfig{set}

@@ -54,10 +54,7 @@ func TestConfigureIsOneTransaction(t *testing.T) {
 		}
 		return sets
 	}
-	l, err := eventlog.Open(t.Context(), folder, eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, folder, eventlog.Options{})
 	before := commits(t, folder)
 	first := config()
 	if _, err := l.Configure(t.Context(), first); err != nil {
@@ -85,10 +82,7 @@ func TestConfigureIsOneTransaction(t *testing.T) {
 // TestConfigureRanks: Sources speak in the order of the configuration, and those
 // that it no longer has come last.
 func TestConfigureRanks(t *testing.T) {
-	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, t.TempDir(), eventlog.Options{})
 	defer closed(t, l)
 	for _, urls := range [][]string{{"a", "b", "c"}, {"c", "a", "b"}, {"d", "b"}, {"a"}, {"b", "d", "a", "c"}, {"c", "c"}} {
 		set := eventlog.SetConfig{Name: "main", Content: event.Reference}
@@ -121,10 +115,7 @@ func TestConfigureRanks(t *testing.T) {
 // A Source that moves is found by its name: the one that is configured, else the newest,
 // whatever others had the name before.
 func TestConfigureMoved(t *testing.T) {
-	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, t.TempDir(), eventlog.Options{})
 	defer l.Close()
 	const sets = 50
 	// configure gives all sets the same Sources, and returns the numbers of those at one URL.
@@ -181,9 +172,7 @@ func TestSetsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := add(l, other, 0, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, other, 0, 3))
 	sound(t, l)
 	for set, want := range map[string]int{"": 5, "other": 3} {
 		if events, err := eventsIn(l, set); err != nil || len(events) != want {
@@ -202,14 +191,9 @@ func TestSetsAreBounded(t *testing.T) {
 // TestDeriveSet: a set of resources keeps its set, and two never share one.
 func TestDeriveSet(t *testing.T) {
 	ctx := t.Context()
-	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, t.TempDir(), eventlog.Options{})
 	defer l.Close()
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "copy-a"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(ctx, eventlog.SetConfig{Name: "copy-a"}))
 	for _, step := range []struct{ template, url, names, others, want string }{
 		{"copy", "1", "copy-a copy-a-1", "", "copy-a-1"},       // there is a set of that name
 		{"copy", "1", "copy-b copy-b-1", "", "copy-a-1"},       // it has one
@@ -246,21 +230,13 @@ func TestSetsReadOnce(t *testing.T) {
 		all[0].Name = "changed"
 	}
 	sets(1, 0)
-	if err := add(l, src, 0, 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 0, 2))
 	sets(1, 2)
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "other", Content: event.Reference}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(ctx, eventlog.SetConfig{Name: "other", Content: event.Reference}))
 	sets(2, 2)
-	if err := l.Exec(ctx, "UPDATE sets SET title = 'damaged' WHERE name = 'other'"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Exec(ctx, "UPDATE sets SET title = 'damaged' WHERE name = 'other'"))
 	sets(2, 2)
-	if err := add(l, src, 2, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 2, 1))
 	if all, err := l.Sets(ctx); err == nil {
 		t.Errorf("a damaged set is read: %+v", all)
 	}

@@ -27,9 +27,7 @@ func TestSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Redirect, SegmentEvents: 300}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Redirect, SegmentEvents: 300}))
 	src, err := l.EnsureSource(ctx, "main", "atompmh", "https://repository.example/feed.atom", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -74,9 +72,7 @@ func TestSettled(t *testing.T) {
 
 	set(began.Add(30 * time.Second)) // it is set back
 	settled(began.Add(time.Minute))
-	if err := add(l, src, 3, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(l, src, 3, 3))
 	if at := observed(); at.Before(began.Add(time.Minute)) {
 		t.Errorf("observed at %v, which was settled before", at)
 	}

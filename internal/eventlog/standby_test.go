@@ -19,10 +19,7 @@ import (
 // node opens a log beside the node that writes it, in a folder of its own.
 func node(t *testing.T, url, folder string) *eventlog.Log {
 	t.Helper()
-	l, err := eventlog.Open(t.Context(), folder, eventlog.Options{URL: url, Beside: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := mustOpen(t, folder, eventlog.Options{URL: url, Beside: true})
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -46,9 +43,7 @@ func follows(t *testing.T, l *eventlog.Log, events int64) {
 // closed closes a log, or a file.
 func closed(t testing.TB, l io.Closer) {
 	t.Helper()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 }
 
 // TestTakeOver: nodes read beside the one that writes; when that has gone, one of them takes
@@ -62,18 +57,10 @@ func TestTakeOver(t *testing.T) {
 	if _, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{Beside: true}); err == nil {
 		t.Fatal("a log in a file has nodes")
 	}
-	first, err := eventlog.Open(t.Context(), folder, eventlog.Options{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := mustOpen(t, folder, eventlog.Options{URL: url})
 	closed(t, first)
-	first, src, err := start(folder, event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := add(first, src, 0, 5); err != nil {
-		t.Fatal(err)
-	}
+	first, src := filled(t, folder, event.Reference)
+	must(t, add(first, src, 0, 5))
 	second, third := node(t, url, beside), node(t, url, t.TempDir())
 	follows(t, second, 5)
 	follows(t, third, 5)
@@ -83,12 +70,11 @@ func TestTakeOver(t *testing.T) {
 	if may, err := second.MayTakeOver(t.Context()); err != nil || may {
 		t.Errorf("it may take over: %v, %v", may, err)
 	}
-	if err := add(first, src, 5, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(first, src, 5, 3))
 	follows(t, second, 8)
 	closed(t, first)
 	for may := false; !may; { // the server notices it soon
+		var err error
 		if may, err = second.MayTakeOver(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -101,9 +87,7 @@ func TestTakeOver(t *testing.T) {
 	if loss := taken.Loss(); loss != nil {
 		t.Error(loss)
 	}
-	if err := add(taken, src, 8, 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(taken, src, 8, 2))
 	if changed, err := second.Follow(t.Context()); err != nil || !changed { // it goes on reading
 		t.Fatalf("changed: %v, %v", changed, err)
 	}
@@ -121,14 +105,9 @@ func TestTakenOver(t *testing.T) {
 	server := testenv.SharedPostgres(t)
 	url := server.NewSchema(t)
 	folder := onServer(t, url)
-	first, src, err := start(folder, event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, src := filled(t, folder, event.Reference)
 	defer first.Close()
-	if err := add(first, src, 0, 5); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(first, src, 0, 5))
 	server.EndWriter(t, url)
 	if err := add(first, src, 5, 5); err != nil { // nobody was faster
 		t.Fatal(err)
@@ -140,13 +119,9 @@ func TestTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := add(taken, src, 10, 5); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(taken, src, 10, 5))
 	// Their number alone does not tell that the transactions are others.
-	if err := taken.Exec(t.Context(), "UPDATE log SET commits = commits - 1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, taken.Exec(t.Context(), "UPDATE log SET commits = commits - 1"))
 	closed(t, taken)
 	if err := add(first, src, 10, 5); !errors.Is(err, eventlog.ErrInUse) {
 		t.Errorf("written by both: %v", err)
@@ -167,13 +142,8 @@ func TestFirstFails(t *testing.T) {
 	if l, err := eventlog.Open(t.Context(), refused, eventlog.Options{URL: url + "&default_transaction_read_only=on"}); err == nil || !strings.Contains(err.Error(), "can only be read") {
 		t.Fatalf("a log was made on a server that can only be read: %v, %v", l, err)
 	}
-	first, src, err := start(onServer(t, url), event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := add(first, src, 0, 5); err != nil {
-		t.Fatal(err)
-	}
+	first, src := filled(t, onServer(t, url), event.Reference)
+	must(t, add(first, src, 0, 5))
 	if _, err := eventlog.Open(t.Context(), refused, eventlog.Options{URL: url}); !errors.Is(err, eventlog.ErrOthers) {
 		t.Errorf("it is opened for writing: %v", err)
 	}
@@ -184,9 +154,7 @@ func TestFirstFails(t *testing.T) {
 		}
 		follows(t, l, 5)
 	}
-	if err := add(first, src, 5, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(first, src, 5, 1))
 	closed(t, first)
 	for i, l := range nodes {
 		follows(t, l, 6)
@@ -202,10 +170,7 @@ func TestFirstFails(t *testing.T) {
 	}
 	// Where nobody has made it yet it is made.
 	again := onServer(t, server.NewSchema(t))
-	first, err = eventlog.Open(t.Context(), again, eventlog.Options{URL: server.NewSchema(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first = mustOpen(t, again, eventlog.Options{URL: server.NewSchema(t)})
 	closed(t, first)
 }
 
@@ -247,28 +212,19 @@ func TestFirstTogether(t *testing.T) {
 // is removed, while the node is away. Nothing is lost, also while the rows of the set are still there.
 func TestRemovedWhileAway(t *testing.T) {
 	url, folder := testenv.SharedPostgres(t).NewSchema(t), t.TempDir()
-	first, main, err := start(onServer(t, url), event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, main := filled(t, onServer(t, url), event.Reference)
 	src := another(t, first, "goes")
-	if err := errors.Join(add(first, main, 0, 2), add(first, src, 10, 3)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(first, main, 0, 2), add(first, src, 10, 3)))
 	away := node(t, url, folder)
 	follows(t, away, 2)
 	closed(t, away)
-	if err := errors.Join(add(first, src, 13, 2), first.RemoveSet(t.Context(), "goes")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(first, src, 13, 2), first.RemoveSet(t.Context(), "goes")))
 	away = node(t, url, folder)
 	if loss := away.Loss(); loss != nil {
 		t.Errorf("while the set is removed: %v", loss)
 	}
 	closed(t, away)
-	if err := errors.Join(first.FinishRemovals(t.Context()), add(first, main, 2, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(first.FinishRemovals(t.Context()), add(first, main, 2, 1)))
 	closed(t, first)
 	away = node(t, url, folder)
 	follows(t, away, 3)
@@ -293,36 +249,22 @@ func TestLossAndRemovedSet(t *testing.T) {
 	server := testenv.SharedPostgres(t)
 	url, older := server.NewSchema(t), server.NewSchema(t)
 	folder, other, away := onServer(t, url), t.TempDir(), t.TempDir()
-	first, main, err := start(folder, event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, main := filled(t, folder, event.Reference)
 	src := another(t, first, "goes")
-	if err := add(first, src, 10, 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(first, src, 10, 2))
 	b, err := os.ReadFile(filepath.Join(folder, eventlog.URLName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(other, eventlog.URLName), []byte(strings.Replace(string(b), url, older, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(other, eventlog.URLName), []byte(strings.Replace(string(b), url, older, 1)), 0o600))
 	if _, err := first.CopyTo(t.Context(), other, older, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := add(first, main, 0, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(first, main, 0, 1))
 	closed(t, node(t, url, away))
 	closed(t, first)
-	second, err := eventlog.Open(t.Context(), other, eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(add(second, main, 1, 1), add(second, src, 12, 2), second.RemoveSet(t.Context(), "goes"), second.FinishRemovals(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	second := mustOpen(t, other, eventlog.Options{})
+	must(t, errors.Join(add(second, main, 1, 1), add(second, src, 12, 2), second.RemoveSet(t.Context(), "goes"), second.FinishRemovals(t.Context())))
 	closed(t, second)
 	l := node(t, older, away)
 	if loss := l.Loss(); loss == nil || loss.Commits > 0 || loss.Lost != 3 {
@@ -334,9 +276,7 @@ func TestLossAndRemovedSet(t *testing.T) {
 // another makes another set with one Source.
 func another(t *testing.T, l *eventlog.Log, set string) event.SourceID {
 	t.Helper()
-	if err := l.EnsureSet(t.Context(), eventlog.SetConfig{Name: set, Content: event.Reference}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.EnsureSet(t.Context(), eventlog.SetConfig{Name: set, Content: event.Reference}))
 	src, err := l.EnsureSource(t.Context(), set, "atompmh", "https://repository.example/"+set+".atom", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -349,20 +289,13 @@ func another(t *testing.T, l *eventlog.Log, set string) event.SourceID {
 func TestMovedAway(t *testing.T) {
 	url := testenv.SharedPostgres(t).NewSchema(t)
 	folder := onServer(t, url)
-	first, src, err := start(folder, event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := add(first, src, 0, 5); err != nil {
-		t.Fatal(err)
-	}
+	first, src := filled(t, folder, event.Reference)
+	must(t, add(first, src, 0, 5))
 	beside := t.TempDir()
 	second := node(t, url, beside)
 	follows(t, second, 5)
 	for range 2 { // the second time, it was killed before the folder had the file
-		if err := first.MarkMoved(t.Context(), "/srv/new"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, first.MarkMoved(t.Context(), "/srv/new"))
 	}
 	closed(t, first)
 	if _, err := second.TakeOver(t.Context()); !errors.Is(err, eventlog.ErrMoved) || !strings.Contains(err.Error(), "/srv/new") {
@@ -375,17 +308,12 @@ func TestMovedAway(t *testing.T) {
 	if _, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{URL: url, Beside: true}); !errors.Is(err, eventlog.ErrMoved) {
 		t.Errorf("a new node: %v", err)
 	}
-	if err := os.Remove(filepath.Join(folder, eventlog.MovedName)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(folder, eventlog.MovedName)))
 	if _, err := eventlog.Open(t.Context(), folder, eventlog.Options{}); !errors.Is(err, eventlog.ErrMoved) {
 		t.Errorf("its own folder: %v", err)
 	}
 	for _, o := range []eventlog.Options{{ReadOnly: true}, {CopyingTo: "/srv/new"}} {
-		l, err := eventlog.Open(t.Context(), folder, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := mustOpen(t, folder, o)
 		closed(t, l)
 	}
 	for _, folder := range []string{folder, beside} { // a copy that was made is not made a second time elsewhere
@@ -399,13 +327,8 @@ func TestMovedAway(t *testing.T) {
 // not understand.
 func TestNewerBeside(t *testing.T) {
 	url := testenv.SharedPostgres(t).NewSchema(t)
-	first, src, err := start(onServer(t, url), event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := add(first, src, 0, 5); err != nil {
-		t.Fatal(err)
-	}
+	first, src := filled(t, onServer(t, url), event.Reference)
+	must(t, add(first, src, 0, 5))
 	second := node(t, url, t.TempDir())
 	follows(t, second, 5)
 	server, err := pgx.Connect(t.Context(), url)
@@ -429,23 +352,14 @@ func TestNewerBeside(t *testing.T) {
 func TestLossBeside(t *testing.T) {
 	server := testenv.SharedPostgres(t)
 	url, older := server.NewSchema(t), server.NewSchema(t)
-	first, src, err := start(onServer(t, url), event.Reference)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first, src := filled(t, onServer(t, url), event.Reference)
 	folders := []string{t.TempDir(), t.TempDir(), t.TempDir()}
-	if err := add(first, src, 0, 5); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(first, src, 0, 5))
 	closed(t, node(t, url, folders[0])) // it has seen no more than the standby
 	server.CopySchema(t, url, older)
-	if err := add(first, src, 5, 3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(first, src, 5, 3))
 	closed(t, node(t, url, folders[1]))
-	if err := add(first, src, 8, 2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(first, src, 8, 2))
 	closed(t, node(t, url, folders[2]))
 	closed(t, first)
 	nodes := make([]*eventlog.Log, len(folders))
@@ -455,9 +369,7 @@ func TestLossBeside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(strings.Replace(string(b), url, older, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(strings.Replace(string(b), url, older, 1)), 0o600))
 		nodes[i] = node(t, "", folder)
 		if _, err := nodes[i].Follow(t.Context()); err != nil {
 			t.Fatal(err)
@@ -492,9 +404,7 @@ func TestLossBeside(t *testing.T) {
 	closed(t, taken)
 	closed(t, nodes[1])
 	// A folder whose head was not put back with it begins one, as a node too.
-	if err := os.Remove(filepath.Join(folders[1], eventlog.HeadName)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(folders[1], eventlog.HeadName)))
 	if taken, err = node(t, "", folders[1]).TakeOver(t.Context()); err != nil {
 		t.Fatal(err)
 	}

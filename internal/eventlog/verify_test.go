@@ -22,13 +22,8 @@ func TestVerify(t *testing.T) {
 	another := func() *eventlog.Log {
 		t.Helper()
 		folder := filepath.Join(t.TempDir(), "copy")
-		if err := os.CopyFS(folder, os.DirFS(original)); err != nil {
-			t.Fatal(err)
-		}
-		l, err := eventlog.Open(ctx, folder, eventlog.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(folder, os.DirFS(original)))
+		l := mustOpen(t, folder, eventlog.Options{})
 		return l
 	}
 	l := another()
@@ -142,9 +137,7 @@ func TestD123_VerifyBesideAppends(t *testing.T) {
 	ctx, folder := context.Background(), t.TempDir()
 	l, src := filled(t, folder, event.Reference)
 	defer closed(t, l)
-	if err := errors.Join(add(l, src, 0, 2000), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE id = 1 << 40 | 10")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(add(l, src, 0, 2000), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE id = 1 << 40 | 10")))
 	found := func(meanwhile func()) (all []string) {
 		t.Helper()
 		if err := l.Verify(ctx, func(f eventlog.Finding) {
@@ -160,9 +153,7 @@ func TestD123_VerifyBesideAppends(t *testing.T) {
 	want := found(func() {})
 	got := found(func() {
 		for i := range 500 {
-			if err := add(l, src, 2000+i*10, 10); err != nil {
-				t.Fatal(err)
-			}
+			must(t, add(l, src, 2000+i*10, 10))
 		}
 		if st, err := os.Stat(filepath.Join(folder, eventlog.FileName+"-wal")); err != nil || st.Size() > 8<<20 {
 			t.Errorf("the write-ahead log has %d bytes, %v", st.Size(), err)
@@ -175,9 +166,7 @@ func TestD123_VerifyBesideAppends(t *testing.T) {
 	// Beside one that goes on and on nothing is found in a sound log.
 	sound, other := filled(t, t.TempDir(), event.Reference)
 	defer sound.Close()
-	if err := add(sound, other, 0, 500); err != nil {
-		t.Fatal(err)
-	}
+	must(t, add(sound, other, 0, 500))
 	done, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		for from := 500; ; from += 7 {

@@ -51,9 +51,7 @@ func tidy(t testing.TB, s *Store, keep time.Duration) Tidied {
 // bytesHere returns how many bytes of contents the database has.
 func bytesHere(t testing.TB, s *Store) (n int64) {
 	t.Helper()
-	if err := s.query.QueryRowContext(t.Context(), "SELECT coalesce((SELECT sum(length(bytes)) FROM content), 0) + coalesce((SELECT sum(length(bytes)) FROM chunk), 0)").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.query.QueryRowContext(t.Context(), "SELECT coalesce((SELECT sum(length(bytes)) FROM content), 0) + coalesce((SELECT sum(length(bytes)) FROM chunk), 0)").Scan(&n))
 	return n
 }
 
@@ -264,29 +262,21 @@ func TestBucketHistories(t *testing.T) {
 					batch = append(batch, c)
 					model[sumOf(c)] = c
 				}
-				if err := s.Put(t.Context(), drafts(batch...)...); err != nil {
-					rt.Fatal(err)
-				}
+				must(rt, s.Put(t.Context(), drafts(batch...)...))
 			case "remove":
 				for _, sum := range some {
 					if rapid.IntRange(0, 2).Draw(rt, "remove") == 0 {
-						if err := s.Remove(t.Context(), sum); err != nil {
-							rt.Fatal(err)
-						}
+						must(rt, s.Remove(t.Context(), sum))
 						delete(model, sum)
 					}
 				}
 			case "replace":
 				if len(some) > 0 {
-					if err := s.Replace(t.Context(), NewDraft(model[rapid.SampledFrom(some).Draw(rt, "which")])); err != nil {
-						rt.Fatal(err)
-					}
+					must(rt, s.Replace(t.Context(), NewDraft(model[rapid.SampledFrom(some).Draw(rt, "which")])))
 				}
 			case "pack":
 				all := rapid.Bool().Draw(rt, "all")
-				if err := s.packs.work(t.Context(), func(ctx context.Context) error { return s.packs.move(ctx, all) }); err != nil {
-					rt.Fatal(err)
-				}
+				must(rt, s.packs.work(t.Context(), func(ctx context.Context) error { return s.packs.move(ctx, all) }))
 			case "tidy":
 				if _, err := s.Tidy(t.Context(), TidyOptions{}); err != nil {
 					rt.Fatal(err)
@@ -302,9 +292,7 @@ func TestBucketHistories(t *testing.T) {
 		if o.Keep < 0 && bytesHere(t, s) > 0 {
 			rt.Fatal("a content was never moved")
 		}
-		if err := s.Unpack(t.Context()); err != nil {
-			rt.Fatal(err)
-		}
+		must(rt, s.Unpack(t.Context()))
 		mustBe(rt, s, model)
 		closed(rt, s)
 		o = Options{Spool: o.Spool}
@@ -327,7 +315,13 @@ type failer interface {
 // closed closes a store, or what was read of it.
 func closed(t failer, c io.Closer) {
 	t.Helper()
-	if err := c.Close(); err != nil {
+	must(t, c.Close())
+}
+
+// must ends the test with an error.
+func must(t failer, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -385,9 +379,7 @@ func mustBeTidy(t failer, s *Store) {
 		"SELECT coalesce(sum(c.length), 0) FROM content c JOIN place l ON l.content = c.id":       &contents,
 		"SELECT coalesce(sum(live), 0) FROM pack":                                                 &live,
 	} {
-		if err := s.query.QueryRowContext(ctx, text).Scan(n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.query.QueryRowContext(ctx, text).Scan(n))
 	}
 	objects := int64(-1) // without the mark
 	for _, err := range s.packs.bucket.Objects(ctx, "") {
@@ -557,9 +549,7 @@ func TestDamagedObjects(t *testing.T) {
 			put(t, s, lost...)
 			tidy(t, s, 0)
 			for _, path := range files(t, s3, address) {
-				if err := damage(path); err != nil {
-					t.Fatal(err)
-				}
+				must(t, damage(path))
 			}
 			for i := range 20 {
 				sound = append(sound, noise(uint64(1000+i), 3000))
@@ -600,9 +590,7 @@ func TestDamagedObjects(t *testing.T) {
 			if err := s.Unpack(t.Context()); !errors.Is(err, ErrDamaged) {
 				t.Errorf("unpack: %v", err)
 			}
-			if err := s.Replace(t.Context(), drafts(lost...)...); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Replace(t.Context(), drafts(lost...)...))
 			tidy(t, s, 0)
 			mustHold(t, s, lost...)
 			mustVerify(t, s, Stats{Count: int64(len(lost) + len(sound)), Bytes: 40*3000 + 2*chunkSize + 5})
@@ -639,9 +627,7 @@ func TestBucketOfAnother(t *testing.T) {
 
 	strange := s3.NewBucket(t)
 	for _, body := range []string{"", "store: ", markText} {
-		if err := os.WriteFile(filepath.Join(s3.Folder(), strange, markKey), []byte(body), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(s3.Folder(), strange, markKey), []byte(body), 0o644))
 		refused("a mark of something else", filepath.Join(folder, "third.db"), s3.Address(strange))
 	}
 
@@ -653,23 +639,15 @@ func TestBucketOfAnother(t *testing.T) {
 		}
 		_, rest, _ := strings.Cut(filepath.ToSlash(from), "/library/contents/")
 		to := filepath.Join(s3.Folder(), moved, filepath.FromSlash(rest))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, body, 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, body, 0o644)))
 	}
 	lacks := filepath.Join(s3.Folder(), moved, packKeys)
-	if err := os.Rename(lacks, lacks+".not"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(lacks, lacks+".not"))
 	refused("a place with the mark alone", first, s3.Address(moved))
-	if err := os.Rename(lacks+".not", lacks); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(lacks+".not", lacks))
 	s = openStore(t, first, inBucket(s3.Address(moved)))
 	for _, path := range files(t, s3, address) {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 	}
 	mustHold(t, s, []byte("mine"))
 	closed(t, s)
@@ -694,9 +672,7 @@ func TestKeep(t *testing.T) {
 	s = openStore(t, path, inBucket(address))
 	put(t, s, stays)
 	tidy(t, s, 0)
-	if err := s.Remove(t.Context(), sumOf(gone)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Remove(t.Context(), sumOf(gone)))
 	if did := tidy(t, s, time.Hour); did.Waiting != 1 || did.Removed != 0 || len(files(t, s3, address)) != 2 {
 		t.Errorf("within the hour: %+v", did)
 	}
@@ -707,9 +683,7 @@ func TestKeep(t *testing.T) {
 
 	// A store that was put back from a backup knows nothing of the newer pack.
 	old := filepath.Join(t.TempDir(), "content.db")
-	if err := os.WriteFile(old, before, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(old, before, 0o600))
 	s = openStore(t, old, inBucket(address))
 	if did := tidy(t, s, 0); did.Unknown != 1 || did.UnknownBytes < 8000 || did.Removed != 0 || len(files(t, s3, address)) != 1 {
 		t.Errorf("with a pack that it does not know: %+v", did)
@@ -726,9 +700,7 @@ func TestKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := filepath.Join(filepath.Dir(known), strings.Repeat("Z", 26)+".zip")
-	if err := os.WriteFile(again, body, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(again, body, 0o600))
 	if did, err := s.Tidy(t.Context(), TidyOptions{Keep: time.Hour, Unknown: true}); err != nil || did.Unknown != 1 || did.Removed != 0 {
 		t.Errorf("a young one: %+v, %v", did, err)
 	}
@@ -747,13 +719,9 @@ func TestUnneededOfTomorrow(t *testing.T) {
 	gone := noise(1, 9000)
 	put(t, s, gone)
 	tidy(t, s, 0)
-	if err := s.Remove(t.Context(), sumOf(gone)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Remove(t.Context(), sumOf(gone)))
 	tidy(t, s, time.Hour)
-	if err := script(s, "UPDATE pack SET unneeded = unneeded + 86400"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, script(s, "UPDATE pack SET unneeded = unneeded + 86400"))
 	if did := tidy(t, s, 0); did.Waiting != 0 || did.Removed != 1 || len(files(t, s3, address)) != 0 {
 		t.Errorf("%+v", did)
 	}
@@ -775,17 +743,11 @@ func TestRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openStore(t, path, inBucket(address))
-	if err := s.Remove(t.Context(), sumOf(gone)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Replace(t.Context(), NewDraft(large)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Remove(t.Context(), sumOf(gone)))
+	must(t, s.Replace(t.Context(), NewDraft(large)))
 	mustBeTidy(t, s) // writes the others anew, and removes the packs that the backup names
 	closed(t, s)
-	if err := os.WriteFile(path, before, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, before, 0o600))
 	s = openStore(t, path, inBucket(address))
 	if _, err := read(s, sumOf(stays)); !errors.Is(err, ErrDamaged) {
 		t.Fatalf("its pack has gone: %v", err)
@@ -816,19 +778,13 @@ func TestGoneWhileKept(t *testing.T) {
 			closed(t, s)
 			o.Keep = -1
 			s = openStore(t, path, o)
-			if err := s.packs.work(t.Context(), s.packs.evict); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.packs.work(t.Context(), s.packs.evict))
 		},
 	} {
 		put(t, s, small, large)
-		if err := s.packs.work(t.Context(), func(ctx context.Context) error { return s.packs.pack(ctx, true) }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.packs.work(t.Context(), func(ctx context.Context) error { return s.packs.pack(ctx, true) }))
 		for _, path := range files(t, s3, address) {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(path))
 		}
 		again()
 		mustHold(t, s, small)
@@ -857,9 +813,7 @@ func TestUnknownOfRotten(t *testing.T) {
 		rotten[i] ^= 1
 	}
 	again := filepath.Join(filepath.Dir(known), strings.Repeat("Z", 26)+".zip")
-	if err := errors.Join(os.WriteFile(again, body, 0o600), os.WriteFile(known, rotten, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(again, body, 0o600), os.WriteFile(known, rotten, 0o600)))
 	if did, err := s.Tidy(t.Context(), TidyOptions{Unknown: true}); err != nil || did.Adopted != 1 || did.Contents < 5 || did.Contents > 9 || did.Unknown != 0 {
 		t.Errorf("%+v, %v", did, err)
 	}
@@ -882,17 +836,13 @@ func TestManyDamaged(t *testing.T) {
 	for some := range slices.Chunk(all, 100) {
 		put(t, s, some...)
 	}
-	if err := zero(s, "chunk WHERE n = 1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, zero(s, "chunk WHERE n = 1"))
 	last := noise(2, chunkSize+1)
 	put(t, s, last)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, whole := range []bool{false, true} {
-		if err := s.packs.work(ctx, func(ctx context.Context) error { return s.packs.move(ctx, whole) }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.packs.work(ctx, func(ctx context.Context) error { return s.packs.move(ctx, whole) }))
 	}
 	mustHold(t, s, last)
 	var left int64
@@ -927,12 +877,8 @@ func TestBucketMakesRoom(t *testing.T) {
 			tidy(t, s, 0)
 		}
 		var used, contents int64
-		if err := s.query.QueryRowContext(t.Context(), "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&used); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.query.QueryRowContext(t.Context(), "SELECT count FROM total").Scan(&contents); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.query.QueryRowContext(t.Context(), "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").Scan(&used))
+		must(t, s.query.QueryRowContext(t.Context(), "SELECT count FROM total").Scan(&contents))
 		if most := 400*contents + 1<<18; used > most {
 			t.Errorf("%d contents of %d bytes, all moved, take %d bytes, want %d at most", contents, size, used, most)
 		}
@@ -981,17 +927,13 @@ func TestPutBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, bytes.Repeat([]byte{1}, len(sound)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, bytes.Repeat([]byte{1}, len(sound)), 0o600))
 	for _, c := range all {
 		if _, err := read(s, sumOf(c)); !errors.Is(err, ErrDamaged) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(path, sound, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, sound, 0o600))
 	mustHold(t, s, all...)
 }
 
@@ -1006,9 +948,7 @@ func TestDamagedCache(t *testing.T) {
 	put(t, s, small, large)
 	tidy(t, s, 0)
 	for _, rows := range []string{"content WHERE bytes IS NOT NULL", "chunk WHERE n = 1"} {
-		if err := zero(s, rows); err != nil {
-			t.Fatal(err)
-		}
+		must(t, zero(s, rows))
 	}
 	mustHold(t, s, small)
 	mustHold(t, s, large)
@@ -1031,9 +971,7 @@ func TestDamagedSeals(t *testing.T) {
 	}
 	tidy(t, s, 0)
 	for _, text := range []string{"UPDATE chunk SET seal = sum FROM content AS other WHERE chunk.n = 1 AND chunk.content = 1 AND other.id = 2", "DELETE FROM chunk WHERE n = 2 AND content = 2"} {
-		if err := script(s, text); err != nil {
-			t.Fatal(err)
-		}
+		must(t, script(s, text))
 	}
 	for _, c := range all[:2] {
 		if _, err := read(s, sumOf(c)); !errors.Is(err, ErrDamaged) {
@@ -1066,15 +1004,11 @@ func TestDamagedCounts(t *testing.T) {
 		{"UPDATE pack SET live = live - 1 WHERE key LIKE 'large/%'", "UPDATE pack SET live = held", "786431 bytes of contents were counted in large/"},
 	} {
 		mustVerify(t, s, want)
-		if err := script(s, c.damage); err != nil {
-			t.Fatal(err)
-		}
+		must(t, script(s, c.damage))
 		if _, err := s.Verify(t.Context(), false, func(Sum, error) {}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), c.found) {
 			t.Errorf("%s: %v, want %q", c.damage, err, c.found)
 		}
-		if err := script(s, c.mend); err != nil {
-			t.Fatal(err)
-		}
+		must(t, script(s, c.mend))
 	}
 	mustVerify(t, s, want)
 }
@@ -1110,9 +1044,7 @@ func TestAdopt(t *testing.T) {
 	}
 	for _, other := range []string{"packs/note.zip", "packs/" + strings.Repeat("A", 26) + ".zip", "large/" + sumOf([]byte("x")).String() + "-" + strings.Repeat("B", 26), "readme.txt", "other/packs/" + strings.Repeat("A", 26) + ".zip"} {
 		body := bytes.Repeat([]byte(other), len(other)%5*100_000)
-		if err := s.packs.bucket.Put(t.Context(), other, bytes.NewReader(body), int64(len(body))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.packs.bucket.Put(t.Context(), other, bytes.NewReader(body), int64(len(body))))
 	}
 	closed(t, s)
 	for name, body := range stores {
@@ -1153,9 +1085,7 @@ func TestAdopt(t *testing.T) {
 		}
 		if len(body) > 5000 {
 			body[3000] ^= 1
-			if err := os.WriteFile(path, body, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(path, body, 0o600))
 		}
 	}
 	o := inBucket(address)
@@ -1216,9 +1146,7 @@ func BenchmarkPack(b *testing.B) {
 		b.ResetTimer()
 		for n := range b.N {
 			for part := range slices.Chunk(body, packBytes) {
-				if err := s.packs.bucket.Put(b.Context(), fmt.Sprint(n, len(part)), bytes.NewReader(part), int64(len(part))); err != nil {
-					b.Fatal(err)
-				}
+				must(b, s.packs.bucket.Put(b.Context(), fmt.Sprint(n, len(part)), bytes.NewReader(part), int64(len(part))))
 			}
 		}
 		b.ReportMetric(float64(len(all)*b.N)/b.Elapsed().Seconds(), "contents/s")
@@ -1266,9 +1194,7 @@ func BenchmarkBucketRead(b *testing.B) {
 		b.ReportMetric(float64(32*b.N)/b.Elapsed().Seconds(), "contents/s")
 	})
 	b.Run("object", func(b *testing.B) {
-		if err := s.packs.bucket.Put(b.Context(), "rival", bytes.NewReader(all[0]), int64(len(all[0]))); err != nil {
-			b.Fatal(err)
-		}
+		must(b, s.packs.bucket.Put(b.Context(), "rival", bytes.NewReader(all[0]), int64(len(all[0]))))
 		for b.Loop() {
 			if _, err := s.packs.bucket.Get(b.Context(), "rival", 0, -1); err != nil {
 				b.Fatal(err)

@@ -85,9 +85,7 @@ func noise(seed uint64, n int) []byte {
 
 func put(t testing.TB, s *Store, contents ...[]byte) {
 	t.Helper()
-	if err := s.Put(context.Background(), drafts(contents...)...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Put(context.Background(), drafts(contents...)...))
 }
 
 func drafts(contents ...[]byte) []*Draft {
@@ -275,9 +273,7 @@ func TestDraft(t *testing.T) {
 			t.Errorf("%d bytes: in a file: %v", n, spooled)
 		}
 		for range 2 {
-			if err := s.Put(context.Background(), d); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Put(context.Background(), d))
 		}
 		mustHold(t, s, c)
 		if err := errors.Join(d.Close(), d.Close()); err != nil {
@@ -446,9 +442,7 @@ func TestSmall(t *testing.T) {
 	var sums []Sum
 	for i := range 70 { // more than one statement has
 		body := []byte(strings.Repeat(fmt.Sprint(i), i*i*20))
-		if err := s.Put(ctx, NewDraft(body)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Put(ctx, NewDraft(body)))
 		sum := sumOf(body)
 		sums = append(sums, sum, sum)
 		if len(body) <= 256<<10 {

@@ -165,9 +165,7 @@ func crashRound(t *testing.T, path string, first, lines int, delay time.Duration
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	begun, stored = first-1, first-1
 	var kill *time.Timer
 	in := bufio.NewScanner(out)
@@ -213,9 +211,7 @@ func TestFull(t *testing.T) {
 
 	limit := func(pages int) {
 		t.Helper()
-		if err := script(s, fmt.Sprintf(`PRAGMA max_page_count = %d`, pages)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, script(s, fmt.Sprintf(`PRAGMA max_page_count = %d`, pages)))
 	}
 	var many [][]byte
 	for i := range 2000 {
@@ -256,9 +252,7 @@ func flipped(t *testing.T, file []byte, at int, mask byte) string {
 	path := filepath.Join(t.TempDir(), "content.db")
 	file[at] ^= mask
 	defer func() { file[at] ^= mask }()
-	if err := os.WriteFile(path, file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, file, 0o644))
 	return path
 }
 
@@ -357,9 +351,7 @@ func TestFlippedContent(t *testing.T) {
 		other := bytes.Clone(part)
 		other[5] ^= 1
 		path := filepath.Join(t.TempDir(), "content.db")
-		if err := os.WriteFile(path, bytes.ReplaceAll(file, part, other), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, bytes.ReplaceAll(file, part, other), 0o644))
 		s := openStore(t, path, Options{ReadOnly: true})
 		if _, err := read(s, sumOf(c)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("content %d (%d bytes): %v, want ErrDamaged", i, len(c), err)
@@ -398,16 +390,12 @@ func TestReplace(t *testing.T) {
 		other := bytes.Clone(c[:40])
 		other[5] ^= 1
 		path := filepath.Join(t.TempDir(), "content.db")
-		if err := os.WriteFile(path, bytes.ReplaceAll(file, c[:40], other), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, bytes.ReplaceAll(file, c[:40], other), 0o644))
 		s := openStore(t, path, Options{})
 		if err := s.Check(ctx, sumOf(c)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%d bytes, damaged: %v, want ErrDamaged", len(c), err)
 		}
-		if err := s.Replace(ctx, NewDraft(c)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Replace(ctx, NewDraft(c)))
 		if err := s.Check(ctx, sumOf(c)); err != nil {
 			t.Errorf("%d bytes, replaced: %v", len(c), err)
 		}
@@ -418,9 +406,7 @@ func TestReplace(t *testing.T) {
 		if err := s.Check(ctx, sumOf(missing)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%d bytes, missing: %v, want fs.ErrNotExist", len(c), err)
 		}
-		if err := s.Replace(ctx, NewDraft(missing)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Replace(ctx, NewDraft(missing)))
 		mustHold(t, s, missing)
 		mustVerify(t, s, Stats{Count: want.Count + 1, Bytes: want.Bytes + int64(len(c))})
 

@@ -55,16 +55,12 @@ func TestDryRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Put(ctx, draft, NewDraft([]byte("tried"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.Put(ctx, draft, NewDraft([]byte("tried"))))
 	for _, c := range [][]byte{[]byte("kept"), []byte("tried"), large} {
 		mustHold(t, d, c)
 	}
 	mustVerify(t, d, Stats{Count: 3, Bytes: 9 + 5<<20})
-	if err := errors.Join(draft.Close(), d.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(draft.Close(), d.Close()))
 	if !bytes.Equal(before, contents()) {
 		t.Error("the file has changed")
 	}
@@ -89,9 +85,7 @@ func TestDryRunEndsWithFirstFailure(t *testing.T) {
 	put(t, w, []byte("kept"))
 	closed(t, w)
 	d := openStore(t, path, Options{DryRun: true})
-	if err := script(d, `PRAGMA max_page_count = 40`); err != nil {
-		t.Fatal(err)
-	}
+	must(t, script(d, `PRAGMA max_page_count = 40`))
 	if err := d.Put(context.Background(), NewDraft(noise(1, 1<<20))); !errors.Is(err, ErrFull) {
 		t.Fatalf("full: %v", err)
 	}
@@ -111,15 +105,11 @@ func TestOpenRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(script(s, text), s.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(script(s, text), s.Close()))
 		return path
 	}
 	text := filepath.Join(dir, "text")
-	if err := os.WriteFile(text, []byte(strings.Repeat("no database ", 1000)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(text, []byte(strings.Repeat("no database ", 1000)), 0o644))
 	for _, c := range []struct{ path, want string }{
 		{text, "restore it from a backup"},
 		{make("newer", `PRAGMA user_version = 999`), "version 999"},

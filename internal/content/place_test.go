@@ -178,9 +178,7 @@ func TestServerAway(t *testing.T) {
 		mustHold(t, s, small)
 		put(t, s, small, noise(4, 100))
 		mustVerify(t, s, Stats{Count: 3, Bytes: int64(len(small) + len(large) + 100)})
-		if err := s.Remove(t.Context(), sumOf(noise(4, 100))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Remove(t.Context(), sumOf(noise(4, 100))))
 	}
 }
 

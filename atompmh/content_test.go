@@ -88,8 +88,7 @@ func FuzzContent(f *testing.F) {
 		r := NewReader(strings.NewReader(doc), ReadOptions{Content: true, Limits: Limits{Depth: 20}})
 		for {
 			e, err := r.Next()
-			var bad *EntryError
-			if errors.As(err, &bad) {
+			if errors.As(err, new(*EntryError)) {
 				continue
 			}
 			if err != nil {

@@ -94,8 +94,7 @@ func TestCut(t *testing.T) {
 	}
 	for n := range doc {
 		got := readAll(bytes.NewReader(doc[:n]), ReadOptions{})
-		var fault *DocumentError
-		if !errors.As(got.err, &fault) {
+		if !errors.As(got.err, new(*DocumentError)) {
 			t.Fatalf("cut at %d: %v", n, got.err)
 		}
 	}

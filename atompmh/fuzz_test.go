@@ -71,8 +71,7 @@ func FuzzWriter(f *testing.F) {
 			head := sampleHead()
 			head.Updated = e.Updated
 			again, err := write(head, *e)
-			var rule *RuleError
-			if errors.As(err, &rule) {
+			if errors.As(err, new(*RuleError)) {
 				continue
 			}
 			if err != nil {

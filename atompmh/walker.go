@@ -95,8 +95,7 @@ func (k *walker) subscription() (*Document, error) {
 		v = follow.Validators{}
 	}
 	doc, err := k.get(k.w.URL, v)
-	var status *StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*StatusError](err); ok {
 		switch {
 		case status.Status == http.StatusGone:
 			k.res.Ended = true
@@ -419,8 +418,7 @@ func newest(now, before map[string]time.Time) map[string]time.Time {
 func (k *walker) get(to string, v follow.Validators) (*Document, error) {
 	answer, err := k.client.Get(k.ctx, to, v)
 	k.cur.Hosts = k.client.Hosts()
-	var status *follow.StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*follow.StatusError](err); ok {
 		return nil, (*StatusError)(status)
 	}
 	if err != nil {

@@ -109,8 +109,7 @@ func (c *Client) ask(ctx context.Context, q Request) (a *Answer, rec *Record, er
 // fetch makes a request.
 func fetch(ctx context.Context, client *follow.Client, to string) (*follow.Answer, error) {
 	answer, err := client.Get(ctx, to, follow.Validators{})
-	var status *follow.StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*follow.StatusError](err); ok {
 		return nil, (*StatusError)(status)
 	}
 	return answer, err

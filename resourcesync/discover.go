@@ -109,8 +109,7 @@ func (d *discovery) look(to string) (page, error) {
 		return page{list: l}, nil
 	}
 	a.Close()
-	var fault *DocumentError
-	if errors.As(err, &fault) {
+	if fault, ok := errors.AsType[*DocumentError](err); ok {
 		return page{links: links, answer: fault.Reason}, nil
 	}
 	return page{}, err

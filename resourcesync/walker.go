@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -116,8 +117,7 @@ func (k *walker) get(url string, v follow.Validators) (*follow.Answer, error) {
 
 // statusError makes an error of the client one of this package.
 func statusError(err error) error {
-	var status *follow.StatusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*follow.StatusError](err); ok {
 		return (*StatusError)(status)
 	}
 	return err
@@ -704,9 +704,7 @@ func (k *walker) unchanged(s step) {
 	if s.Depth > 0 {
 		return
 	}
-	for url, v := range stream.before {
-		stream.Validators[url] = v
-	}
+	maps.Copy(stream.Validators, stream.before)
 	var open []step
 	for _, url := range slices.Backward(stream.Open) {
 		open = append(open, step{Stream: s.Stream, URL: url, Dump: s.Dump, Depth: 1, Validators: stream.before[url]})

@@ -17,22 +17,20 @@ import (
 
 const sipFeed = "urn:uuid:6f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1"
 
-func text(s string) *string { return &s }
-
 // What is absent, what is empty and what stands elsewhere are different records.
 func TestAssignedIdentifierTellsSourcesApart(t *testing.T) {
 	sources := map[string]*sip.Source{
-		"an identifier":            {Identifier: text("145")},
-		"another identifier":       {Identifier: text("1450")},
-		"a sequence instead":       {Sequence: text("145")},
-		"both":                     {Sequence: text("145"), Identifier: text("145")},
-		"an empty sequence":        {Sequence: text(""), Identifier: text("145")},
-		"a submitter":              {Submitter: &sip.Submitter{Name: "a", EmailAddress: "b"}, Identifier: text("145")},
-		"an empty submitter":       {Submitter: &sip.Submitter{}, Identifier: text("145")},
-		"the border moved":         {Submitter: &sip.Submitter{Name: "ab"}, Identifier: text("145")},
-		"the other border moved":   {Submitter: &sip.Submitter{EmailAddress: "ab"}, Identifier: text("145")},
-		"an identifier of nothing": {Identifier: text("")},
-		"a border in a sequence":   {Sequence: text("1"), Identifier: text("45145")},
+		"an identifier":            {Identifier: new("145")},
+		"another identifier":       {Identifier: new("1450")},
+		"a sequence instead":       {Sequence: new("145")},
+		"both":                     {Sequence: new("145"), Identifier: new("145")},
+		"an empty sequence":        {Sequence: new(""), Identifier: new("145")},
+		"a submitter":              {Submitter: &sip.Submitter{Name: "a", EmailAddress: "b"}, Identifier: new("145")},
+		"an empty submitter":       {Submitter: &sip.Submitter{}, Identifier: new("145")},
+		"the border moved":         {Submitter: &sip.Submitter{Name: "ab"}, Identifier: new("145")},
+		"the other border moved":   {Submitter: &sip.Submitter{EmailAddress: "ab"}, Identifier: new("145")},
+		"an identifier of nothing": {Identifier: new("")},
+		"a border in a sequence":   {Sequence: new("1"), Identifier: new("45145")},
 	}
 	seen := map[string]string{}
 	for name, s := range sources {
@@ -52,7 +50,7 @@ func TestAssignedIdentifierTellsSourcesApart(t *testing.T) {
 		}
 	}
 	// Stored identifiers depend on it, so it stays what it is.
-	if got, want := AssignedIdentifier(sipFeed, &sip.Source{Identifier: text("145")}), "urn:uuid:6318bb7c-00da-82b3-997c-4e6ebbe0d960"; got != want {
+	if got, want := AssignedIdentifier(sipFeed, &sip.Source{Identifier: new("145")}), "urn:uuid:6318bb7c-00da-82b3-997c-4e6ebbe0d960"; got != want {
 		t.Errorf("the identifier of 145 was %s, now %s", want, got)
 	}
 }
@@ -66,7 +64,7 @@ func TestFromRecord(t *testing.T) {
 		Record: "urn:x:1", SourceIdentifier: "145", Order: stamp, Modified: stamp, Title: "A map of it", Fetched: true,
 		Representations: []event.Representation{{Href: "urn:x:1", Type: "application/xml", Length: int64(len(record.XML)), Hash: event.HashOf(sha256.Sum256(record.XML))}},
 	}
-	if got := FromRecord("urn:x:1", &sip.Source{Identifier: text("145")}, record, now); !reflect.DeepEqual(got, want) {
+	if got := FromRecord("urn:x:1", &sip.Source{Identifier: new("145")}, record, now); !reflect.DeepEqual(got, want) {
 		t.Errorf("from a record:\n got %+v\nwant %+v", got, want)
 	}
 	sub := &Submitted{Assigned: "urn:x:1", SourceIdentifier: "145", Title: "A map of it", Length: want.Representations[0].Length, Content: sha256.Sum256(record.XML)}
@@ -75,7 +73,7 @@ func TestFromRecord(t *testing.T) {
 	}
 	want.Record, want.SourceIdentifier = "145", ""
 	want.Representations[0].Href = "urn:x-bridge:sip:145"
-	if got := FromRecord("145", &sip.Source{Identifier: text("145")}, record, now); !reflect.DeepEqual(got, want) {
+	if got := FromRecord("145", &sip.Source{Identifier: new("145")}, record, now); !reflect.DeepEqual(got, want) {
 		t.Errorf("an identifier that is the source's own:\n got %+v\nwant %+v", got, want)
 	}
 	if got := FromRecord("145", nil, record, now); got.SourceIdentifier != "" {
@@ -175,7 +173,7 @@ func TestFromDisposition(t *testing.T) {
 		Record: "a/1", SourceIdentifier: "145", Order: stamp,
 		Representations: []event.Representation{{Href: "https://library.example/a%2F1", Length: event.NoLength}},
 	}
-	got, err := FromDisposition("a/1", "https://library.example/{assigned-identifier}", &sip.Source{Identifier: text("145")}, now)
+	got, err := FromDisposition("a/1", "https://library.example/{assigned-identifier}", &sip.Source{Identifier: new("145")}, now)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 	}

@@ -41,8 +41,7 @@ func TestAccessIsForItsOriginOnly(t *testing.T) {
 	mustGet(t, g.Client(""), plain.URL+"/?to="+url.QueryEscape(home.URL+"/back"))
 	for _, to := range []string{tls.URL + "/direct", home.URL + "/?to=" + url.QueryEscape(tls.URL+"/redirected")} {
 		_, _, err := get(g.Client(""), to)
-		var unknown x509.UnknownAuthorityError
-		if !errors.As(err, &unknown) {
+		if !errors.As(err, new(x509.UnknownAuthorityError)) {
 			t.Errorf("%s: %v; want an unknown authority", to, err)
 		}
 	}

@@ -196,8 +196,7 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 		return "", a.URL + ": a text file, and neither a list of URLs, one a line, nor a table (CSV) whose first line names a column url", nil
 	}
 	kind, err = src.sniffRoot(a, in)
-	var other *otherRootError
-	if errors.As(err, &other) {
+	if other, ok := errors.AsType[*otherRootError](err); ok {
 		return "", other.Error(), nil
 	}
 	return kind, "", err

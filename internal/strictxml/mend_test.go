@@ -90,8 +90,7 @@ func TestMendRefuses(t *testing.T) {
 		for err == nil {
 			err = s.Next()
 		}
-		var fault *DocumentError
-		if !errors.As(err, &fault) {
+		if !errors.As(err, new(*DocumentError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -17,9 +17,7 @@ import (
 func TestCopyDiskFull(t *testing.T) {
 	testenv.Heavy(t)
 	path := filepath.Join(t.TempDir(), "notes.db")
-	if err := copiedKind.Create(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, copiedKind.Create(t.Context(), path))
 	const rows, size = 10, 1 << 19
 	writeNotes(t, path, func(ctx context.Context, tx *Tx) error {
 		for i := range rows {
@@ -53,9 +51,7 @@ func TestCopyDiskFull(t *testing.T) {
 				t.Errorf("%d MB: %v", megabytes, err)
 			}
 		}
-		if err := unix.Unmount(disk, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Unmount(disk, 0))
 	}
 	if failed < 3 {
 		t.Errorf("only %d copies failed", failed)

@@ -78,9 +78,7 @@ const moreRows = rowsOfCommit + 10
 func newNotes(t *testing.T, rows int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notes.db")
-	if err := copiedKind.Create(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, copiedKind.Create(t.Context(), path))
 	writeNotes(t, path, func(ctx context.Context, tx *Tx) error {
 		if err := tx.Exec(ctx, "UPDATE one SET n = 7"); err != nil {
 			return err
@@ -176,9 +174,7 @@ func TestCopyFails(t *testing.T) {
 			if left, err := os.ReadDir(filepath.Dir(to)); err != nil || len(left) > 0 {
 				t.Errorf("left: %v %v", left, err)
 			}
-			if err := os.WriteFile(to+copying, []byte("of a copy that was killed"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(to+copying, []byte("of a copy that was killed"), 0o600))
 		}
 		if _, err := copiedKind.Copy(t.Context(), path, to, CopyOptions{}); err != nil {
 			t.Error(err)
@@ -306,9 +302,7 @@ func TestCopyCommitPending(t *testing.T) {
 	patient := *copiedKind
 	patient.lockWait = 50 * time.Millisecond
 	first := make(chan error, 1)
-	if err := standby("nobody"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, standby("nobody"))
 	if _, err := copiedKind.Copy(t.Context(), path, to, CopyOptions{Before: func(string) error {
 		go func() {
 			if err := until("SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep')"); err != nil {
@@ -343,9 +337,7 @@ func TestCopyCommitPending(t *testing.T) {
 func TestRowSum(t *testing.T) {
 	sum := func(rows ...[]any) (s rowSum) {
 		for _, row := range rows {
-			if err := s.add(row); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.add(row))
 		}
 		return s
 	}

@@ -22,9 +22,7 @@ func limitPages(ctx context.Context, q Querier) error {
 // goes on after that writes nothing, which would be committed alone.
 func TestWriterEndedTransaction(t *testing.T) {
 	m := newWriter(t, WriterOptions{})
-	if err := m.Use(t.Context(), func(ctx context.Context, tx *Tx) error { return limitPages(ctx, tx) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Use(t.Context(), func(ctx context.Context, tx *Tx) error { return limitPages(ctx, tx) }))
 	for name, after := range map[string]func(context.Context, *Tx) error{
 		"a statement": func(ctx context.Context, tx *Tx) error { return insert(ctx, tx, 7, 0) },
 		"many rows": func(ctx context.Context, tx *Tx) error {
@@ -47,9 +45,7 @@ func TestWriterEndedTransaction(t *testing.T) {
 func TestWriterDryRunEnds(t *testing.T) {
 	for _, moment := range []string{"before the commit", "in the work", "when the connection is lost", "while somebody reads"} {
 		path := filepath.Join(t.TempDir(), "test.db")
-		if err := testKind.Create(t.Context(), path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, testKind.Create(t.Context(), path))
 		fail := ""
 		w, err := testKind.OpenWriter(t.Context(), path, WriterOptions{DryRun: true, BeforeCommit: func(ctx context.Context, tx *Tx) error {
 			if fail == "before the commit" {
@@ -60,9 +56,7 @@ func TestWriterDryRunEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(limitPages(t.Context(), w.Uncommitted()), w.Do(t.Context(), insertOne(1))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(limitPages(t.Context(), w.Uncommitted()), w.Do(t.Context(), insertOne(1))))
 		switch fail = moment; moment {
 		case "before the commit":
 			err = w.Do(t.Context(), insertOne(2))

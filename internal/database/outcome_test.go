@@ -419,9 +419,7 @@ func TestServerForgottenTransaction(t *testing.T) {
 	defer other.Close()
 	for taken := int64(0); taken < number; {
 		before := taken
-		if err := other.QueryRow("SELECT pg_current_xact_id()::text::bigint").Scan(&taken); err != nil {
-			t.Fatal(err)
-		}
+		must(t, other.QueryRow("SELECT pg_current_xact_id()::text::bigint").Scan(&taken))
 		if before == 0 && taken > number {
 			t.Errorf("the server remembers transaction %d: the next is %d", number, taken)
 		}
@@ -534,9 +532,7 @@ func TestServerReadOnly(t *testing.T) {
 	server := testenv.Postgres(t)
 	path := server.NewSchema(t)
 	m := makeAt(t, testKind, path, path, WriterOptions{})
-	if err := m.Do(t.Context(), insertOne(1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Do(t.Context(), insertOne(1)))
 	execute(t, path, "ALTER DATABASE postgres SET default_transaction_read_only = on")
 	server.Stop(t, testenv.FastShutdown)
 	server.Start(t)

@@ -340,9 +340,7 @@ func TestServerLock(t *testing.T) {
 	m.do(t, "INSERT INTO item (caller, n) VALUES (3, 0)")
 	m.want(t, "1/0", "3/0")
 	other.want(t, "2/0")
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Close())
 	w, err = kindWith(time.Minute, 0).OpenWriter(t.Context(), m.path, WriterOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -379,9 +377,7 @@ func TestServerUseGivenUp(t *testing.T) {
 		})
 	}()
 	for waits := false; !waits; {
-		if err := other.QueryRow(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND '['||pid||']' = $1)", before).Scan(&waits); err != nil {
-			t.Fatal(err)
-		}
+		must(t, other.QueryRow(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND '['||pid||']' = $1)", before).Scan(&waits))
 	}
 	cancel()
 	if _, err := other.Exec(t.Context(), "SELECT pg_sleep(0.1), pg_advisory_unlock("+key+")"); err != nil {
@@ -440,9 +436,7 @@ func TestServerRefused(t *testing.T) {
 	}
 	created := func(t *testing.T, kind *Kind, statements ...string) string {
 		path := schema(t)
-		if err := kind.Create(t.Context(), path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kind.Create(t.Context(), path))
 		execute(t, path, statements...)
 		return path
 	}
@@ -565,9 +559,7 @@ func look(t *testing.T, k *Kind, path string) *Found {
 func TestServerMigration(t *testing.T) {
 	testenv.Heavy(t)
 	path := testenv.SharedPostgres(t).NewSchema(t)
-	if err := testKind.Create(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testKind.Create(t.Context(), path))
 	identity := look(t, testKind, path).Identity
 	if len(identity) != 36 {
 		t.Errorf("the identity %q", identity)
@@ -616,9 +608,7 @@ func TestServerReaders(t *testing.T) {
 		if got, err := rowsOf(t.Context(), tx, all); err != nil || got != "[1]" {
 			t.Errorf("%s, %v", got, err)
 		}
-		if err := m.Do(t.Context(), insertOne(2+n)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Do(t.Context(), insertOne(2+n)))
 	}
 	if err := errors.Join(tx.Commit(), conn.Close()); err != nil {
 		t.Error(err)

@@ -124,9 +124,7 @@ func TestPreparedStatements(t *testing.T) {
 // A query that comes again is not parsed again.
 func BenchmarkPreparedQuery(b *testing.B) {
 	path := b.TempDir() + "/bench.db"
-	if err := testKind.Create(b.Context(), path); err != nil {
-		b.Fatal(err)
-	}
+	must(b, testKind.Create(b.Context(), path))
 	r, err := testKind.OpenReaders(b.Context(), path, 1)
 	if err != nil {
 		b.Fatal(err)
@@ -139,9 +137,7 @@ func BenchmarkPreparedQuery(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for i := range b.N {
-				if err := r.Each(b.Context(), text(i), []any{1, 0}, func(*sql.Rows) error { return nil }); err != nil {
-					b.Fatal(err)
-				}
+				must(b, r.Each(b.Context(), text(i), []any{1, 0}, func(*sql.Rows) error { return nil }))
 			}
 		})
 	}

@@ -56,9 +56,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("%d bytes, of %d; %d changes meanwhile", b.Len(), s.Size(), next)
 	}
 	path := filepath.Join(t.TempDir(), "copy.db")
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, b.Bytes(), 0o600))
 	r, err := testKind.OpenReaders(t.Context(), path, 1)
 	if err != nil {
 		t.Fatal(err)

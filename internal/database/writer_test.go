@@ -35,6 +35,14 @@ type made struct {
 	commits atomic.Int64
 }
 
+// must ends the test with an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // newWriter makes a database in a file.
 func newWriter(t *testing.T, opt WriterOptions) *made {
 	t.Helper()
@@ -58,9 +66,7 @@ func onBoth(t *testing.T, test func(t *testing.T, newWriter func(*testing.T, Wri
 // makeAt makes a database at a path. The Writer reaches it by a way of its own.
 func makeAt(t *testing.T, kind *Kind, path, way string, opt WriterOptions) *made {
 	t.Helper()
-	if err := kind.Create(t.Context(), path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kind.Create(t.Context(), path))
 	m := new(made)
 	opt.Pragmas = []string{"foreign_keys(1)"}
 	after := opt.AfterCommit
@@ -418,9 +424,7 @@ func TestWriterUse(t *testing.T) {
 // The connection is gone for a reason of its own: the next caller has a new one.
 func TestWriterLosesConnection(t *testing.T) {
 	m := newWriter(t, WriterOptions{})
-	if err := errors.Join(m.Do(t.Context(), insertOne(1)), m.conn.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(m.Do(t.Context(), insertOne(1)), m.conn.Close()))
 	if err := m.Do(t.Context(), insertOne(2)); err == nil {
 		t.Error("stored without a connection")
 	}
@@ -520,9 +524,7 @@ func TestWriterAwaited(t *testing.T) {
 				return insert(ctx, tx, caller, 0)
 			}
 		}
-		if err := errors.Join(m.Do(t.Context(), ask(0)), errors.Join(together(m, ask(1), ask(2))...)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(m.Do(t.Context(), ask(0)), errors.Join(together(m, ask(1), ask(2))...)))
 		if want := []bool{false, true, true}; !slices.Equal(got, want) {
 			t.Errorf("alone, with one that waits, with one that is done: %v, want %v", got, want)
 		}

@@ -67,9 +67,7 @@ func TestCacheHasASize(t *testing.T) {
 		t.Errorf("made %v", made)
 	}
 	later := newCache(dir, disk{}, 150)
-	if err := later.cleanup(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, later.cleanup())
 	if got := onDisk(); len(got) != 1 || later.bytes != 100 {
 		t.Errorf("after a start with a smaller size: %q, %d bytes", got, later.bytes)
 	}
@@ -381,9 +379,7 @@ func TestSnapshotOfAnyBase(t *testing.T) {
 		p.limits.Entries = 5
 		return p
 	}
-	if err := of("https://one.example", false).Snapshot(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, of("https://one.example", false).Snapshot(t.Context(), "main"))
 	for anyBase, want := range map[bool]event.Seq{true: 20, false: 0} {
 		if seq, err := of("https://two.example", anyBase).SnapshotSeq(t.Context(), "main"); seq != want || err != nil {
 			t.Errorf("any base %t: Seq %d, %v, want %d", anyBase, seq, err, want)

@@ -33,9 +33,7 @@ func TestIdleSets(t *testing.T) {
 		p := newPublisher(t, l)
 		plans, again, dumps := map[string]*schedule{}, map[string]time.Time{}, map[string]*dumpPlan{}
 		check := func() {
-			if err := errors.Join(p.checkSets(t.Context(), plans, again), p.checkDumps(t.Context(), dumps)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(p.checkSets(t.Context(), plans, again), p.checkDumps(t.Context(), dumps)))
 		}
 		check()
 		check()
@@ -77,9 +75,7 @@ func TestCompressorAgain(t *testing.T) {
 			doc = fmt.Appendf(doc, "<identifier>oai:repository.example.org:%d</identifier>\n", (n+1)*i%1999)
 		}
 		var want, got bytes.Buffer
-		if err := Compress(&want, doc); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Compress(&want, doc))
 		again.Begin(&got)
 		for rest := doc; len(rest) > 0; { // in other pieces
 			piece := rest[:min(len(rest), 1+n*997)]

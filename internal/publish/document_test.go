@@ -207,9 +207,7 @@ func TestCacheDamage(t *testing.T) {
 	}
 	for name, do := range damage {
 		for _, when := range []string{"while running", "before a start"} {
-			if err := do(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, do())
 			if when == "before a start" {
 				p = publisherIn(t, l, dir)
 			}
@@ -470,9 +468,7 @@ func damageCache(t testing.TB, p *Publisher) {
 	t.Helper()
 	for _, f := range cacheFiles(t, p) {
 		if !strings.HasSuffix(f, ".sum") {
-			if err := os.Truncate(filepath.Join(p.cache.dir, f), 90); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Truncate(filepath.Join(p.cache.dir, f), 90))
 		}
 	}
 }

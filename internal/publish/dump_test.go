@@ -152,9 +152,7 @@ func TestDumps(t *testing.T) {
 	if doc, _ := get(t, p, "/sets/main/capabilitylist.xml", false); bytes.Contains(doc, []byte("dump")) {
 		t.Errorf("before the first dump: %s", doc)
 	}
-	if err := runDumps(t, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runDumps(t, p))
 	list, at := resources(t, p, "main")
 	dump, zips := packagesOf(t, p, "/sets/main/resourcedump.xml")
 	if doc, _ := get(t, p, "/sets/main/resourcedump.xml", false); between(string(doc), ` at="`, `"`) != at || len(dump) != len(list) || len(zips) != (len(list)+3)/4 {
@@ -223,9 +221,7 @@ func TestDumps(t *testing.T) {
 	// Another log with the same events gives the same bytes.
 	l2, c2 := dumping(10, 45)
 	q := dumper(t, l2, c2, t.TempDir())
-	if err := runDumps(t, q); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runDumps(t, q))
 	if _, again := packagesOf(t, q, "/sets/main/resourcedump.xml"); len(again) != len(zips) {
 		t.Error("another number of packages")
 	} else {
@@ -245,9 +241,7 @@ func TestDumps(t *testing.T) {
 
 	// A set that is to have no dumps any more has none, and their files go.
 	l.sets["main"].set.Dumps = false
-	if err := runDumps(t, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runDumps(t, p))
 	if _, err := p.Document(t.Context(), "/sets/main/resourcedump.xml", false); !errors.Is(err, ErrNotFound) {
 		t.Errorf("without dumps: %v", err)
 	}
@@ -274,9 +268,7 @@ func TestDumpSchedule(t *testing.T) {
 		l.fill("main", step.events)
 		c.take(l)
 		now = now.Add(step.later)
-		if err := p.checkDumps(t.Context(), plans); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.checkDumps(t.Context(), plans))
 		d, err := p.DumpState(t.Context(), "main")
 		if err != nil || d.Packed != step.segments || (d.Seq != first) != step.made || d.Faults != nil {
 			t.Errorf("%+v: %+v, %v", step, d, err)
@@ -356,9 +348,7 @@ func TestDumpArchives(t *testing.T) {
 	for step := range 8 {
 		l.fill("main", 20)
 		c.take(l)
-		if err := runDumps(t, p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runDumps(t, p))
 		_, segments, err := p.Segments(t.Context(), "main")
 		if err != nil {
 			t.Fatal(err)
@@ -426,16 +416,12 @@ func TestEarlierChangeDumpWithAGap(t *testing.T) {
 	dir := t.TempDir()
 	p := dumper(t, l, c, dir)
 	p.limits.Entries = 3
-	if err := runDumps(t, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runDumps(t, p))
 	whole, meta := get(t, p, path, false)
 	if !meta.Immutable || len(entriesOf(whole)) != 3 {
 		t.Fatalf("%+v:\n%s", meta, whole)
 	}
-	if err := os.Remove(filepath.Join(dir, "snapshots/main/changedump/2/1.zip")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(dir, "snapshots/main/changedump/2/1.zip")))
 	var notReady *NotReadyError
 	if _, err := p.Document(t.Context(), lost, false); !errors.As(err, &notReady) {
 		t.Fatal(err)
@@ -443,9 +429,7 @@ func TestEarlierChangeDumpWithAGap(t *testing.T) {
 	if part, meta := get(t, p, path, false); meta.Immutable || len(entriesOf(part)) != 1 {
 		t.Errorf("%+v:\n%s", meta, part)
 	}
-	if err := runDumps(t, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runDumps(t, p))
 	if again, meta := get(t, p, path, false); !meta.Immutable || !bytes.Equal(again, whole) {
 		t.Errorf("%+v:\n%s", meta, again)
 	}
@@ -488,9 +472,7 @@ func TestDumpWithoutContent(t *testing.T) {
 		l, c := dumping(10, 25)
 		p := dumper(t, l, c, t.TempDir())
 		p.opts.DumpEvery = 0
-		if err := runDumps(t, p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runDumps(t, p))
 		before, zips := packagesOf(t, p, "/sets/main/resourcedump.xml")
 		l.fill("main", 20)
 		c.take(l)
@@ -526,9 +508,7 @@ func TestDumpWithoutContent(t *testing.T) {
 			t.Errorf("%s: the Change Dump begins at %s:\n%s", name, from, doc)
 		}
 		c.all[sum] = good
-		if err := runDumps(t, p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runDumps(t, p))
 		if state, err := p.DumpState(t.Context(), "main"); err != nil || state.Faults != nil || state.Packed != 4 {
 			t.Errorf("%s: with the content again: %+v, %v", name, state, err)
 		}
@@ -547,9 +527,7 @@ func TestDumpFaults(t *testing.T) {
 		dir := t.TempDir()
 		p := dumper(t, l, c, dir)
 		p.opts.DumpEvery = 0
-		if err := runDumps(t, p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runDumps(t, p))
 		l.fill("main", 10)
 		c.take(l)
 		p.setFault(fault)
@@ -559,9 +537,7 @@ func TestDumpFaults(t *testing.T) {
 			q.opts.DumpEvery = 0
 			packagesOf(t, q, "/sets/main/resourcedump.xml")
 			packagesOf(t, q, "/sets/main/changedump.xml")
-			if err := runDumps(t, q); err != nil {
-				t.Fatal(err)
-			}
+			must(t, runDumps(t, q))
 			dump, _ := packagesOf(t, q, "/sets/main/resourcedump.xml")
 			if set := mustSet(t, l); int64(len(dump)) != set.Live {
 				t.Errorf("after the next run the dump has %d resources, want %d", len(dump), set.Live)
@@ -581,9 +557,7 @@ func TestDumpFaults(t *testing.T) {
 func TestDumpDamage(t *testing.T) {
 	l, c := dumping(10, 25)
 	dir := t.TempDir()
-	if err := runDumps(t, dumper(t, l, c, dir)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runDumps(t, dumper(t, l, c, dir)))
 	for _, path := range []string{"/sets/main/changedump/1.zip", "/sets/main/changedump/1.xml", fmt.Sprintf("%s.zip", resourceDumpPath("main", Snapshot{Seq: mustSet(t, l).Last}, 1))} {
 		p := dumper(t, l, c, dir)
 		want, _ := get(t, p, path, false)
@@ -596,9 +570,7 @@ func TestDumpDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		b[len(b)/2] ^= 1
-		if err := os.WriteFile(file, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, b, 0o600))
 		p = dumper(t, l, c, dir)
 		checks, err := p.VerifyDumps(t.Context(), "main")
 		if damaged := slices.Concat(mapChecks(checks)...); err != nil || len(damaged) != 1 || damaged[0] != file {
@@ -608,9 +580,7 @@ func TestDumpDamage(t *testing.T) {
 		if _, err := p.Document(t.Context(), path, false); !errors.As(err, &notReady) {
 			t.Errorf("%s: %v", path, err)
 		}
-		if err := runDumps(t, p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, runDumps(t, p))
 		if got, _ := get(t, p, path, false); !bytes.Equal(got, want) {
 			t.Errorf("%s has other bytes", path)
 		}
@@ -623,9 +593,7 @@ func TestVerifyFolders(t *testing.T) {
 	l, c := dumping(10, 45)
 	dir := t.TempDir()
 	p := dumper(t, l, c, dir)
-	if err := errors.Join(runDumps(t, p), p.Snapshot(t.Context(), "main")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(runDumps(t, p), p.Snapshot(t.Context(), "main")))
 	last := fmt.Sprint(mustSet(t, l).Last)
 	for _, c := range []struct {
 		folder, file string
@@ -640,13 +608,9 @@ func TestVerifyFolders(t *testing.T) {
 		{last, manifestName, func(string) error { return nil }, false},
 	} {
 		folder := t.TempDir()
-		if err := os.CopyFS(folder, os.DirFS(dir)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(folder, os.DirFS(dir)))
 		damaged := filepath.Join(folder, "snapshots", "main", c.folder)
-		if err := c.damage(filepath.Join(damaged, c.file)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.damage(filepath.Join(damaged, c.file)))
 		var want []string
 		if c.found {
 			want = []string{damaged}
@@ -674,9 +638,7 @@ func TestDumpUnzip(t *testing.T) {
 	unzip, python := testenv.Need(t, "unzip", "unzip"), testenv.Need(t, "python3", "python3")
 	l, c := dumping(10, 45)
 	p := dumper(t, l, c, t.TempDir())
-	if err := runDumps(t, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runDumps(t, p))
 	n := 0
 	for _, path := range []string{"/sets/main/resourcedump.xml", "/sets/main/changedump.xml"} {
 		_, zips := packagesOf(t, p, path)
@@ -684,9 +646,7 @@ func TestDumpUnzip(t *testing.T) {
 			dir := t.TempDir()
 			pack, copied := filepath.Join(dir, "1.zip"), filepath.Join(dir, "1.xml")
 			contents, _ := get(t, p, strings.TrimSuffix(strings.TrimPrefix(loc, base), ".zip")+".xml", false)
-			if err := errors.Join(os.WriteFile(pack, b, 0o600), os.WriteFile(copied, contents, 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.WriteFile(pack, b, 0o600), os.WriteFile(copied, contents, 0o600)))
 			if out, err := exec.Command(unzip, "-q", pack, "-d", filepath.Join(dir, "unpacked")).CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v\n%s", loc, err, out)
 			}
@@ -790,9 +750,7 @@ func TestDumpMemory(t *testing.T) {
 			b := l.body(l.current)
 			return &repeated{block: b, left: l.repeats}, int64(len(b) * l.repeats), nil
 		}
-		if err := p.Dump(t.Context(), "main"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Dump(t.Context(), "main"))
 		st, err := p.state(t.Context(), "main")
 		if err != nil {
 			t.Fatal(err)

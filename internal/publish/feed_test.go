@@ -223,9 +223,7 @@ func TestFeedSchema(t *testing.T) {
 		doc, _ := get(t, p, path, false)
 		readFeed(t, path, doc)
 		file := filepath.Join(dir, fmt.Sprintf("%d.atom", i))
-		if err := os.WriteFile(file, doc, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, doc, 0o666))
 		args = append(args, file)
 	}
 	if len(args) < 2+4*2+3 {

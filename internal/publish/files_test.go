@@ -316,9 +316,7 @@ func TestFollow(t *testing.T) {
 	mustAgree(t, b, a)
 
 	// As if a node that has not noticed that it writes no more had written the index.
-	if err := os.WriteFile(index, old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(index, old, 0o600))
 	a.reads()
 	if seq, err := a.SnapshotSeq(t.Context(), "main"); err != nil || seq != mustSet(t, l).Last {
 		t.Errorf("a node goes back to %d: %v", seq, err)
@@ -546,9 +544,7 @@ func TestFilesCrash(t *testing.T) {
 		a.pass(sweepEvery)
 		for _, file := range objects(t, s3, address, "*/*/*/*") {
 			old := a.now.Add(-unneeded)
-			if err := os.Chtimes(file, old, old); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chtimes(file, old, old))
 		}
 		before := len(objects(t, s3, address, "*/*/*/*"))
 		a.shares()
@@ -648,9 +644,7 @@ func TestFilesDamaged(t *testing.T) {
 		}
 		b = newFollower(t, l, c, address, t.TempDir())
 		for _, damaged := range [][]byte{bytes.ToUpper(whole), whole[:len(whole)/2], {}} {
-			if err := os.WriteFile(file, damaged, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, damaged, 0o600))
 			b.pass(dumpRetry)
 			b.reads()
 			if b.heard("cannot be published") != 1 {
@@ -664,18 +658,14 @@ func TestFilesDamaged(t *testing.T) {
 				t.Errorf("%s is published, or not the others", name)
 			}
 		}
-		if err := os.WriteFile(file, whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, whole, 0o600))
 		b.pass(dumpRetry)
 		b.reads()
 		mustAgree(t, a, b)
 	}
 
 	gone := objects(t, s3, address, "main/resourcedump/10-*/1.zip")
-	if err := os.Remove(gone[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(gone[0]))
 	if bad, err := a.VerifyFiles(t.Context()); err != nil || len(bad) != 1 || !strings.Contains(gone[0], bad[0]) {
 		t.Errorf("incomplete: %v, %v", bad, err)
 	}
@@ -687,9 +677,7 @@ func TestFilesDamaged(t *testing.T) {
 	}
 
 	index := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(filepath.Dir(gone[0]))))), indexKey)
-	if err := os.WriteFile(index, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(index, []byte("x"), 0o600))
 	b.reads()
 	mustAgree(t, a, b)
 	if b.heard("cannot be used") != 1 {
@@ -705,9 +693,7 @@ func TestFilesDamaged(t *testing.T) {
 	mustAgree(t, a, fresh)
 
 	before := objects(t, s3, address, "*/*/*/*")
-	if err := a.files.bucket.Remove(t.Context(), indexKey); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.files.bucket.Remove(t.Context(), indexKey))
 	a.pass(lookEvery)
 	a.shares()
 	if after := objects(t, s3, address, "*/*/*/*"); !slices.Equal(before, after) {
@@ -732,9 +718,7 @@ func TestFollowReplaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, append(want, '\n'), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, append(want, '\n'), 0o600))
 	b = newFollower(t, l, c, address, dir)
 	b.reads()
 	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) || b.heard("is published") != 1 {
@@ -762,9 +746,7 @@ func TestFollowNewestFirst(t *testing.T) {
 		return step()
 	})
 	b.follows = b.followers()
-	if err := b.follows[0].check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.follows[0].check(t.Context()))
 	var order []string
 	for _, line := range b.said {
 		if _, what, ok := strings.Cut(line, "is published"); ok {

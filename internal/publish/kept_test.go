@@ -134,9 +134,7 @@ func TestKeptLists(t *testing.T) {
 				if _, err := p.Document(t.Context(), strings.TrimPrefix(archive[0].Loc, base), false); !errors.As(err, &notReady) || len(archive) != 3 {
 					t.Fatalf("%d lists, the first one before it is made: %v", len(archive), err)
 				}
-				if err := p.KeepLists(t.Context(), "main"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.KeepLists(t.Context(), "main"))
 				before := keptDocuments(t, p, l)
 				checks, err := p.VerifyLists(t.Context(), "main")
 				if err != nil || len(checks) == 0 || slices.ContainsFunc(checks, func(c Check) bool { return c.Kept != 1 || len(c.Damaged) > 0 }) {
@@ -152,13 +150,9 @@ func TestKeptLists(t *testing.T) {
 					func() error { return os.Remove(files[1]) },
 				} {
 					for _, again := range []func() *Publisher{func() *Publisher { return p }, reopen} {
-						if err := spoil(); err != nil {
-							t.Fatal(err)
-						}
+						must(t, spoil())
 						p := again()
-						if err := p.KeepLists(t.Context(), "main"); err != nil {
-							t.Fatal(err)
-						}
+						must(t, p.KeepLists(t.Context(), "main"))
 						now := keptDocuments(t, p, l)
 						for path, was := range before {
 							if now[path] != was {
@@ -167,15 +161,11 @@ func TestKeptLists(t *testing.T) {
 						}
 					}
 				}
-				if err := os.WriteFile(files[0], []byte("x"), 0o666); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(files[0], []byte("x"), 0o666))
 				if checks, err := p.VerifyLists(t.Context(), "main"); err != nil || !slices.ContainsFunc(checks, func(c Check) bool { return len(c.Damaged) == 1 }) {
 					t.Errorf("verify finds no damage: %+v, %v", checks, err)
 				}
-				if err := p.KeepLists(t.Context(), "main"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.KeepLists(t.Context(), "main"))
 				keptDocuments(t, p, l)
 
 				// Two days later other lists are kept; of those that are not any more, the newest
@@ -188,9 +178,7 @@ func TestKeptLists(t *testing.T) {
 					}
 					l.add("main", e)
 				}
-				if err := p.KeepLists(t.Context(), "main"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.KeepLists(t.Context(), "main"))
 				keptDocuments(t, p, l)
 				set, segments, _ := p.Segments(t.Context(), "main")
 				kept, dropped := keptLists(set, segments)
@@ -265,9 +253,7 @@ func TestKeptListsComeLast(t *testing.T) {
 	plans, again := map[string]*schedule{}, map[string]time.Time{}
 	for i, want := range [][]string{{"main", "zoo", "main/past"}, {"main/past"}, {"main/past"}, nil} {
 		made = nil
-		if err := p.checkSets(t.Context(), plans, again); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.checkSets(t.Context(), plans, again))
 		if slices.Sort(made[:max(len(made)-1, 0)]); !slices.Equal(made, want) {
 			t.Errorf("pass %d made %q, want %q", i+1, made, want)
 		}
@@ -296,16 +282,12 @@ func TestKeptListsOnAFullDisk(t *testing.T) {
 		t.Fatalf("%v; made %v", err, keptFolders(t, p))
 	}
 	p.opts.Full = nil
-	if err := p.KeepLists(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.KeepLists(t.Context(), "main"))
 	all := keptFolders(t, p)
 	l.keep(1, 0)
 	p = publisherIn(t, l, dir)
 	p.opts.Full = func() error { return errFull }
-	if err := p.checkSets(t.Context(), map[string]*schedule{}, map[string]time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.checkSets(t.Context(), map[string]*schedule{}, map[string]time.Time{}))
 	if left := keptFolders(t, p); len(all) != 3 || !slices.Equal(left, all[1:]) { // the last and the one before
 		t.Errorf("left %v of %v", left, all)
 	}

@@ -105,9 +105,7 @@ func TestSnapshot(t *testing.T) {
 	if seq, err := p.SnapshotSeq(t.Context(), "main"); seq != 0 || err != nil {
 		t.Errorf("snapshot %d, %v", seq, err)
 	}
-	if err := p.Snapshot(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Snapshot(t.Context(), "main"))
 	first, at := resources(t, p, "main")
 	set, _ := l.Set(t.Context(), "main")
 	if at != set.LastObserved.String() || !slices.Equal(first, direct(t, l, "main")) {
@@ -139,9 +137,7 @@ func TestSnapshot(t *testing.T) {
 	old := partPath("main", Snapshot{Seq: set.Last}, 1)
 	p.opts.Retention.Count = 2
 	for i := range 3 {
-		if err := p.Snapshot(t.Context(), "main"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Snapshot(t.Context(), "main"))
 		if got, _ := resources(t, p, "main"); !slices.Equal(got, direct(t, l, "main")) {
 			t.Errorf("snapshot %d has %d entries", i, len(got))
 		}
@@ -188,9 +184,7 @@ func TestParts(t *testing.T) {
 		p := newPublisher(t, l)
 		p.limits = limits
 		p.limits.Entries = min(p.limits.Entries, 99) // or there are no parts
-		if err := p.Snapshot(t.Context(), "main"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Snapshot(t.Context(), "main"))
 		if got, _ := resources(t, p, "main"); !slices.Equal(got, want) {
 			t.Errorf("%+v: %d entries of %d", limits, len(got), len(want))
 		}
@@ -218,9 +212,7 @@ func TestSnapshotFaults(t *testing.T) {
 			p := small(t, l, dir)
 			var notReady *NotReadyError
 			if !first {
-				if err := p.Snapshot(t.Context(), "main"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, p.Snapshot(t.Context(), "main"))
 				l.many("main", 2)
 			}
 			after := direct(t, l, "main")
@@ -287,14 +279,10 @@ func TestSnapshotDamage(t *testing.T) {
 	} {
 		for _, when := range []string{"while running", "before a start"} {
 			p := small(t, l, dir)
-			if err := p.Snapshot(t.Context(), "main"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.Snapshot(t.Context(), "main"))
 			want, _ := resources(t, p, "main")
 			set := mustSet(t, l)
-			if err := damage(filepath.Join(dir, "snapshots", "main", fmt.Sprint(set.Last), "2.xml.gz")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, damage(filepath.Join(dir, "snapshots", "main", fmt.Sprint(set.Last), "2.xml.gz")))
 			if when == "before a start" {
 				p = small(t, l, dir)
 			}
@@ -302,9 +290,7 @@ func TestSnapshotDamage(t *testing.T) {
 			if _, err := p.Document(t.Context(), partPath("main", Snapshot{Seq: set.Last}, 2), true); !errors.As(err, &notReady) && !errors.Is(err, ErrNotFound) {
 				t.Errorf("%s %s: got %v", name, when, err)
 			}
-			if err := p.Snapshot(t.Context(), "main"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, p.Snapshot(t.Context(), "main"))
 			if got, _ := resources(t, p, "main"); !slices.Equal(got, want) {
 				t.Errorf("%s %s: made again with other bytes", name, when)
 			}
@@ -316,9 +302,7 @@ func TestSnapshotDamage(t *testing.T) {
 func TestUnreadableIsNotDamaged(t *testing.T) {
 	l, dir := history(100, event.Mirror).many("main", 10), t.TempDir()
 	p := small(t, l, dir)
-	if err := p.Snapshot(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Snapshot(t.Context(), "main"))
 	at := Snapshot{Seq: mustSet(t, l).Last}
 	file := filepath.Join(dir, "snapshots", "main", fmt.Sprint(at.Seq), "2.xml.gz")
 	if err := errors.Join(os.Rename(file, file+".aside"), os.Symlink(file, file)); err != nil { // ELOOP
@@ -328,9 +312,7 @@ func TestUnreadableIsNotDamaged(t *testing.T) {
 	if _, err := p.Document(t.Context(), partPath("main", at, 2), true); err == nil || errors.As(err, &notReady) || errors.Is(err, ErrNotFound) {
 		t.Errorf("while it cannot be opened: %v", err)
 	}
-	if err := os.Rename(file+".aside", file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(file+".aside", file))
 	if got, _ := resources(t, p, "main"); len(got) != 10 {
 		t.Errorf("afterwards the list has %d resources", len(got))
 	}
@@ -340,9 +322,7 @@ func TestUnreadableIsNotDamaged(t *testing.T) {
 func TestUnreadableAtStart(t *testing.T) {
 	l, dir := history(100, event.Mirror).many("main", 10), t.TempDir()
 	p := small(t, l, dir)
-	if err := p.Snapshot(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Snapshot(t.Context(), "main"))
 	old := partPath("main", Snapshot{Seq: mustSet(t, l).Last}, 2)
 	was, _ := get(t, p, old, false)
 	list := filepath.Join(dir, "snapshots", "main", fmt.Sprint(mustSet(t, l).Last), manifestName)
@@ -350,12 +330,8 @@ func TestUnreadableAtStart(t *testing.T) {
 	if err := errors.Join(os.Rename(list, list+".aside"), os.Symlink(list, list)); err != nil { // ELOOP
 		t.Fatal(err)
 	}
-	if err := small(t, l, dir).Snapshot(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(list+".aside", list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, small(t, l, dir).Snapshot(t.Context(), "main"))
+	must(t, os.Rename(list+".aside", list))
 	if now, _ := get(t, small(t, l, dir), old, false); !bytes.Equal(now, was) {
 		t.Error("a part of the former list has other bytes")
 	}
@@ -379,9 +355,7 @@ func (s *slow) Err() error {
 func TestHashesOfOneFileEach(t *testing.T) {
 	l, dir := history(100, event.Mirror).many("main", 10), t.TempDir()
 	p := small(t, l, dir)
-	if err := p.Snapshot(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Snapshot(t.Context(), "main"))
 	st, err := p.state(t.Context(), "main")
 	if err != nil {
 		t.Fatal(err)
@@ -455,9 +429,7 @@ func TestVerifySnapshot(t *testing.T) {
 	if checks, err := p.VerifySnapshot(t.Context(), "main"); err != nil || checks != nil {
 		t.Errorf("without a snapshot: %v, %v", checks, err)
 	}
-	if err := p.Snapshot(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Snapshot(t.Context(), "main"))
 	l.fill("main", 3) // what is newer does not matter
 	damaged := func() (names []string) {
 		checks, err := p.VerifySnapshot(t.Context(), "main")
@@ -473,9 +445,7 @@ func TestVerifySnapshot(t *testing.T) {
 		t.Errorf("a whole snapshot: %v", names)
 	}
 	file := filepath.Join(p.opts.SnapshotDir, "main", "10", "2.xml.gz")
-	if err := os.Truncate(file, 100); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(file, 100))
 	if names := damaged(); !slices.Equal(names, []string{file}) {
 		t.Errorf("a damaged snapshot: %v", names)
 	}
@@ -499,9 +469,7 @@ func TestFewLargeRecords(t *testing.T) {
 	if len(p.wakeups) == 0 {
 		t.Error("Run was not told")
 	}
-	if err := p.checkSet(t.Context(), map[string]*schedule{}, mustSet(t, l)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.checkSet(t.Context(), map[string]*schedule{}, mustSet(t, l)))
 	index, _ := get(t, p, "/sets/main/resourcelist.xml", false)
 	if n := bytes.Count(index, []byte("<sitemap>")); n != 2 {
 		t.Errorf("the index names %d parts, want 2", n)
@@ -520,9 +488,7 @@ func TestFewLargeRecords(t *testing.T) {
 	for i := range 10 {
 		l.add("main", sample(event.Deleted, i, 2))
 	}
-	if err := p.Snapshot(t.Context(), "main"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Snapshot(t.Context(), "main"))
 	if list, _ := get(t, p, "/sets/main/resourcelist.xml", false); bytes.Contains(list, []byte("<sitemapindex")) {
 		t.Error("what fits into one document is still an index")
 	}
@@ -620,12 +586,8 @@ func TestRunTidies(t *testing.T) {
 	get(t, p, "/sets/main/changelist/1.xml", false)
 	for _, name := range []string{"cache/" + cacheEpoch("other") + "/closed/x.xml", "cache/notes.txt",
 		strings.TrimPrefix(p.cache.dir, dir+"/") + "/closed/main/x.xml.12.tmp"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777))
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o666))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		end := run(publisherIn(t, l, dir))

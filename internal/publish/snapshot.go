@@ -25,19 +25,9 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// SnapshotSeq returns the Seq whose state the set's Resource List shows: the
-// set's last one where the list is made on request, else that of the current
-// snapshot, 0 when there is none yet. The error may be ErrNotFound.
-func (p *Publisher) SnapshotSeq(ctx context.Context, set string) (event.Seq, error) {
-	s, err := p.set(ctx, set)
-	if err != nil {
-		return 0, err
-	}
-	return p.SnapshotSeqOf(ctx, &s)
-}
-
-// SnapshotSeqOf is SnapshotSeq of a set that was just read. It looks for snapshots only where
-// there may be one.
+// SnapshotSeqOf returns the Seq whose state the Resource List of a set shows: the set's last one
+// where the list is made on request, else that of the current snapshot, 0 when there is none
+// yet. It looks for snapshots only where there may be one.
 func (p *Publisher) SnapshotSeqOf(ctx context.Context, set *event.Set) (event.Seq, error) {
 	p.mu.Lock()
 	known := p.states[set.Name] != nil
@@ -797,20 +787,8 @@ func (s *storedSnapshot) unpack(ctx context.Context, n int, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, 64<<10)
-	for ctx.Err() == nil {
-		k, err := zr.Read(buf)
-		if _, writeErr := w.Write(buf[:k]); writeErr != nil {
-			return writeErr
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
+	_, err = io.CopyBuffer(w, untilDone{ctx, zr}, make([]byte, 64<<10))
+	return err
 }
 
 // writePart writes a part as it was before it was compressed and, unless packed is nil,

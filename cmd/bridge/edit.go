@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -45,7 +44,7 @@ func sourceAddCommand() *cobra.Command {
 		if err != nil {
 			return usage(err)
 		}
-		isNew := !slices.ContainsFunc(c.Sets, func(s config.Set) bool { return s.Name == a.Set })
+		isNew := c.Set(a.Set) == nil
 		for _, s := range []config.Setting{{Key: "title", Value: *title}, {Key: "content", Value: *content}} {
 			if s.Value == "" {
 				continue
@@ -160,8 +159,7 @@ func testAddition(cmd *cobra.Command, in *inputs, c *config.Config, a config.Add
 	if err != nil {
 		return refusedEdit(cmd, err)
 	}
-	i := slices.IndexFunc(with.Sets, func(s config.Set) bool { return s.Name == a.Set })
-	sources := with.Sets[i].Sources
+	sources := with.Set(a.Set).Sources
 	if !sources[len(sources)-1].Password.IsRead() {
 		return usage(errors.New("this user cannot read the password, so the Source cannot be asked: run the command as a user who can, or add --no-test"))
 	}
@@ -201,8 +199,7 @@ func sourceRemoveCommand() *cobra.Command {
 		if err != nil {
 			return usage(err)
 		}
-		i := slices.IndexFunc(c.Sets, func(s config.Set) bool { return s.Name == found.set })
-		set := &c.Sets[i]
+		set := c.Set(found.set)
 		forget := (keep || remove) && !set.IsTemplate() && daemon.HasLog(c.Data)
 		if err := in.edit(cmd, c, func(e *config.Edit) error { return e.RemoveSource(found.set, found.url) }, func(w io.Writer, _ bool) {
 			switch {

@@ -107,13 +107,14 @@ func (c *Config) setsByName() map[string]*Set {
 	return all
 }
 
-// find returns the set with a name, nil when there is none.
-func (c *Config) find(name string) *Set {
-	i := slices.IndexFunc(c.Sets, func(s Set) bool { return s.Name == name })
-	if i < 0 {
-		return nil
+// Set returns the set with a name, nil when there is none.
+func (c *Config) Set(name string) *Set {
+	for i := range c.Sets { // documents ask for each request
+		if c.Sets[i].Name == name {
+			return &c.Sets[i]
+		}
 	}
-	return &c.Sets[i]
+	return nil
 }
 
 func (s *Set) sourceChanges(other *Set) (all []string) {

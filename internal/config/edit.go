@@ -211,7 +211,7 @@ func (e *Edit) Add(all ...Addition) error {
 	e.effects = append(e.effects, func(to, loaded *Config) error {
 		for _, name := range order {
 			i := slices.IndexFunc(loaded.Sets, func(s Set) bool { return s.Name == name })
-			if i < 0 || i > len(to.Sets) && fresh[name] != nil || to.find(name) == nil && fresh[name] == nil {
+			if i < 0 || i > len(to.Sets) && fresh[name] != nil || to.Set(name) == nil && fresh[name] == nil {
 				return fmt.Errorf("set %q is not where it was written", name)
 			}
 			is := loaded.Sets[i]
@@ -222,7 +222,7 @@ func (e *Edit) Add(all ...Addition) error {
 			case fresh[name] != nil:
 				to.Sets = slices.Insert(to.Sets, i, is)
 			case fresh[name] == nil:
-				was := to.find(name)
+				was := to.Set(name)
 				was.Sources = append(was.Sources, is.Sources[n:]...)
 			}
 		}
@@ -273,7 +273,7 @@ func (e *Edit) RemoveSource(set, url string) error {
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(e.config.find(set).Sources, func(s Source) bool { return s.URL == url })
+	n := slices.IndexFunc(e.config.Set(set).Sources, func(s Source) bool { return s.URL == url })
 	if n < 0 {
 		return fmt.Errorf("set %q has no Source %s", set, redact(url))
 	}
@@ -281,7 +281,7 @@ func (e *Edit) RemoveSource(set, url string) error {
 		return err
 	}
 	e.effects = append(e.effects, func(to, _ *Config) error {
-		s := to.find(set)
+		s := to.Set(set)
 		if s == nil {
 			return nil
 		}

@@ -179,11 +179,10 @@ func (b *Bridge) originClient(src *Source) *http.Client {
 // sourcesToRead returns the configured Sources of a set. The log is open for reading, and
 // all are its Sources of the set. A Source that the log does not have gets no ID.
 func (b *Bridge) sourcesToRead(set *event.Set, all []eventlog.Source) ([]*Source, error) {
-	n := slices.IndexFunc(b.Config().Sets, func(s config.Set) bool { return s.Name == set.Name })
-	if n < 0 {
+	s := b.Config().Set(set.Name)
+	if s == nil {
 		return nil, nil
 	}
-	s := &b.Config().Sets[n]
 	in, err := b.setConfig(s)
 	if err != nil {
 		return nil, err

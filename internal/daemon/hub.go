@@ -78,10 +78,8 @@ func refusesTopic(err error, takesOthers bool) bool {
 
 // hubsOf returns the hubs of a set.
 func (b *Bridge) hubsOf(set string) []string {
-	for i := range b.Config().Sets { // documents ask for each request
-		if s := &b.Config().Sets[i]; s.Name == set {
-			return s.Hub
-		}
+	if s := b.Config().Set(set); s != nil {
+		return s.Hub
 	}
 	return nil
 }

@@ -186,12 +186,8 @@ func (b *Bridge) refresh(ctx context.Context) error {
 
 // laterSIP is the SIP service of a set at a node that does not write.
 func (b *Bridge) laterSIP(set string) server.SIPService {
-	i := slices.IndexFunc(b.Config().Sets, func(s config.Set) bool { return s.Name == set })
-	if i < 0 {
-		return nil
-	}
-	s := &b.Config().Sets[i]
-	if len(s.Submit) == 0 && !slices.ContainsFunc(s.Sources, func(src config.Source) bool { return src.SIP != nil }) {
+	s := b.Config().Set(set)
+	if s == nil || len(s.Submit) == 0 && !slices.ContainsFunc(s.Sources, func(src config.Source) bool { return src.SIP != nil }) {
 		return nil
 	}
 	return later

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -59,7 +58,8 @@ func (b *Bridge) completeSet(ctx context.Context, set *event.Set, all []eventlog
 // hasNoSource reports whether the configuration has a set and no Source of it: what the
 // log has of its former ones is all there will be.
 func (b *Bridge) hasNoSource(set string) bool {
-	return slices.ContainsFunc(b.generation.Load().file.Sets, func(s config.Set) bool { return s.Name == set && len(s.Sources) == 0 })
+	s := b.FileConfig().Set(set)
+	return s != nil && len(s.Sources) == 0
 }
 
 // awaits reports whether a set waits for a Source, whatever its others have said.

@@ -96,10 +96,8 @@ func (b *Bridge) knownFormats(ctx context.Context, set string) ([]oaipmh.Format,
 // configured returns the configuration of a set: the template's for a set that was derived
 // from it, and nil for a set that is only in the data folder.
 func (b *Bridge) configured(set string) *config.Set {
-	for i := range b.Config().Sets {
-		if b.Config().Sets[i].Name == set {
-			return &b.Config().Sets[i]
-		}
+	if c := b.Config().Set(set); c != nil {
+		return c
 	}
 	for _, s := range b.Sources() {
 		if s.Set != set {

@@ -68,11 +68,8 @@ func (b *Bridge) movedTo(name string) string {
 // them: a former name in the file means the set that was renamed. The file may be an older
 // copy, or bridge was killed before it changed the file.
 func (b *Bridge) underNewNames(file *config.Config) *config.Config {
-	has := func(name string) bool {
-		return slices.ContainsFunc(file.Sets, func(s config.Set) bool { return s.Name == name })
-	}
 	for _, f := range *b.formerNames.Load() {
-		if has(f.Name) && !has(f.Now) {
+		if file.Set(f.Name) != nil && file.Set(f.Now) == nil {
 			b.opt.Logger.Warn("the configuration has a set under its former name: write the new one", "file", file.File, "set", f.Name, "now", f.Now)
 			file = file.Renamed(f.Name, f.Now)
 		}
@@ -99,15 +96,8 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 	defer b.changing.Unlock()
 	last := b.generation.Load()
 	file := last.file
-	find := func(name string) *config.Set {
-		i := slices.IndexFunc(file.Sets, func(s config.Set) bool { return s.Name == name })
-		if i < 0 {
-			return nil
-		}
-		return &file.Sets[i]
-	}
-	set, serving := find(name), b.stop.Load() != nil
-	if b.movedTo(name) == newName && find(newName) != nil { // bridge was killed after the log was changed
+	set, serving := file.Set(name), b.stop.Load() != nil
+	if b.movedTo(name) == newName && file.Set(newName) != nil { // bridge was killed after the log was changed
 		if err := b.saveName(e, file, name); err != nil {
 			return "", err
 		}
@@ -118,7 +108,7 @@ func (b *Bridge) RenameSet(ctx context.Context, name, newName string, yes bool) 
 		return "", fmt.Errorf("%q is not a name of a set: write 1 to 63 of a-z, 0-9 and -, not beginning with -", newName)
 	case name == newName:
 		return "", fmt.Errorf("set %q has that name", name)
-	case find(newName) != nil:
+	case file.Set(newName) != nil:
 		return "", fmt.Errorf("%s has another set %q: choose another name", file.File, newName)
 	case set != nil && set.IsTemplate():
 		return "", fmt.Errorf("set %q is a template, of which sets of other names were made: it cannot be renamed; write another template, and end the Sources of these", name)
@@ -188,14 +178,11 @@ func (b *Bridge) renamed(ctx context.Context, name, newName string) (*config.Edi
 	if e == nil || err != nil {
 		return nil, err
 	}
-	has := func(name string) bool {
-		return slices.ContainsFunc(e.Config().Sets, func(s config.Set) bool { return s.Name == name })
-	}
-	if !has(name) {
+	if e.Config().Set(name) == nil {
 		e.Close()
 		return nil, nil
 	}
-	if has(newName) {
+	if e.Config().Set(newName) != nil {
 		e.Close()
 		return nil, fmt.Errorf("%s has another set %q: choose another name", e.Config().File, newName)
 	}
@@ -402,8 +389,7 @@ func (b *Bridge) RemoveSet(ctx context.Context, name string, fromConfig bool) (s
 func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromConfig bool) error {
 	last := b.generation.Load()
 	configured, err := b.configuredSets(ctx)
-	isSet := func(s config.Set) bool { return s.Name == name }
-	typed := last.file.File == "" && slices.ContainsFunc(last.file.Sets, isSet)
+	typed := last.file.File == "" && last.file.Set(name) != nil
 	if err != nil || !configured[name] && !typed {
 		return err
 	}
@@ -424,7 +410,7 @@ func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromC
 		return fmt.Errorf("set %q is configured, at %s: take it out there first, or do that with --from-config", name, place)
 	}
 	file := *last.file
-	file.Sets = slices.DeleteFunc(slices.Clone(file.Sets), isSet)
+	file.Sets = slices.DeleteFunc(slices.Clone(file.Sets), func(s config.Set) bool { return s.Name == name })
 	if keys := last.file.Fixed(&file); b.stop.Load() != nil && len(keys) > 0 {
 		return fmt.Errorf("set %q uses SIP, and can only be removed while bridge does not run: stop bridge serve, remove it, and start it again", name)
 	}

@@ -215,7 +215,6 @@ type overviewPage struct {
 	Filter   filter
 	Days     days
 	Records  int64
-	Failing  int
 	Harvests int // number of harvests under way
 }
 
@@ -252,9 +251,6 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 		p.Records += s.Sets[i].Records
 	}
 	for i := range rows {
-		if rows[i].State == stateFailing {
-			p.Failing++
-		}
 		if rows[i].Underway != nil {
 			p.Harvests++
 		}

@@ -68,7 +68,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, name s
 	if !p.Bare {
 		p.Note = c.notes.get(r.URL.Query().Get("note"), c.opt.Now())
 		if s, err := c.status(r.Context()); err == nil {
-			p.Quarantined, p.Reviews = waiting(s)
+			p.Quarantined, p.Reviews = s.Summary.Quarantined, s.Summary.Reviews
 		}
 	}
 	var b bytes.Buffer
@@ -82,19 +82,6 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, name s
 	h.Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(code)
 	_, _ = w.Write(b.Bytes()) // the client may have disconnected
-}
-
-// waiting returns the number of inputs in quarantine and of submissions under review.
-func waiting(s *status.Status) (quarantined int, reviews int64) {
-	for i := range s.Sets {
-		for j := range s.Sets[i].Sources {
-			quarantined += s.Sets[i].Sources[j].Quarantined
-		}
-		for j := range s.Sets[i].Submissions {
-			reviews += s.Sets[i].Submissions[j].UnderReview
-		}
-	}
-	return quarantined, reviews
 }
 
 // query returns the query of a request with some arguments changed, for a link; "" as

@@ -42,38 +42,26 @@ type brokenRule struct {
 }
 
 // ruleText is a rule in words.
-type ruleText struct{ ID, Title, Clause, Severity string }
+type ruleText struct{ ID, Title, Clause string }
 
 // ruleOf finds a rule by its ID, first among those of the Source's protocol.
 func ruleOf(kind, id string) ruleText {
-	var found []ruleText
-	add := func(of, id, title, clause, severity string) {
-		text := ruleText{id, title, clause, severity}
-		if of == kind {
-			found = append([]ruleText{text}, found...)
-		} else {
-			found = append(found, text)
+	found := ruleText{ID: id}
+	look := func(of string, r ruleText) {
+		if r.ID == id && (found.Title == "" || of == kind) {
+			found = r
 		}
 	}
 	for _, r := range atompmh.Rules() {
-		if r.ID == id {
-			add(harvest.AtomPMH, r.ID, r.Title, r.Clause, r.Severity)
-		}
+		look(harvest.AtomPMH, ruleText{r.ID, r.Title, r.Clause})
 	}
 	for _, r := range resourcesync.Rules() {
-		if r.ID == id {
-			add(harvest.ResourceSync, r.ID, r.Title, r.Clause, r.Severity)
-		}
+		look(harvest.ResourceSync, ruleText{r.ID, r.Title, r.Clause})
 	}
 	for _, r := range oaipmh.Rules() {
-		if r.ID == id {
-			add(harvest.OAIPMH, r.ID, r.Title, "OAI-PMH 2.0, "+r.Clause, r.Severity)
-		}
+		look(harvest.OAIPMH, ruleText{r.ID, r.Title, "OAI-PMH 2.0, " + r.Clause})
 	}
-	if len(found) == 0 {
-		return ruleText{ID: id}
-	}
-	return found[0]
+	return found
 }
 
 func (c *Console) source(w http.ResponseWriter, r *http.Request) error {

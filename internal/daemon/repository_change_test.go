@@ -70,14 +70,14 @@ type harvester struct {
 }
 
 // follow reads one list.
-func (f *harvester) follow(between func()) {
+func (f *harvester) follow() {
 	t := f.c.t
 	t.Helper()
 	arguments := "metadataPrefix=oai_dc"
 	if f.date != "" {
 		arguments += "&from=" + url.QueryEscape(f.date)
 	}
-	all, date := f.c.oaiList(t, arguments, between)
+	all, date := f.c.oaiList(t, arguments)
 	seen := map[string]bool{}
 	for i := range all {
 		id := all[i].Header.Identifier
@@ -112,33 +112,9 @@ func (f *harvester) wantAll() {
 	}
 }
 
-// A list is read while records change between any two of its pages: no record is in it
-// twice, and what it has not told is in the next one.
-func TestListUnderChange(t *testing.T) {
-	testenv.Heavy(t)
-	c := newChanging(t)
-	f := &harvester{c: c, has: oaiStates{}}
-	rounds := testenv.Rounds(t, 30, 2000)
-	change := func() {
-		if c.round >= rounds {
-			return
-		}
-		if err := c.change(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for c.round < rounds {
-		f.follow(change)
-		change()
-	}
-	if f.lists < 2 {
-		t.Fatalf("only %d lists were read while records changed", f.lists)
-	}
-	f.follow(nil)
-	f.wantAll()
-}
-
-// The same while records change at any time, also in the middle of an answer.
+// Lists are read while records change at any time, also in the middle of an answer: no
+// record is in one twice, and what it has not told is in the next one.
+// TestRepositoryUnderChange of publish does the same between any two pages.
 func TestListsUnderConstantChange(t *testing.T) {
 	testenv.Heavy(t)
 	c := newChanging(t)
@@ -163,7 +139,7 @@ func TestListsUnderConstantChange(t *testing.T) {
 	}()
 	for range testenv.Rounds(t, 2, 50) {
 		for _, f := range harvesters {
-			f.follow(nil)
+			f.follow()
 		}
 	}
 	close(stop)
@@ -172,7 +148,7 @@ func TestListsUnderConstantChange(t *testing.T) {
 	}
 	t.Logf("%.0f changes a second", 50*float64(c.round)/time.Since(began).Seconds())
 	for _, f := range harvesters {
-		f.follow(nil)
+		f.follow()
 		f.wantAll()
 	}
 	if c.round < 2 {

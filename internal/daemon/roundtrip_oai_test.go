@@ -101,9 +101,9 @@ func (r *relay) oai(prefix string) string {
 	return "oaipmh:" + r.setURL("oai") + "?metadataPrefix=" + prefix
 }
 
-// oaiList reads a list to its end, page by page; between is called after each. It returns
-// the records in their order, and the responseDate of the first answer.
-func (o *harness) oaiList(t faults, arguments string, between func()) (all []oaiRecord, date string) {
+// oaiList reads a list to its end, page by page. It returns the records in their order, and
+// the responseDate of the first answer.
+func (o *harness) oaiList(t faults, arguments string) (all []oaiRecord, date string) {
 	t.Helper()
 	for request := "verb=ListRecords&" + arguments; request != ""; {
 		r := o.get(o.setURL("oai?" + request))
@@ -122,9 +122,6 @@ func (o *harness) oaiList(t faults, arguments string, between func()) (all []oai
 		if request = ""; a.Token != "" {
 			request = "verb=ListRecords&resumptionToken=" + url.QueryEscape(a.Token)
 		}
-		if between != nil {
-			between()
-		}
 	}
 	return all, date
 }
@@ -132,7 +129,7 @@ func (o *harness) oaiList(t faults, arguments string, between func()) (all []oai
 // readOAI reads the repository of set main whole, as any harvester may.
 func (o *harness) readOAI(t faults, prefix string) oaiStates {
 	t.Helper()
-	all, _ := o.oaiList(t, "metadataPrefix="+prefix, nil)
+	all, _ := o.oaiList(t, "metadataPrefix="+prefix)
 	got := oaiStates{}
 	for i := range all {
 		rec := &all[i]
@@ -582,7 +579,7 @@ func TestRepositoriesWithoutContents(t *testing.T) {
 			repository.Delete("oai:x.example:2")
 			a.take(t, a.source(), harvest.Options{})
 			b.take(t, b.source(), harvest.Options{})
-			all, _ := a.oaiList(t, "metadataPrefix=oai_dc&set=a", nil)
+			all, _ := a.oaiList(t, "metadataPrefix=oai_dc&set=a")
 			if len(all) != 2 || all[0].Header.Identifier != "oai:x.example:1" || all[1].Header.Identifier != "oai:x.example:2" || all[1].Header.Status != "deleted" {
 				t.Fatalf("it has %+v", all)
 			}

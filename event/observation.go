@@ -175,7 +175,8 @@ type Item struct {
 	Complete bool
 	// Current: the document has the Source's current state (a list of OAI-PMH). So an
 	// earlier stamp than the stored one applies, and of several items of a record with
-	// one stamp the last.
+	// one stamp the last. Where nothing orders the items: it is later than the deletion that was
+	// met before it.
 	Current bool
 	// Present: the document shows only that the record exists, as the log has it: the
 	// record counts as seen, and nothing changes.

@@ -150,7 +150,7 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 
 // markSeen notes that the Source has mentioned the record in this walk.
 func (a *decider) markSeen(it *event.Item, v comparison, stateless bool, d *decision) {
-	d.seen = true
+	d.seen = a.ordering != unordered || !it.Deleted || v != historical // an old tombstone says nothing of the items behind it
 	switch {
 	case it.Deleted, it.Unselected:
 	case a.ordering == byPlace:

@@ -141,8 +141,12 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 	if a.ordering == byPlace {
 		return a.comparePlaces(r, it, &w)
 	}
-	if a.mode == event.ModeWalk && r.seen {
-		if seen, _ := r.seenOrder(&w); a.ordering == unordered || r.order != nil && !seen.Known() || !it.Order.After(seen) && (!it.Current || it.Order != seen) {
+	if a.mode == event.ModeWalk && r.seen && a.ordering == unordered {
+		if !it.Current || w.alive {
+			return historical, false
+		}
+	} else if a.mode == event.ModeWalk && r.seen {
+		if seen, _ := r.seenOrder(&w); r.order != nil && !seen.Known() || !it.Order.After(seen) && (!it.Current || it.Order != seen) {
 			return historical, false
 		}
 		broken = !it.Current // it wins over what was seen first, so it is judged as the first

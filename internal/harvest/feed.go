@@ -50,6 +50,9 @@ type feedWalk struct {
 	short   *shortfall
 	// unfinished: the last walk was interrupted, and may have left pages unread.
 	unfinished bool
+	// deleted has the records of which the pages so far have a tombstone, of maxItems at most,
+	// and when they were deleted.
+	deleted map[string]event.Stamp
 }
 
 func (w *feedWalk) begin(context.Context, []byte) (err error) {
@@ -57,7 +60,8 @@ func (w *feedWalk) begin(context.Context, []byte) (err error) {
 	if r.opt.Full {
 		r.memory.Feed.Validators = follow.Validators{}
 	}
-	*w = feedWalk{r: r, url: r.src.URL, mark: r.stored.Mark, short: r.memory.Short, unfinished: r.data != nil}
+	*w = feedWalk{r: r, url: r.src.URL, mark: r.stored.Mark, short: r.memory.Short, unfinished: r.data != nil,
+		deleted: map[string]event.Stamp{}}
 	w.client, err = follow.New(follow.Options{HTTP: r.documentClient(), Start: r.src.URL, AllowHost: r.src.AllowHost, Now: r.h.now,
 		Accept: "application/atom+xml, application/rss+xml, application/rdf+xml, application/feed+json, application/xml;q=0.9, text/xml;q=0.9, application/json;q=0.8, */*;q=0.1"})
 	return err
@@ -101,7 +105,7 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 	for n := 1; ; n++ {
 		read += int64(len(doc.items))
 		page := r.newFeedPage(doc, answer)
-		page.looksUp = !all
+		page.looksUp, page.deleted = !all, w.deleted
 		if !yield(page) {
 			return nil
 		}
@@ -225,10 +229,11 @@ type feedPage struct {
 	// fresh: the Source has not reported the record of one of them before. That is found out
 	// if looksUp.
 	looksUp, fresh bool
+	deleted        map[string]event.Stamp // feedWalk.deleted
 }
 
 func (r *run) newFeedPage(doc *feedDocument, answer *follow.Answer) *feedPage {
-	return &feedPage{r: r, doc: doc, answer: answer, counts: doc.latestItems(answer.URL, r.problem)}
+	return &feedPage{r: r, doc: doc, answer: answer, counts: doc.latestItems(answer.URL, r.problem), deleted: map[string]event.Stamp{}}
 }
 
 func (p *feedPage) origin() event.Document {
@@ -278,8 +283,28 @@ func (p *feedPage) translate(b *backlog[*event.Item], it *feedItem) {
 		it.reject(ruleOf(err), "%s", err)
 	default:
 		item.Late = p.answer.Late(item.Modified.Time())
+		if p.isDeleted(item) {
+			p.r.updateReport(func(r *Report) { r.Historical++ })
+			return
+		}
 		b.add(item, textOf(&item.Observation)+len(item.Inline))
 	}
+}
+
+// isDeleted reports whether an item is no later than a tombstone on a page before, which counts
+// then (RFC 6721 3). It takes note of tombstones. Where the times are in doubt, the newer page counts,
+// or each walk would delete the record and create it anew.
+func (p *feedPage) isDeleted(item *event.Item) bool {
+	at, known := p.deleted[item.Record]
+	later := !known || item.Modified.After(at)
+	switch {
+	case !item.Deleted:
+		item.Current = known && !item.Late
+		return !later
+	case later && item.Modified.Known() && p.doc.older != "" && len(p.deleted) < maxItems:
+		p.deleted[item.Record] = item.Modified
+	}
+	return false
 }
 
 // latest returns the items in the order of their dates, those that are bad last. It

@@ -181,3 +181,46 @@ func TestFeedWithOldDatesInterrupted(t *testing.T) {
 		t.Errorf("%d records, want 25", live)
 	}
 }
+
+// A tombstone deletes no item that is later, whichever of their pages comes first.
+
+func TestFeedWithTombstoneBeforeLaterItem(t *testing.T) {
+	const tombstone = `<at:deleted-entry xmlns:at="http://purl.org/atompub/tombstones/1.0" ref="urn:e:1" when="2025-03-01T00:00:00Z"/>`
+	item := func(title, date string) string {
+		return fmt.Sprintf(`<entry><id>urn:e:1</id><title>%s</title><updated>%s</updated><link href="/1" type="text/html"/></entry>`, title, date)
+	}
+	pages := []string{tombstone, item("again", "2025-04-01T00:00:00Z")}
+	f := newEndlessFeed(t, func(page int) string {
+		if page < len(pages) {
+			return pages[page]
+		}
+		return ""
+	})
+	f.src.MaxDocuments = 3
+	kinds := func() string {
+		return fmt.Sprint(f.told(func(ev *event.Event) string { return ev.Kind.String() + " " + ev.Title }))
+	}
+	step := func(what, want string, o ...string) {
+		t.Helper()
+		if len(o) > 0 {
+			pages = o
+		}
+		_, err := f.try(harvest.Options{Full: true})
+		f.must(err)
+		if got := kinds(); got != want {
+			t.Errorf("%s: events %s, want %s", what, got, want)
+		}
+	}
+	step("new", "[created again]")
+	step("unchanged", "[]")
+	step("edited", "[updated edited]", tombstone, item("edited", "2025-05-01T00:00:00Z"))
+	step("unchanged", "[]")
+	step("older than the tombstone", "[]", tombstone, item("old", "2025-02-01T00:00:00Z"))
+	step("tombstone later", "[deleted edited]", `<at:deleted-entry xmlns:at="http://purl.org/atompub/tombstones/1.0" ref="urn:e:1" when="2025-06-01T00:00:00Z"/>`, item("edited", "2025-05-01T00:00:00Z"))
+	step("unchanged", "[]")
+	step("without a time", "[]", strings.Replace(tombstone, "2025-03-01", "soon", 1), item("again", "2025-07-01T00:00:00Z"))
+	step("item of the future", "[]", tombstone, item("future", "2125-07-01T00:00:00Z"))
+	step("back", "[created back]", tombstone, item("back", "2025-07-01T00:00:00Z"))
+	step("without a time", "[deleted back]", strings.Replace(tombstone, "2025-03-01", "soon", 1), item("back", "2025-07-01T00:00:00Z"))
+	step("unchanged", "[]")
+}

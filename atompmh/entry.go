@@ -3,6 +3,7 @@ package atompmh
 import (
 	"encoding/xml"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -282,7 +283,8 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 	if src, ok := s.Attr("", "src"); ok {
 		c.HasSrc = true
 		resolved, err := s.Resolve(s.Base(), src)
-		if err != nil {
+		if err != nil || r.isEmpty(src, resolved) {
+			resolved = ""
 			report(ruleLink, "src "+strconv.Quote(clip(src)), "an IRI reference")
 		}
 		c.Src = resolved
@@ -408,11 +410,21 @@ func (r *Reader) link(report reporter) (l Link, ok bool, err error) {
 	if ok {
 		l.Href, bad = s.Resolve(base, href)
 	}
-	if !ok || bad != nil {
+	if !ok || bad != nil || l.Rel != relSelf && r.isEmpty(href, l.Href) {
 		ok = false
 		report(ruleLink, "link "+l.Rel+" with href "+strconv.Quote(clip(href)), "an IRI reference; the link is ignored")
 	}
 	return l, ok, s.Skip()
+}
+
+// isEmpty reports whether a reference is empty, and so leads to the document itself (RFC 3986 4.4):
+// programs write it where they have none.
+func (r *Reader) isEmpty(ref, resolved string) bool {
+	if strictxml.Trim(ref) != "" {
+		return false
+	}
+	u, err := url.Parse(r.o.URL)
+	return err == nil && resolved == u.String()
 }
 
 // classify decides by S10 what the entry is, once all of it has been read.

@@ -116,7 +116,7 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 			w.whole, w.short = true, shortfallOf(claimed, read)
 			return nil
 		}
-		if !all && !page.fresh && !page.newest.After(since) {
+		if !all && !page.fresh && !page.newest.After(since) && (page.familiar || !page.unsure) {
 			if w.whole = before.Whole; !w.whole {
 				cut(before.Pages)
 			}
@@ -226,10 +226,11 @@ type feedPage struct {
 	answer *follow.Answer
 	counts map[string]*feedItem // by identifier, which item counts
 	newest event.Stamp          // of all items that do not lie in the future
-	// fresh: the Source has not reported the record of one of them before. That is found out
-	// if looksUp.
-	looksUp, fresh bool
-	deleted        map[string]event.Stamp // feedWalk.deleted
+	// fresh: the Source has not reported the record of one of them before. familiar: it has
+	// reported that of one. Both are found out if looksUp. unsure: one that was not taken has no
+	// date, so that it may be new.
+	looksUp, fresh, familiar, unsure bool
+	deleted                          map[string]event.Stamp // feedWalk.deleted
 }
 
 func (r *run) newFeedPage(doc *feedDocument, answer *follow.Answer) *feedPage {
@@ -252,6 +253,7 @@ func (p *feedPage) read(b *backlog[*event.Item], afterEntry func() error) (whole
 			p.translate(b, it)
 		}
 		if it.rule != "" {
+			p.unsure = p.unsure || it.entry.Updated.IsZero()
 			b.addBad(event.Quarantined{URL: p.answer.URL, Line: it.entry.Line, Column: it.entry.Column, Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
 			if identifiesRecord(it.entry.ID) {
 				bad := &event.Item{Quarantine: true}
@@ -279,6 +281,7 @@ func (p *feedPage) translate(b *backlog[*event.Item], it *feedItem) {
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
 		p.r.updateReport(func(p *Report) { p.Skipped++ })
+		p.unsure = p.unsure || it.entry.Updated.IsZero()
 	case err != nil:
 		it.reject(ruleOf(err), "%s", err)
 	default:
@@ -344,7 +347,9 @@ func (p *feedPage) lookUp(ctx context.Context, items []*event.Item) error {
 			return err
 		}
 		for i := range part {
-			p.fresh = p.fresh || !part[i].Quarantine && !known[i].Known && known[i].Pending == ""
+			reported := known[i].Known || known[i].Pending != ""
+			p.fresh = p.fresh || !part[i].Quarantine && !reported
+			p.familiar = p.familiar || reported
 		}
 	}
 	return nil

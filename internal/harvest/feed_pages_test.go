@@ -224,3 +224,26 @@ func TestFeedWithTombstoneBeforeLaterItem(t *testing.T) {
 	step("without a time", "[deleted back]", strings.Replace(tombstone, "2025-03-01", "soon", 1), item("back", "2025-07-01T00:00:00Z"))
 	step("unchanged", "[]")
 }
+
+// Undated items that the configuration does not select, or that are bad, do not hide new ones on
+// the pages behind: the pages are read up to one with an item that is known.
+func TestFeedWithUndatedUnselectedItems(t *testing.T) {
+	for _, href := range []string{"/other/9", ""} {
+		n, others := 1000, 0
+		entry := entriesFrom(&n, "")
+		f := newEndlessFeed(t, func(page int) string {
+			if page < others {
+				return fmt.Sprintf(`<entry><id>urn:o:%d</id><title>o</title><link href="%s"/></entry>`, page, href)
+			}
+			return strings.ReplaceAll(entry(page-others), `href="/`, `href="/maps/`)
+		})
+		f.src.Selection.Prefixes = []string{strings.TrimSuffix(f.src.URL, "feed") + "maps/"}
+		f.wants("first", 20, "raise max_documents")
+		n, others = 1002, 3
+		f.wants("two new ones behind three pages of others", 6, "raise max_documents")
+		if live := len(f.live()); live != 22 {
+			t.Errorf("%q: %d records, want 22", href, live)
+		}
+		f.wants("again", 4, "raise max_documents")
+	}
+}

@@ -88,6 +88,11 @@ func feedTable() []feedCase {
 		{"charset-lie-shift-jis.xml", []string{
 			"refused | 1:1: bytes that are not shift_jis",
 		}},
+		{"charset-lie-us-ascii.xml", []string{
+			"feed | Café |  | ",
+			"résumé | Résumé – naïve |  | http://ascii.example/ré",
+			"reported feed-charset 1",
+		}},
 		{"charset-lie-utf-16.xml", []string{
 			"feed | Lie |  | ",
 			"http://lie.example/2 | Café |  | http://lie.example/2",

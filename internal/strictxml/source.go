@@ -206,7 +206,9 @@ func decoded(r peeker, o *Options) (out io.Reader, stated bool, note string, err
 		}
 	}
 	label = strings.ToLower(Trim(label))
-	stated = label != ""
+	if stated = label != ""; o.Lenient && isASCII(label) {
+		label = "utf-8" // of which it is a part
+	}
 	if !stated || label == "utf-8" || label == "utf8" {
 		return r, stated, note, nil
 	}

@@ -1,8 +1,11 @@
 package websub
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,8 +33,11 @@ const maxURL = 8 << 10
 // readBytes is how much of a document is read: links are at its beginning.
 const readBytes = 256 << 10
 
+// jsonBytes is how much of a JSON Feed is read: its hubs may stand behind its items.
+const jsonBytes = 4 << 20
+
 // Discover reads the hubs of a topic at a URL: those of the Link header or, if there are
-// none, those of the document, which may be XML or HTML. There may be none. Self is the URL
+// none, those of the document, which may be XML, HTML or a JSON Feed. There may be none. Self is the URL
 // itself if the topic does not name itself.
 func Discover(ctx context.Context, client *http.Client, topic string) (Links, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, topic, nil)
@@ -52,7 +58,12 @@ func Discover(ctx context.Context, client *http.Client, topic string) (Links, er
 	}
 	found := fromHeader(resp.Header, at)
 	if len(found.Hubs) == 0 {
-		in := fromDocument(io.LimitReader(resp.Body, readBytes), at)
+		body := bufio.NewReader(resp.Body)
+		from, most := fromDocument, int64(readBytes)
+		if start, _ := body.Peek(64); strings.HasPrefix(strings.TrimLeft(string(start), "\ufeff \t\r\n"), "{") {
+			from, most = fromJSON, jsonBytes
+		}
+		in := from(io.LimitReader(body, most), at)
 		if found.Hubs = in.Hubs; found.Self == "" {
 			found.Self = in.Self
 		}
@@ -172,4 +183,44 @@ func fromDocument(r io.Reader, at *url.URL) (found Links) {
 			}
 		}
 	}
+}
+
+// fromJSON returns the links of a JSON Feed: its feed_url, and its hubs of WebSub.
+func fromJSON(r io.Reader, at *url.URL) (found Links) {
+	in := bufio.NewReader(r)
+	if mark, _, err := in.ReadRune(); err == nil && mark != '\ufeff' {
+		_ = in.UnreadRune() // it was read last
+	}
+	d := json.NewDecoder(in)
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return found
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return found
+		}
+		var self string
+		var hubs []struct{ Type, URL string }
+		switch name {
+		case "feed_url":
+			err = d.Decode(&self)
+		case "hubs":
+			err = d.Decode(&hubs)
+		default:
+			err = d.Decode(new(json.RawMessage))
+		}
+		if err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
+			return found
+		}
+		if self != "" {
+			found.Add("self", self, at)
+		}
+		for _, hub := range hubs {
+			if strings.EqualFold(hub.Type, "WebSub") && hub.URL != "" {
+				found.Add("hub", hub.URL, at)
+			}
+		}
+	}
+	return found
 }

@@ -443,7 +443,7 @@ func (g *feedReader) date(line, column int, texts ...string) time.Time {
 		case !known:
 			why = "it is not in a form of date that is known"
 		case why != "":
-		case t.Year() <= 1: // with an offset, the last day of the year before the first is one too
+		case t.Year() < 100: // as 0001-01-01, which with an offset is in the year before, or 0025
 			why = "programs write it for no date, or it has no year"
 		case ok:
 			return s.Time()

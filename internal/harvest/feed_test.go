@@ -315,6 +315,8 @@ func TestFeedDateLeftOut(t *testing.T) {
 		"0001-01-01T00:00:00+01:00":     "is left out: programs write it for no date",
 		"0000-01-01T00:00:00Z":          "is left out: programs write it for no date",
 		"Tue, 7 Jan 09:05:03 GMT":       "or it has no year",
+		"Tue, 7 Jan 0025 09:05:03 GMT":  "or it has no year",
+		"0025-01-07T09:05:03Z":          "or it has no year",
 		"Tue Jan  7 09:05:03 JST 2025":  `is left out: time zone "JST" is not known`,
 		"Fri, 31 Dec 9999 23:59:59 GMT": "is left out: its year is after 2261",
 		"garbage":                       "is left out: it is not in a form of date that is known",

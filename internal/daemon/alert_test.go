@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,6 +25,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // inbox is a mail server that keeps what it gets.
@@ -450,7 +449,13 @@ url = "%s"
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
-	h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: resolved("mail.example.", [4]byte{127, 0, 0, 1})})
+	names := testserver.Names(func(name string, _ dnsmessage.Type) string {
+		if name != "mail.example" {
+			return ""
+		}
+		return "127.0.0.1"
+	})
+	h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: fetch.Network{Resolver: names}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,34 +475,4 @@ url = "%s"
 	if err := a.Round(t.Context()); err != nil || len(in.all()) != 1 {
 		t.Errorf("after: %v, %q", err, in.all())
 	}
-}
-
-// resolved is a network where a name has an address, and no name server is asked.
-func resolved(name string, address [4]byte) fetch.Network {
-	return fetch.Network{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		go func() { // one question, as over TCP
-			defer theirs.Close()
-			var length [2]byte
-			if _, err := io.ReadFull(theirs, length[:]); err != nil {
-				return
-			}
-			message := make([]byte, binary.BigEndian.Uint16(length[:]))
-			var m dnsmessage.Message
-			if _, err := io.ReadFull(theirs, message); err != nil || m.Unpack(message) != nil {
-				return
-			}
-			m.Response, m.Additionals = true, nil
-			switch q := m.Questions[0]; {
-			case q.Name.String() != name:
-				m.RCode = dnsmessage.RCodeNameError
-			case q.Type == dnsmessage.TypeA:
-				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: address}}}
-			}
-			if answer, err := m.Pack(); err == nil {
-				_, _ = theirs.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
-			}
-		}()
-		return ours, nil
-	}}}
 }

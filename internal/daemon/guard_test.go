@@ -2,14 +2,11 @@ package daemon_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // testNetwork is a network on loopback: names have the addresses that a test gives
@@ -74,11 +72,11 @@ func (w *testNetwork) requests() []string {
 
 func (w *testNetwork) network() fetch.Network {
 	return fetch.Network{
-		Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			go w.resolve(theirs)
-			return ours, nil
-		}},
+		Resolver: testserver.Names(func(name string, _ dnsmessage.Type) string {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.names[name]
+		}),
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			w.mu.Lock()
 			at, ok := w.servers[address]
@@ -89,39 +87,6 @@ func (w *testNetwork) network() fetch.Network {
 			return new(net.Dialer).DialContext(ctx, network, at)
 		},
 	}
-}
-
-// resolve answers one question of a resolver, as a DNS server does over TCP.
-func (w *testNetwork) resolve(c net.Conn) {
-	defer c.Close()
-	var length [2]byte
-	if _, err := io.ReadFull(c, length[:]); err != nil {
-		return
-	}
-	question := make([]byte, binary.BigEndian.Uint16(length[:]))
-	var m dnsmessage.Message
-	if _, err := io.ReadFull(c, question); err != nil || m.Unpack(question) != nil || len(m.Questions) != 1 {
-		return
-	}
-	q := m.Questions[0]
-	w.mu.Lock()
-	addresses := w.names[strings.TrimSuffix(q.Name.String(), ".")]
-	w.mu.Unlock()
-	m.Response, m.Additionals = true, nil
-	if addresses == "" {
-		m.RCode = dnsmessage.RCodeNameError
-	}
-	for text := range strings.FieldsSeq(addresses) {
-		h := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
-		if a := netip.MustParseAddr(text); a.Is4() && q.Type == dnsmessage.TypeA {
-			m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: a.As4()}})
-		}
-	}
-	answer, err := m.Pack()
-	if err != nil {
-		return
-	}
-	_, _ = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
 }
 
 // atomOf is a complete feed with a record urn:NAME for each URL.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 func TestPublic(t *testing.T) {
@@ -75,7 +76,7 @@ func FuzzPublic(f *testing.F) {
 
 func TestLoopbackIsRefusedUnlessTyped(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
-	g := newGuard(t, Options{Network: Network{Resolver: nameServer(t, "127.0.0.1")}})
+	g := newGuard(t, Options{Network: Network{Resolver: nameServer("127.0.0.1")}})
 	for _, name := range []string{"127.0.0.1", "localhost", "LOCALHOST", "localhost.", "::ffff:127.0.0.1", "::1", "0.0.0.0", "::"} {
 		_, _, err := get(g.Client(""), named(t, s, name))
 		if !errors.Is(err, ErrAddress) || Transient(err) {
@@ -201,51 +202,17 @@ func TestRedirects(t *testing.T) {
 // nameServer answers every name with the next of the given answers, and the last
 // one from then on. An answer is the addresses of a name, with spaces between
 // them; "" says that there is no such name.
-func nameServer(t *testing.T, answers ...string) *net.Resolver {
-	t.Helper()
-	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		buf := make([]byte, 1500)
-		for {
-			n, from, err := conn.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			var m dnsmessage.Message
-			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
-				continue
-			}
-			m.Response, m.Additionals = true, nil
-			q, addresses := m.Questions[0], strings.Fields(answers[0])
-			if q.Type == dnsmessage.TypeA && len(answers) > 1 {
-				answers = answers[1:]
-			}
-			if len(addresses) == 0 {
-				m.RCode = dnsmessage.RCodeNameError
-			}
-			for _, text := range addresses {
-				h := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
-				switch a := netip.MustParseAddr(text); {
-				case a.Is4() && q.Type == dnsmessage.TypeA:
-					m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: a.As4()}})
-				case a.Is6() && q.Type == dnsmessage.TypeAAAA:
-					m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
-				}
-			}
-			if out, err := m.Pack(); err == nil {
-				conn.WriteTo(out, from)
-			}
+func nameServer(answers ...string) *net.Resolver {
+	var mu sync.Mutex
+	return testserver.Names(func(_ string, wanted dnsmessage.Type) string {
+		mu.Lock()
+		defer mu.Unlock()
+		addresses := answers[0]
+		if wanted == dnsmessage.TypeA && len(answers) > 1 {
+			answers = answers[1:]
 		}
+		return addresses
 	})
-	t.Cleanup(func() { conn.Close(); running.Wait() })
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "udp4", conn.LocalAddr().String())
-	}}
 }
 
 // The address is judged when it is connected to, so neither a public name with a
@@ -253,7 +220,7 @@ func nameServer(t *testing.T, answers ...string) *net.Resolver {
 func TestNamesWithPrivateAddresses(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for _, answer := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0"} {
-		g := newGuard(t, Options{Network: Network{Resolver: nameServer(t, answer)}})
+		g := newGuard(t, Options{Network: Network{Resolver: nameServer(answer)}})
 		if _, _, err := get(g.Client(""), named(t, s, "harmless.example.org")); !errors.Is(err, ErrAddress) {
 			t.Errorf("a name for %s: %v, want ErrAddress", answer, err)
 		}
@@ -262,7 +229,7 @@ func TestNamesWithPrivateAddresses(t *testing.T) {
 		t.Error("the server was reached")
 	}
 
-	g := newGuard(t, Options{Reach: Reach{Allowed: []string{"allowed.example.org"}}, Network: Network{Resolver: nameServer(t, "127.0.0.1")}})
+	g := newGuard(t, Options{Reach: Reach{Allowed: []string{"allowed.example.org"}}, Network: Network{Resolver: nameServer("127.0.0.1")}})
 	mustGet(t, g.Client(""), named(t, s, "allowed.example.org"))
 	if _, _, err := get(g.Client(""), named(t, s, "harmless.example.org")); !errors.Is(err, ErrAddress) {
 		t.Errorf("another name of the allowed address: %v, want ErrAddress", err)
@@ -271,7 +238,7 @@ func TestNamesWithPrivateAddresses(t *testing.T) {
 
 func TestRebinding(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
-	names := nameServer(t, "93.184.216.34", "127.0.0.1")
+	names := nameServer("93.184.216.34", "127.0.0.1")
 	// Whoever looks first sees a public address ...
 	if seen, err := names.LookupHost(t.Context(), "rebind.example.org"); err != nil || seen[0] != "93.184.216.34" {
 		t.Fatalf("looked up %v, %v", seen, err)
@@ -342,7 +309,7 @@ func TestAllowed(t *testing.T) {
 		{"http://192.168.7.7:9/", "", allowed},
 		{"http://192.168.7.8/", "", refused},
 	} {
-		g := newGuard(t, Options{Reach: Reach{Allowed: []string{"typed.example", "xn--bcher-kva.example", "192.168.7.7"}}, Network: Network{Resolver: nameServer(t, c.names)}})
+		g := newGuard(t, Options{Reach: Reach{Allowed: []string{"typed.example", "xn--bcher-kva.example", "192.168.7.7"}}, Network: Network{Resolver: nameServer(c.names)}})
 		u, err := url.Parse(c.url)
 		if err != nil {
 			t.Fatal(err)
@@ -383,7 +350,7 @@ func TestAllowedWithoutAnswer(t *testing.T) {
 
 // A proxy resolves names itself, and is asked for http and https alone.
 func TestAllowedThroughProxy(t *testing.T) {
-	g := newGuard(t, Options{Proxy: &url.URL{Scheme: "http", Host: "proxy.example:3128"}, Network: Network{Resolver: nameServer(t, "10.0.0.1")}})
+	g := newGuard(t, Options{Proxy: &url.URL{Scheme: "http", Host: "proxy.example:3128"}, Network: Network{Resolver: nameServer("10.0.0.1")}})
 	for u, want := range map[string]error{
 		"https://library.example/": nil, "http://10.0.0.1/": ErrAddress, "http://167772161/": ErrAddress, "http://localhost/": ErrAddress, "smtp://library.example/box@library.example": ErrAddress,
 	} {
@@ -400,7 +367,7 @@ func TestAllowedThroughProxy(t *testing.T) {
 // What was allowed is judged again when it is connected to.
 func TestAllowedThenRebound(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
-	g := newGuard(t, Options{Network: Network{Resolver: nameServer(t, "93.184.216.34", "127.0.0.1")}})
+	g := newGuard(t, Options{Network: Network{Resolver: nameServer("93.184.216.34", "127.0.0.1")}})
 	u, err := url.Parse(named(t, s, "rebind.example.org"))
 	if err != nil {
 		t.Fatal(err)
@@ -427,7 +394,7 @@ func TestDialContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A proxy of the HTTP client is nothing that other protocols may reach.
-	g := newGuard(t, Options{Reach: Reach{Allowed: []string{"relay.example"}}, Proxy: &url.URL{Scheme: "http", Host: l.Addr().String()}, Network: Network{Resolver: nameServer(t, "127.0.0.1")}})
+	g := newGuard(t, Options{Reach: Reach{Allowed: []string{"relay.example"}}, Proxy: &url.URL{Scheme: "http", Host: l.Addr().String()}, Network: Network{Resolver: nameServer("127.0.0.1")}})
 	for _, name := range []string{"127.0.0.1", "localhost", "mx.example", "", "::ffff:127.0.0.1"} {
 		if c, err := g.DialContext(t.Context(), "tcp", net.JoinHostPort(name, port)); !errors.Is(err, ErrAddress) {
 			t.Errorf("%q: %v, %v, want ErrAddress", name, c, err)
@@ -514,7 +481,7 @@ func TestTypedNameWithLocalAddresses(t *testing.T) {
 			w.at(net.JoinHostPort(a, "80"), nil)
 		}
 		names := NewNames(nil, nil)
-		g := newGuard(t, Options{Reach: Reach{Origin: "http://evil.example/feed"}, Network: w.network(nameServer(t, addresses)), Names: names})
+		g := newGuard(t, Options{Reach: Reach{Origin: "http://evil.example/feed"}, Network: w.network(nameServer(addresses)), Names: names})
 		_, _, err := get(g.Client(""), "http://evil.example/feed")
 		if !errors.Is(err, ErrAddress) || Transient(err) || !strings.Contains(err.Error(), `add "evil.example" to allow_hosts`) {
 			t.Errorf("%s: %v", addresses, err)
@@ -542,14 +509,14 @@ func TestTypedNameChangesItsAddresses(t *testing.T) {
 		durable := map[string]bool{}
 		save := func(_ context.Context, name string, public bool) error { durable[name] = public; return nil }
 		reach := Reach{Origin: "http://source.example/"}
-		first := newGuard(t, Options{Reach: reach, Network: w.network(nameServer(t, c.first)), Names: NewNames(nil, save)})
+		first := newGuard(t, Options{Reach: reach, Network: w.network(nameServer(c.first)), Names: NewNames(nil, save)})
 		mustGet(t, first.Client(""), "http://source.example/")
 		if want := map[string]bool{"source.example": c.first == public}; !maps.Equal(durable, want) {
 			t.Fatalf("remembered %v, want %v", durable, want)
 		}
 		// As after a restart.
 		w.dialed = nil
-		again := newGuard(t, Options{Reach: reach, Network: w.network(nameServer(t, c.then)), Names: NewNames(durable, save)})
+		again := newGuard(t, Options{Reach: reach, Network: w.network(nameServer(c.then)), Names: NewNames(durable, save)})
 		_, _, err := get(again.Client(""), "http://source.example/")
 		if !errors.Is(err, ErrAddress) || Transient(err) || !strings.Contains(err.Error(), c.advice) || !strings.Contains(err.Error(), `add "source.example" to allow_hosts`) {
 			t.Errorf("%s, then %s: %v", c.first, c.then, err)
@@ -569,7 +536,7 @@ func TestNamesAreRememberedWhenReached(t *testing.T) {
 	asked := w.at("10.0.0.1:80", nil)
 	full := errors.New("no space left")
 	names := NewNames(nil, func(context.Context, string, bool) error { return full })
-	g := newGuard(t, Options{Attempts: 1, Reach: Reach{Origin: "http://a.example/", Typed: []string{"b.example", "10.0.0.1"}}, Network: w.network(nameServer(t, "10.0.0.1")), Names: names})
+	g := newGuard(t, Options{Attempts: 1, Reach: Reach{Origin: "http://a.example/", Typed: []string{"b.example", "10.0.0.1"}}, Network: w.network(nameServer("10.0.0.1")), Names: names})
 	if _, _, err := get(g.Client(""), "http://b.example:81/"); err == nil || len(names.known) != 0 {
 		t.Errorf("not reached: %v, remembered %v", err, names.known)
 	}
@@ -594,7 +561,7 @@ func TestReachIsPerSource(t *testing.T) {
 			http.Redirect(rw, r, to, http.StatusFound)
 		}
 	})
-	private := newGuard(t, Options{Attempts: 1, Network: w.network(nameServer(t, "10.0.0.1")), Reach: Reach{Origin: "http://private.example:8080/feed", User: url.UserPassword("ann", "secret")}})
+	private := newGuard(t, Options{Attempts: 1, Network: w.network(nameServer("10.0.0.1")), Reach: Reach{Origin: "http://private.example:8080/feed", User: url.UserPassword("ann", "secret")}})
 	mustGet(t, private.Client(""), "http://private.example:8080/own")
 	evil := private.With(Reach{Origin: "http://93.184.216.34/list.xml"})
 	t.Cleanup(evil.Close)
@@ -634,7 +601,7 @@ func TestOnly(t *testing.T) {
 	for _, a := range []string{"93.184.216.34:80", "93.184.216.34:8080"} {
 		w.at(a, nil)
 	}
-	g := newGuard(t, Options{Network: w.network(nameServer(t, "93.184.216.34")),
+	g := newGuard(t, Options{Network: w.network(nameServer("93.184.216.34")),
 		Reach: Reach{Origin: "http://own.example/", Typed: []string{"files.example:8080"}, Allowed: []string{"allowed.example"}, Only: true}})
 	for to, want := range map[string]error{
 		"http://own.example/": nil, "http://own.example:8080/": nil, "http://files.example:8080/": nil, "http://allowed.example/": nil,
@@ -694,7 +661,7 @@ func TestRedirectURLIsCapped(t *testing.T) {
 func TestConnectTriesAllAddresses(t *testing.T) {
 	s, _ := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for _, silent := range []bool{false, true} {
-		network := Network{Resolver: nameServer(t, "93.184.216.34 93.184.216.35"), Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		network := Network{Resolver: nameServer("93.184.216.34 93.184.216.35"), Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			switch {
 			case strings.HasPrefix(address, "93.184.216.35:"):
 				return new(net.Dialer).DialContext(ctx, network, s.Listener.Addr().String())

@@ -222,6 +222,26 @@ func TestO2(t *testing.T) {
 			t.Errorf("%v after %d documents", err, n)
 		}
 	})
+	t.Run("empty documents in the middle", func(t *testing.T) {
+		// Some leave out what is not public only when a document is made.
+		for _, size := range []string{"", ` completeListSize="2"`, ` completeListSize="1"`} {
+			server := serveList(t, func(w http.ResponseWriter, r *http.Request) {
+				n, _ := strconv.Atoi(r.FormValue("resumptionToken"))
+				records, token := "", fmt.Sprintf("<resumptionToken%s>%d</resumptionToken>", size, n+1)
+				switch n {
+				case 0:
+					records = record(1)
+				case 40:
+					records, token = record(2), ""
+				}
+				fmt.Fprint(w, list(records, token))
+			})
+			w := Walk{Client: server.Client(), URL: server.URL}
+			if ids, err := walkAll(&w); err != nil || len(ids) != 2 || !w.Result().Whole || w.Result().Missing != 0 {
+				t.Errorf("%s: %v, %v, %+v", size, ids, err, w.Result())
+			}
+		}
+	})
 	t.Run("a loop longer than memory", func(t *testing.T) {
 		testenv.Heavy(t)
 		var l loop

@@ -26,8 +26,10 @@ const (
 	// how many may be given up. The others are bounded by MaxDocuments.
 	maxBarren = 100
 	maxLost   = 100
-	// maxStale is how many documents in a row may have no new identifier (O2).
-	maxStale = 3
+	// maxStale is how many documents in a row may have no new identifier (O2), and maxEmpty
+	// how many may have no record at all: some repositories leave out what is not public when
+	// they make a document.
+	maxStale, maxEmpty = 3, 100
 )
 
 // walker is one walk. Only the goroutine of the loop over its documents touches it.
@@ -583,7 +585,8 @@ func (k *walker) result(ended bool) Result {
 type loop struct {
 	seen  []*filter // each has more room than the one before, up to filterMost
 	seed  maphash.Seed
-	stale int // documents in a row without a new identifier
+	stale int // documents in a row without a new identifier, but for those without a record
+	empty int // documents in a row without a record
 	page  maphash.Hash
 	kept  uint64
 	turns uint
@@ -668,11 +671,20 @@ func (l *loop) turned(doc *Document) error {
 	if doc.after.Token == doc.token {
 		return fmt.Errorf("%s: %w: the resumptionToken is the one that was sent; tell the repository's operator", doc.URL, ErrLoop)
 	}
-	if l.stale++; doc.news > 0 {
-		l.stale = 0
+	switch {
+	case doc.news > 0:
+		l.stale, l.empty = 0, 0
+	case doc.Records > 0:
+		l.stale++
+		l.empty = 0
+	default:
+		l.empty++
 	}
 	if l.stale == maxStale {
 		return fmt.Errorf("%s: %w: %d documents in a row have no record that the list did not have before; tell the repository's operator", doc.URL, ErrLoop, maxStale)
+	}
+	if l.empty == maxEmpty {
+		return fmt.Errorf("%s: %w: %d documents in a row have no record; tell the repository's operator", doc.URL, ErrLoop, maxEmpty)
 	}
 	page := l.page.Sum64()
 	l.page.Reset()

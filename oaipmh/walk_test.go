@@ -242,6 +242,36 @@ func TestO2(t *testing.T) {
 			}
 		}
 	})
+	t.Run("empty documents at the end", func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			size  int
+			token func(n int) string
+			whole bool
+		}{
+			"one token":                       {2, func(int) string { return "1" }, true},
+			"further tokens":                  {2, func(n int) string { return fmt.Sprint(n + 1) }, true},
+			"fewer records than it should be": {3, func(int) string { return "1" }, false},
+		} {
+			server := serveList(t, func(w http.ResponseWriter, r *http.Request) {
+				n, _ := strconv.Atoi(r.FormValue("resumptionToken"))
+				records := ""
+				if n == 0 {
+					records = record(1) + record(2)
+				}
+				fmt.Fprint(w, list(records, fmt.Sprintf("<resumptionToken completeListSize='%d'>%s</resumptionToken>", tt.size, tt.token(max(n, 0)))))
+			})
+			reported := false
+			w := Walk{Client: server.Client(), URL: server.URL, Report: func(p Problem) { reported = reported || p.Rule == ruleToken }}
+			ids, err := walkAll(&w)
+			r := w.Result()
+			if (err == nil) != tt.whole || r.Whole != tt.whole || r.State.Mark().IsZero() == tt.whole || reported != tt.whole || len(ids) != 2 {
+				t.Errorf("%s: %v, %v, %+v", name, ids, err, r)
+			}
+			if tt.whole && r.Full { // the number may be wrong
+				t.Errorf("%s: absence from it means something", name)
+			}
+		}
+	})
 	t.Run("a loop longer than memory", func(t *testing.T) {
 		testenv.Heavy(t)
 		var l loop

@@ -474,7 +474,12 @@ func (k *walker) visit(doc *Document, yield func(*Document, error) bool) (more b
 		return true, fmt.Errorf("%s: %w: read all its Entries", doc.URL, errUnread)
 	}
 	k.cur, k.moved = doc.after, true
-	return true, k.loop.turned(doc)
+	err = k.loop.turned(doc)
+	if c := &k.cur; err != nil && doc.Records == 0 && c.Claimed > 0 && c.Listed >= c.Claimed {
+		k.report(Problem{Rule: ruleToken, URL: k.base, Found: "a token that leads to no record, after as many as completeListSize says", Expected: "an empty token at the end of the list"})
+		c.Ended, c.Full, err = true, false, nil // that number may be wrong
+	}
+	return true, err
 }
 
 // met takes note of a record of a document.

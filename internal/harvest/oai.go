@@ -335,8 +335,8 @@ func (w *oaiWalk) result() walkResult {
 		}
 	}
 	o.Doubtful = o.Doubtful || o.Complete && w.ended.Changed
-	if w.state.Records != nil && !w.state.NoHeaders {
-		m.FullAt = r.h.now().UTC()
+	if w.state.Records != nil && !w.state.NoHeaders || m.FullAt.IsZero() && w.asked.From.IsZero() && w.asked.Until.IsZero() {
+		m.FullAt = r.h.now().UTC() // the headers are due FullEvery later, also where the first list was not full
 	}
 	if w.state.Reread {
 		o.Warnings = append(o.Warnings, fmt.Sprintf("the repository has more than %d headers of records that were not taken with these datestamps: the next harvest reads all records", askedMost))

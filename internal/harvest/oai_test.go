@@ -596,6 +596,59 @@ func TestAbsentFromHeaders(t *testing.T) {
 	}
 }
 
+// The same where the first harvest could not list what was changed meanwhile, or had to take
+// answers without records for the end of the list: it is no full one then, as none after it is.
+func TestAbsentAfterIncompleteFirst(t *testing.T) {
+	for name, lie := range map[string]func(a *archive){
+		"changes that cannot be listed": func(a *archive) {
+			a.repo.PageSize = 1
+			a.repo.Fail(testserver.Failure{Verb: "ListRecords", Page: 2, How: testserver.TokenRefused})
+			changed := false
+			a.repo.OnPage = func(verb string, page int) {
+				if verb == "ListRecords" && !changed {
+					changed = true
+					a.pass(time.Second)
+					a.put("d", "d1")
+					a.put("e", "e1")
+				}
+			}
+		},
+		"a list without an end": func(a *archive) {
+			a.repo.Rewrite = func(verb string, _ int, body []byte) []byte {
+				if verb != "ListRecords" {
+					return body
+				}
+				if bytes.Contains(body, []byte("<error")) {
+					body = []byte(`<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><responseDate>` + a.clock().Format(time.RFC3339) + `</responseDate><request/><ListRecords></ListRecords></OAI-PMH>`)
+				}
+				return bytes.Replace(body, []byte("</ListRecords>"), []byte(`<resumptionToken completeListSize="3">x</resumptionToken></ListRecords>`), 1)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newArchive(t, event.Mirror)
+			a.repo.Deleted = "no"
+			for _, name := range []string{"a", "b", "c"} {
+				a.put(name, name+"1")
+				a.pass(time.Hour)
+			}
+			lie(a)
+			r := a.run()
+			if got := a.news(); !strings.HasPrefix(got, "created a=a1, created b=b1, created c=c1") || r.Full {
+				t.Fatalf("%s, %+v", got, r)
+			}
+			a.repo.Honest()
+			a.repo.OnPage, a.repo.Rewrite = nil, nil
+			a.run()
+			a.news()
+			a.repo.Forget("oai:x:b")
+			a.week()
+			a.run()
+			a.want("after full_every", a.news(), "deleted b=b1")
+		})
+	}
+}
+
 // ListIdentifiers shows deletions that ListRecords does not: they are taken.
 func TestHiddenDeletions(t *testing.T) {
 	a := newArchive(t, event.Mirror)

@@ -3,6 +3,7 @@ package oaipmh
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -49,7 +50,11 @@ func (r *Reader) record() (*Record, error) {
 			return nil, err
 		}
 		r.recovered = true
-		d.bad(ruleDocument, "it is not well-formed: %v", err)
+		what := "it is not well-formed"
+		if fault, ok := errors.AsType[*strictxml.DocumentError](err); ok && fault.Cap != "" {
+			what = "it exceeds a limit"
+		}
+		d.bad(ruleDocument, "%s: %v", what, err)
 		if hasAnother(s.Slice(r.from, s.Offset()), alone) { // it was cut off
 			d.identifiers = 0
 		}

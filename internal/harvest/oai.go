@@ -567,7 +567,7 @@ func (w *oaiWalk) reread(_ context.Context, q *event.Quarantined) ([]event.Obser
 	if err := w.prepare(); err != nil {
 		return nil, err
 	}
-	rd := oaipmh.NewReader(bytes.NewReader(q.Input), oaipmh.ReadOptions{URL: q.URL})
+	rd := oaipmh.NewReader(bytes.NewReader(q.Input), oaipmh.ReadOptions{URL: q.URL, Limits: oaipmh.Limits(w.r.src.Limits.document())})
 	return readAgain(rd.Next, func(bad *oaipmh.RecordError) { bad.Line, bad.Column = q.Line, q.Column }, func(rec *oaipmh.Record) (event.Observation, error) {
 		it, err := w.item(rec)
 		return it.Observation, err

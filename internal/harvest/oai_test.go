@@ -382,6 +382,39 @@ func TestRecordInNoNamespace(t *testing.T) {
 	}
 }
 
+// A record with a text that is longer than [limits] allow is in quarantine, and costs no more
+// than that: the mark moves on, and replay takes the record once the limit is higher.
+func TestLongText(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Deleted, a.repo.PageSize = "no", 2
+	a.put("a", "a1")
+	a.put("b", strings.Repeat("x", 300_000))
+	a.put("c", "c1")
+	a.src.Limits.Text = 1 << 16
+	r := a.run()
+	a.want("events", a.news(), "created a=a1, created c=c1")
+	a.want("requests", a.verbs(), "ListMetadataFormats Identify ListRecords ListRecords")
+	all, err := a.log.Quarantined(context.Background(), "main")
+	a.must(err)
+	if r.Quarantined != 1 || len(all) != 1 || all[0].Record != "oai:x:b" || !strings.Contains(all[0].Reason, "longer than 65536 bytes") {
+		t.Fatalf("%+v, %+v", r, all)
+	}
+	a.run()
+	a.want("requests of the next harvest", a.verbs(), "Identify ListRecords")
+	all[0], err = a.log.QuarantinedInput(context.Background(), all[0].ID)
+	a.must(err)
+	src := a.src
+	if _, err := a.harvest.Replay(context.Background(), &src, &all[0]); !errors.Is(err, harvest.ErrStillBad) {
+		t.Errorf("replay with the same limit: %v", err)
+	}
+	src.Limits.Text = 1 << 20
+	_, err = a.harvest.Replay(context.Background(), &src, &all[0])
+	a.must(err)
+	if got := a.news(); !strings.HasPrefix(got, "created b=xxx") {
+		t.Errorf("replayed: %.100s", got)
+	}
+}
+
 // O8: where a record is cut off in the middle of a page, another one may have gone with it: it
 // is not taken for absent.
 func TestO8CutRecord(t *testing.T) {

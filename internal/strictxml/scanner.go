@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -422,10 +423,18 @@ func (s *Scanner) Skip() error {
 // was one. It does not check what stands in between. The end tag may be inside of a
 // comment or CDATA section, or that of an element inside which has the same name; then the
 // document is not well-formed after it. Of an element inside that was open it is passed over
-// where the end tag of that one's parent follows.
+// where the end tag of that one's parent follows. For what stands in between only the limit of
+// the document counts.
 func (s *Scanner) Recover(depth int) bool {
-	var fault *DocumentError
-	if len(s.stack) < depth || depth < 1 || !errors.As(s.err, &fault) || s.src.err != nil && s.src.err != io.EOF {
+	if len(s.stack) < depth || depth < 1 || !errors.As(s.err, new(*DocumentError)) {
+		return false
+	}
+	if long, ok := errors.AsType[*fault](s.src.err); ok && long.cap == CapText {
+		limit := s.src.limits.Text
+		s.src.err, s.src.limits.Text = nil, math.MaxInt
+		defer func() { s.src.limits.Text = limit }()
+	}
+	if s.src.err != nil && s.src.err != io.EOF {
 		return false
 	}
 	mark := "</" + s.stack[depth-1].name.raw

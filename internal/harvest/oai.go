@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
@@ -569,6 +570,9 @@ func (w *oaiWalk) reread(_ context.Context, q *event.Quarantined) ([]event.Obser
 	}
 	rd := oaipmh.NewReader(bytes.NewReader(q.Input), oaipmh.ReadOptions{URL: q.URL, Limits: oaipmh.Limits(w.r.src.Limits.document())})
 	return readAgain(rd.Next, func(bad *oaipmh.RecordError) { bad.Line, bad.Column = q.Line, q.Column }, func(rec *oaipmh.Record) (event.Observation, error) {
+		if q.Record == "" && strings.ContainsRune(rec.Identifier, utf8.RuneError) { // the input has it in place of what could not be read
+			return event.Observation{}, fmt.Errorf("its identifier, %q, had bytes or characters that XML in UTF-8 does not allow, and is not known: the repository has to mend it", rec.Identifier)
+		}
 		it, err := w.item(rec)
 		return it.Observation, err
 	})

@@ -358,7 +358,15 @@ func TestO8Identifiers(t *testing.T) {
 		if q.Record != "" || q.Rule != "oai-identifier" || !strings.Contains(q.Reason, "caf\uFFFD") {
 			t.Errorf("%+v", q)
 		}
+		src := a.src
+		if q, err = a.log.QuarantinedInput(context.Background(), q.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.harvest.Replay(context.Background(), &src, &q); !errors.Is(err, harvest.ErrStillBad) {
+			t.Errorf("replay: %v", err)
+		}
 	}
+	a.want("replayed", a.news(), "")
 	a.repo.Rewrite = nil
 	a.repo.Forget("oai:x:x")
 	_, err = a.try(harvest.Options{Full: true})

@@ -55,6 +55,9 @@ type Answer struct {
 	Token *Token
 	// Mended counts the places that a lenient Reader has changed.
 	Mended int
+	// Misplaced counts the elements named record or header that were left out, since none may be
+	// where they stand. What they are about is not absent.
+	Misplaced int
 
 	movedTo string // the base URL that redirects have led to for good, "" when there were none
 }
@@ -232,7 +235,7 @@ func (r *Reader) advance() error {
 			r.inList = r.inList && s.Depth() > 1
 			r.closed = s.Depth() == 0
 		case s.Kind != strictxml.StartTag:
-		case r.inList && (s.Space == Namespace || s.Space == "") && (s.Local == "record" || s.Local == "header"):
+		case r.inList && isEntry(s.Local):
 			r.begun = true
 			r.from = s.Start
 			s.Keep(s.Start)
@@ -252,8 +255,7 @@ func (r *Reader) element() error {
 		return r.token()
 	}
 	if s.Space != Namespace || r.inList {
-		r.unknown()
-		return s.Skip()
+		return r.leaveOut()
 	}
 	r.strictOrder(&r.seen.last)
 	switch s.Local {
@@ -268,8 +270,7 @@ func (r *Reader) element() error {
 	switch verb {
 	case Identify, ListMetadataFormats, ListSets, ListRecords, ListIdentifiers, GetRecord:
 	default:
-		r.unknown()
-		return s.Skip()
+		return r.leaveOut()
 	}
 	if r.answer.Verb != "" || len(r.errs) > 0 {
 		r.report(ruleErrors, "a second answer <"+s.Local+">", "one element named as the verb, or errors")
@@ -338,6 +339,24 @@ func (r *Reader) problem(p Problem) {
 func (r *Reader) unknown() {
 	r.report(ruleOrder, fmt.Sprintf("<%s> in namespace %q", clip(r.scan.Local), clip(r.scan.Space)), "an element of the protocol; it is left out")
 }
+
+// leaveOut passes over an element that is not allowed where it stands.
+func (r *Reader) leaveOut() error {
+	r.unknown()
+	s := r.scan
+	for depth := s.Depth(); s.Depth() >= depth; {
+		if s.Kind == strictxml.StartTag && isEntry(s.Local) {
+			r.answer.Misplaced++
+		}
+		if err := s.Next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isEntry reports whether an element of a list is a record, or a header alone, by its name.
+func isEntry(local string) bool { return local == "record" || local == "header" }
 
 // text returns the text of the current element, without white space around it.
 func (r *Reader) text() (string, error) {

@@ -36,8 +36,8 @@ func (r *Reader) record() (*Record, error) {
 	mended := s.Mended()
 	r.seen.records++
 	alone, depth := s.Local == "header", s.Depth()
-	if s.Space == "" { // to leave it out would make the record absent
-		d.bad(ruleOrder, "<%s> is in no namespace; want that of the protocol, %s", s.Local, Namespace)
+	if s.Space != Namespace { // to leave it out would make the record absent
+		d.bad(ruleOrder, "<%s> is in %s; want that of the protocol, %s", s.Local, inNamespace(s.Space), Namespace)
 	}
 	var err error
 	if alone {
@@ -71,6 +71,13 @@ func (r *Reader) record() (*Record, error) {
 	return nil, &RecordError{Rule: d.rule, URL: r.o.URL, Line: d.Line, Column: d.Column, Header: d.Header, Reason: d.reason, Input: r.Input()}
 }
 
+func inNamespace(space string) string {
+	if space == "" {
+		return "no namespace"
+	}
+	return fmt.Sprintf("namespace %q", clip(space))
+}
+
 // hasAnother reports whether a record, or a header alone, that is not well-formed may have
 // another one in it, by its text.
 func hasAnother(record []byte, alone bool) bool {
@@ -101,8 +108,7 @@ func (r *Reader) children(d *draftRecord) error {
 		var err error
 		switch {
 		case s.Space != Namespace:
-			r.unknown()
-			err = s.Skip()
+			err = r.leaveOut()
 		case s.Local == "header":
 			err = r.header(d)
 		case s.Local == "metadata":
@@ -110,8 +116,7 @@ func (r *Reader) children(d *draftRecord) error {
 		case s.Local == "about":
 			err = r.about(d)
 		default:
-			r.unknown()
-			err = s.Skip()
+			err = r.leaveOut()
 		}
 		if err != nil {
 			return err

@@ -26,8 +26,8 @@ var (
 )
 
 // headerRule is the rule of oaipmh that a record breaks which has no metadata and is not
-// deleted.
-const headerRule = "oai-header"
+// deleted, and identifierRule the one that a header breaks whose identifier is not known.
+const headerRule, identifierRule = "oai-header", "oai-identifier"
 
 // fetchRecord asks a repository for a record in one format, and takes that out of its
 // envelope. It cannot be compared with what the list of the record had: the bytes may

@@ -369,6 +369,7 @@ func (d *oaiDocument) read(b *backlog[*event.Item], afterEntry func() error) (wh
 			return false, err
 		}
 	}
+	d.w.state.RecordUnknown = d.w.state.RecordUnknown || d.doc.Answer().Misplaced > 0
 	return d.doc.Whole(), nil
 }
 
@@ -430,7 +431,8 @@ func (d *oaiDocument) quarantine(b *backlog[*event.Item], e *oaipmh.RecordError)
 	id := cmp.Or(o.SourceIdentifier, o.Record)
 	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: id, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
 	if !identifiesRecord(id) {
-		d.w.state.RecordUnknown = d.w.state.RecordUnknown || !e.Header.Deleted
+		// Where two records are written as one, only one of them may be deleted.
+		d.w.state.RecordUnknown = d.w.state.RecordUnknown || !e.Header.Deleted || e.Rule != identifierRule
 		d.w.state.DeletionUnknown = d.w.state.DeletionUnknown || e.Header.Deleted
 		return
 	}

@@ -390,6 +390,61 @@ func TestRecordInNoNamespace(t *testing.T) {
 	}
 }
 
+// No record is taken for absent because it stands where none may be, or two are written as one.
+func TestRecordsInTheWrongPlace(t *testing.T) {
+	b := regexp.MustCompile(`(?s)<record>\s*<header>\s*<identifier>oai:x:b.*?</record>`)
+	for name, rewrite := range map[string]func(string) string{
+		"in another namespace": func(s string) string {
+			return b.ReplaceAllStringFunc(s, func(r string) string {
+				return strings.Replace(r, "<record>", `<record xmlns="http://www.openarchives.org/OAI/2.0">`, 1)
+			})
+		},
+		"in another record": func(s string) string {
+			of := b.FindString(s)
+			return strings.Replace(strings.Replace(s, of, "", 1), "</record>", of+"</record>", 1)
+		},
+		"in an element of its own": func(s string) string { return b.ReplaceAllString(s, "<records>$0</records>") },
+		"beside the list": func(s string) string {
+			of := b.FindString(s)
+			return strings.Replace(strings.Replace(s, of, "", 1), "</ListRecords>", "</ListRecords>"+of, 1)
+		},
+		"in a second list": func(s string) string {
+			of := b.FindString(s)
+			return strings.Replace(strings.Replace(s, of, "", 1), "</ListRecords>", "</ListRecords><ListRecords>"+of+"</ListRecords>", 1)
+		},
+		"with a deletion before it": func(s string) string {
+			return b.ReplaceAllStringFunc(s, func(r string) string {
+				return strings.Replace(r, "<record>", `<record><header status="deleted"><identifier>oai:x:z</identifier><datestamp>2026-05-01T00:00:00Z</datestamp></header>`, 1)
+			})
+		},
+		"with a deletion cut off before it": func(s string) string {
+			return b.ReplaceAllStringFunc(s, func(r string) string {
+				return `<record><header status="deleted"><identifier>oai:x:z</identifier><datestamp>2026-05-01T00:00:00Z</datestamp></header><` + r
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := knownArchive(t)
+			a.repo.Rewrite = func(verb string, _ int, body []byte) []byte {
+				if verb != "ListRecords" {
+					return body
+				}
+				return []byte(rewrite(string(body)))
+			}
+			r, err := a.try(harvest.Options{Full: true})
+			a.must(err)
+			a.want("events", a.news(), "")
+			if r.Quarantined == 0 && r.Problems == 0 {
+				t.Errorf("nothing is reported: %+v", r)
+			}
+			a.repo.Rewrite = nil
+			a.put("b", "b2")
+			a.run()
+			a.want("mended at the repository", a.news(), "updated b=b2")
+		})
+	}
+}
+
 // A record with a text that is longer than [limits] allow is in quarantine, and costs no more
 // than that: the mark moves on, and replay takes the record once the limit is higher.
 func TestLongText(t *testing.T) {

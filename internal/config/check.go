@@ -55,11 +55,36 @@ func (t table) repository(s *Source) {
 			t.report(x.key, "is %q, and the url says %s=%s; write it in one place", x.value, x.argument, in)
 		}
 	}
+	t.dates(asked)
 	if slices.Contains(s.Also, cmp.Or(s.Format, asked.Get("metadataPrefix"), "oai_dc")) {
 		t.report("also", "has the format that is harvested anyway; leave that out")
 	}
 	if s.Window > 0 && s.Window < 24*time.Hour {
 		t.report("window", `is shorter than a day, the datestamp of many repositories; write "1d" or more`)
+	}
+}
+
+// dates checks the dates by which the URL of a repository selects records.
+func (t table) dates(asked url.Values) {
+	var at [2]time.Time
+	for i, name := range [...]string{"from", "until"} {
+		text := asked.Get(name)
+		if text == "" {
+			continue
+		}
+		day, err := time.Parse(time.DateOnly, text)
+		if at[i] = day; err == nil && name == "until" {
+			at[i] = day.Add(24*time.Hour - time.Second) // all of the day
+		}
+		if err != nil {
+			if at[i], err = time.Parse("2006-01-02T15:04:05Z", text); err != nil {
+				t.report("url", "says %s=%s, which is no date; write one like 2020-01-31 or 2020-01-31T00:00:00Z", name, text)
+				return
+			}
+		}
+	}
+	if asked.Get("from") != "" && asked.Get("until") != "" && at[1].Before(at[0]) {
+		t.report("url", "says until=%s, which is earlier than from=%s, so that no record is selected; exchange them, or leave one out", asked.Get("until"), asked.Get("from"))
 	}
 }
 

@@ -180,16 +180,20 @@ func TestSIPOnTheCommandLine(t *testing.T) {
 func TestRepositoryKeys(t *testing.T) {
 	const set = "[[set]]\nname = \"a\"\n[[set.source]]\n"
 	for name, tt := range map[string]struct{ source, want string }{
-		"all keys":         {"url = \"http://h.example/oai\"\nformat = \"mods\"\nalso = [\"oai_dc\"]\noai_set = \"a:b\"\nwindow = \"30d\"", ""},
-		"a request":        {"url = \"http://h.example/oai?verb=ListRecords&metadataPrefix=mods&set=x\"\nformat = \"mods\"", ""},
-		"another kind":     {"kind = \"feed\"\nurl = \"http://h.example/oai\"\nformat = \"mods\"", `set "a": source 1: format: is only for a Source of kind "oaipmh"`},
-		"two formats":      {"url = \"http://h.example/oai?metadataPrefix=mods\"\nformat = \"marc\"", `the url says metadataPrefix=mods`},
-		"two sets":         {"url = \"http://h.example/oai?set=x\"\noai_set = \"y\"", `the url says set=x`},
-		"a format twice":   {"url = \"http://h.example/oai\"\nalso = [\"oai_dc\"]", "harvested anyway"},
-		"no prefix":        {"url = \"http://h.example/oai\"\nformat = \"oai dc\"", "is not a metadataPrefix"},
-		"no setSpec":       {"url = \"http://h.example/oai\"\noai_set = \"a b\"", "is not a setSpec"},
-		"an hour's window": {"url = \"http://h.example/oai\"\nwindow = \"1h\"", "shorter than a day"},
-		"a file":           {"kind = \"oaipmh\"\nurl = \"FILE\"", "a local file"},
+		"all keys":            {"url = \"http://h.example/oai\"\nformat = \"mods\"\nalso = [\"oai_dc\"]\noai_set = \"a:b\"\nwindow = \"30d\"", ""},
+		"a request":           {"url = \"http://h.example/oai?verb=ListRecords&metadataPrefix=mods&set=x\"\nformat = \"mods\"", ""},
+		"another kind":        {"kind = \"feed\"\nurl = \"http://h.example/oai\"\nformat = \"mods\"", `set "a": source 1: format: is only for a Source of kind "oaipmh"`},
+		"two formats":         {"url = \"http://h.example/oai?metadataPrefix=mods\"\nformat = \"marc\"", `the url says metadataPrefix=mods`},
+		"two sets":            {"url = \"http://h.example/oai?set=x\"\noai_set = \"y\"", `the url says set=x`},
+		"a format twice":      {"url = \"http://h.example/oai\"\nalso = [\"oai_dc\"]", "harvested anyway"},
+		"no prefix":           {"url = \"http://h.example/oai\"\nformat = \"oai dc\"", "is not a metadataPrefix"},
+		"no setSpec":          {"url = \"http://h.example/oai\"\noai_set = \"a b\"", "is not a setSpec"},
+		"an hour's window":    {"url = \"http://h.example/oai\"\nwindow = \"1h\"", "shorter than a day"},
+		"a file":              {"kind = \"oaipmh\"\nurl = \"FILE\"", "a local file"},
+		"until before from":   {"url = \"http://h.example/oai?from=2021-03-02&until=2021-03-01\"\nformat = \"mods\"", "until=2021-03-01, which is earlier than from=2021-03-02"},
+		"until before a time": {"url = \"http://h.example/oai?until=2021-03-01&from=2021-03-02T00:00:00Z\"\nformat = \"mods\"", "earlier than from=2021-03-02T00:00:00Z"},
+		"no date":             {"url = \"http://h.example/oai?from=2021-02-30\"\nformat = \"mods\"", "from=2021-02-30, which is no date"},
+		"a day of hours":      {"url = \"http://h.example/oai?from=2021-03-01T18:00:00Z&until=2021-03-01\"\nformat = \"mods\"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()

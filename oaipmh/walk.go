@@ -331,10 +331,14 @@ func (d *Document) next() (*Record, error) {
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:
 		d.Records++
-		d.k.met(d, &rec.Header, rec)
+		d.k.met(d, rec.Identifier, rec)
 	case *RecordError:
 		d.Records++
-		d.k.met(d, &bad.Header, nil)
+		id := bad.Header.Identifier
+		if id == "" {
+			id = string(bad.Input)
+		}
+		d.k.met(d, id, nil)
 	default:
 		d.fatal = err
 		if d.ended = errors.Is(err, io.EOF); d.ended {

@@ -222,6 +222,20 @@ func TestO2(t *testing.T) {
 			t.Errorf("%v after %d documents", err, n)
 		}
 	})
+	t.Run("documents of bad records", func(t *testing.T) {
+		server := serveList(t, func(w http.ResponseWriter, r *http.Request) {
+			n, _ := strconv.Atoi(r.FormValue("resumptionToken"))
+			records, token := strings.Replace(record(n), "oai:x:", "oai:x:\xff", 1), fmt.Sprintf("<resumptionToken>%d</resumptionToken>", n+1)
+			if n == 9 {
+				records, token = record(n), ""
+			}
+			fmt.Fprint(w, list(records, token))
+		})
+		w := Walk{Client: server.Client(), URL: server.URL}
+		if ids, err := walkAll(&w); err != nil || len(ids) != 1 || w.Result().Records != 10 {
+			t.Errorf("%v, %v, %+v", ids, err, w.Result())
+		}
+	})
 	t.Run("empty documents in the middle", func(t *testing.T) {
 		// Some leave out what is not public only when a document is made.
 		for _, size := range []string{"", ` completeListSize="2"`, ` completeListSize="1"`} {

@@ -482,14 +482,16 @@ func (k *walker) visit(doc *Document, yield func(*Document, error) bool) (more b
 	return true, err
 }
 
-// met takes note of a record of a document.
-func (k *walker) met(doc *Document, h *Header, rec *Record) {
-	if h.Identifier != "" && k.loop.add(h.Identifier) {
+// met takes note of a record of a document: of a bad one, which is nil, by its text where its
+// identifier is not known.
+func (k *walker) met(doc *Document, id string, rec *Record) {
+	if k.loop.add(id) {
 		doc.news++
 	}
-	if rec == nil || h.Datestamp.IsZero() {
+	if rec == nil || rec.Datestamp.IsZero() {
 		return
 	}
+	h := &rec.Header
 	doc.changed = doc.changed || doc.token != "" && !h.Datestamp.Before(k.cur.Start.Truncate(k.granule()))
 	// O7: datestamps that are not as they should be are taken.
 	found := ""

@@ -539,6 +539,7 @@ func (k *walker) read(doc *Document) {
 	} else if t != nil && t.Size > 0 && t.Size < c.Claimed { // some have gone meanwhile
 		c.Claimed = t.Size
 	}
+	c.Unsized = c.Unsized || doc.token != "" && c.Claimed == 0
 	c.Token = ""
 	if t != nil {
 		c.Token = t.Value
@@ -571,7 +572,7 @@ func (k *walker) result(ended bool) Result {
 	c := &k.cur
 	r := Result{
 		Identity: k.identity, Whole: ended && k.whole, Full: c.Full, Split: c.Failures > 0,
-		Documents: c.Documents, Records: c.Records, Size: c.Size, Missing: c.Missing, Changed: c.Changed,
+		Documents: c.Documents, Records: c.Records, Size: c.Size, Missing: c.Missing, Changed: c.Changed, Unsized: c.Unsized,
 	}
 	r.Empty = r.Whole && c.Records == 0
 	m := k.w.State.memory()

@@ -170,10 +170,10 @@ type cursor struct {
 	Records   int64 `json:"records,omitempty"`
 	Size      int64 `json:"size,omitempty"`
 	Missing   int64 `json:"missing,omitempty"`
-	// Full: the walk asks from the beginning. Changed and Unsized are those of a Result.
+	// Full: the walk asks from the beginning. Changed and Unsure are those of a Result.
 	Full    bool `json:"full,omitempty"`
 	Changed bool `json:"changed,omitempty"`
-	Unsized bool `json:"unsized,omitempty"`
+	Unsure  bool `json:"unsure,omitempty"`
 	// Days: the repository takes days only, whatever its granularity.
 	Days bool `json:"days,omitempty"`
 	// Failures counts the lists that broke off, Barren those of them that had no record,
@@ -227,9 +227,10 @@ type Result struct {
 	Records, Size, Missing int64
 	// Changed: records have changed, come or gone while a list of several documents was
 	// read. A repository whose tokens count records may have left one out then that it
-	// has all the time. Unsized: a list of several documents does not say how many records it
-	// has, so that it would not show whether some have gone.
-	Changed, Unsized bool
+	// has all the time. Unsure: nothing would show that a record was left out: a list of several
+	// documents does not say how many it has, or one was asked for in parts, by datestamps, since
+	// it broke off.
+	Changed, Unsure bool
 }
 
 // Documents walks, and returns the documents. Read all Entries of each, and go on with

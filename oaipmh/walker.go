@@ -418,6 +418,7 @@ func (k *walker) lost(reason error) error {
 			return &IncompleteError{Parts: c.Lost + 1 + len(c.Rest), From: c.Span.From, Until: c.Span.Until, Reason: why}
 		}
 	}
+	c.Unsure = c.Unsure || c.Failures > 1
 	whole := c.Span
 	tail := whole.Until.IsZero() && whole.From.Equal(c.Start)
 	if c.Failures > 1 && whole.Until.IsZero() && !tail {
@@ -539,7 +540,7 @@ func (k *walker) read(doc *Document) {
 	} else if t != nil && t.Size > 0 && t.Size < c.Claimed { // some have gone meanwhile
 		c.Claimed = t.Size
 	}
-	c.Unsized = c.Unsized || doc.token != "" && c.Claimed == 0
+	c.Unsure = c.Unsure || doc.token != "" && c.Claimed == 0
 	c.Token = ""
 	if t != nil {
 		c.Token = t.Value
@@ -572,7 +573,7 @@ func (k *walker) result(ended bool) Result {
 	c := &k.cur
 	r := Result{
 		Identity: k.identity, Whole: ended && k.whole, Full: c.Full, Split: c.Failures > 0,
-		Documents: c.Documents, Records: c.Records, Size: c.Size, Missing: c.Missing, Changed: c.Changed, Unsized: c.Unsized,
+		Documents: c.Documents, Records: c.Records, Size: c.Size, Missing: c.Missing, Changed: c.Changed, Unsure: c.Unsure,
 	}
 	r.Empty = r.Whole && c.Records == 0
 	m := k.w.State.memory()

@@ -335,7 +335,7 @@ func (w *oaiWalk) result() walkResult {
 			o.Warnings = append(o.Warnings, fmt.Sprintf("the repository says that its lists have %d records more than the %d that they have: nothing is deleted because it is absent; tell the repository's operator", n, w.ended.Records))
 		}
 	}
-	o.Doubtful, o.Unsized = o.Doubtful || o.Complete && w.ended.Changed, w.ended.Unsized
+	o.Doubtful, o.Unsure = o.Doubtful || o.Complete && w.ended.Changed, w.ended.Unsure
 	if w.state.Records != nil && !w.state.NoHeaders || m.FullAt.IsZero() && w.asked.From.IsZero() && w.asked.Until.IsZero() {
 		m.FullAt = r.h.now().UTC() // the headers are due FullEvery later, also where the first list was not full
 	}

@@ -1174,6 +1174,40 @@ func TestListsChangeMeanwhile(t *testing.T) {
 	}
 }
 
+// A list that breaks off is asked for in parts, by datestamps. A record that the repository has
+// in none of them, as it does not select it by its datestamp, is not deleted for that.
+func TestAbsentFromParts(t *testing.T) {
+	a := newArchive(t, event.Mirror)
+	a.repo.Deleted, a.repo.PageSize = "no", 4
+	for i := range 12 {
+		a.put(fmt.Sprint(i), "x")
+		a.pass(time.Hour)
+	}
+	a.run()
+	a.news()
+	a.week()
+	parts := false
+	a.repo.Rewrite = func(_ string, page int, body []byte) []byte {
+		if page == 1 {
+			parts = regexp.MustCompile(`<request[^>]* (from|until)=`).Match(body)
+		}
+		if !parts {
+			return body
+		}
+		body = bytes.ReplaceAll(body, []byte(`completeListSize="12"`), []byte(`completeListSize="11"`))
+		return regexp.MustCompile(`(?s)<header>\s*<identifier>oai:x:5<.*?</header>`).ReplaceAll(body, nil)
+	}
+	a.repo.Fail(testserver.Failure{Verb: "ListIdentifiers", Page: 2, Times: 2, How: testserver.TokenRefused})
+	r := a.run()
+	a.want("events", a.news(), "")
+	if r.Held != 1 {
+		t.Errorf("%+v", r)
+	}
+	a.pass(25 * time.Hour)
+	a.run()
+	a.want("a day later, when its tokens are good", a.news(), "")
+}
+
 // about is left out, and counted.
 func TestAboutCounted(t *testing.T) {
 	a := newArchive(t, event.Mirror)

@@ -99,10 +99,10 @@ type walkResult struct {
 	// be unknown: records that were absent are deleted. Parts are the sets of resources of
 	// the Source, if it ever had several. Doubtful: the Source says that there are some
 	// more than it has enumerated, or has changed meanwhile, so that the deletions are held.
-	// Unsized: so are they since nothing would show that it has.
+	// Unsure: so are they since nothing would show that it has left some out.
 	Complete bool      `json:"complete,omitempty"`
 	Doubtful bool      `json:"doubtful,omitempty"`
-	Unsized  bool      `json:"unsized,omitempty"`
+	Unsure   bool      `json:"unsure,omitempty"`
 	At       time.Time `json:"at,omitzero"`
 	Parts    []int     `json:"parts,omitempty"`
 	// Stamped: entries are ordered by their stamps, so that records may have fallen
@@ -272,7 +272,7 @@ func (r *run) end(ctx context.Context, o *walkResult) error {
 			return err
 		}
 	}
-	if r.doubtful = o.Doubtful || o.Unsized; o.Complete {
+	if r.doubtful = o.Doubtful || o.Unsure; o.Complete {
 		at := stampOrUnknown(o.At)
 		if len(o.Parts) > 0 {
 			if err := r.absencesInParts(ctx, at, o.Parts, next); err != nil {
@@ -362,7 +362,7 @@ func (r *run) guardDeletions(absent, have int64) (mode event.Mode, person bool) 
 		return event.ModeAbsent, false
 	}
 	if r.doubtful && !isMassDeletion(absent, have) {
-		r.warn(fmt.Sprintf("records that the Source does not list: %d of %d, but its lists ended too early, or changed while they were read, or would not show that; they are deleted when they are absent once more", absent, have))
+		r.warn(fmt.Sprintf("records that the Source does not list: %d of %d, but its lists ended too early, or changed while they were read, or would not show what they leave out; they are deleted when they are absent once more", absent, have))
 		return event.ModeHold, r.active == 0
 	}
 	r.warn(fmt.Sprintf("the Source no longer has %d of %d records%s look at the Source, then apply them with bridge source release %s %s", absent, have, areHeld, r.src.Set, r.src.URL))

@@ -201,7 +201,7 @@ func (x *exchange) unsupported() bool {
 	switch {
 	case media == "application/soap+xml":
 		x.sendText(http.StatusUnsupportedMediaType, "this service accepts SOAP 1.1: POST it as text/xml; SOAP 1.2 is not supported")
-	case err != nil || media != "text/xml" && media != "application/xml":
+	case err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter), media != "text/xml" && media != "application/xml":
 		x.sendText(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %q: POST the message as text/xml; charset=utf-8", strictxml.Clip(given)))
 	case !identity(x.r.Header):
 		x.w.Header().Set("Accept-Encoding", "identity") // RFC 9110 12.5.3

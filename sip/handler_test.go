@@ -298,7 +298,8 @@ func TestHandlerRefusesByHeaders(t *testing.T) {
 		{name: "plain text", head: "Content-Type: text/plain", body: inEnvelope(docRequest), status: 415},
 		{name: "SOAP 1.2", head: "Content-Type: application/soap+xml", body: inEnvelope(docRequest), status: 415, says: "SOAP 1.1"},
 		{name: "SOAP with attachments", head: "Content-Type: multipart/related; boundary=x", body: inEnvelope(docRequest), status: 415},
-		{name: "type with a bad parameter", head: "Content-Type: text/xml; charset=\"", body: inEnvelope(docRequest), status: 415},
+		{name: "type with two charsets", head: "Content-Type: text/xml; charset=utf-8; charset=iso-8859-1", body: inEnvelope(docRequest), status: 415},
+		{name: "two types", head: "Content-Type: text/xml, text/xml", body: inEnvelope(docRequest), status: 415},
 		{name: "gzip", head: "Content-Encoding: gzip", body: inEnvelope(docRequest), status: 415, headOut: "Accept-Encoding: identity"},
 
 		{name: "too big", body: big, handler: sip.Handler{MaxBytes: 1000}, status: 413, says: "1000 bytes"},
@@ -487,6 +488,41 @@ func TestHandlerAnswers(t *testing.T) {
 		{name: "identity", head: "Content-Encoding: identity", body: inEnvelope(docAccepted), status: 202, mediaOut: "none", ran: 1},
 		{name: "to the description's URL", behind: "?wsdl", body: inEnvelope(docAccepted), status: 202, mediaOut: "none", ran: 1},
 	})
+}
+
+// A parameter of the Content-Type that cannot be read does not hide the media type. The
+// charset is then that of the message itself.
+func TestHandlerBrokenParameter(t *testing.T) {
+	backend := &memoryServer{}
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything()})
+	latin := `<?xml version="1.0" encoding="iso-8859-1"?>` + strings.Replace(inEnvelope(docAccepted), "7<", "M\xfcnchen<", 1)
+	utf8 := strings.Replace(inEnvelope(docAccepted), "7<", "München<", 1)
+	sent := 0
+	for _, contentType := range []string{"text/xml; charset", "text/xml; charset=", "text/xml; charset=\"", "text/xml; action=; charset=utf-8", "application/xml; charset=utf-8, q"} {
+		for _, body := range []string{latin, utf8} {
+			if body == latin && strings.Contains(contentType, "utf-8") {
+				continue
+			}
+			resp, err := http.Post(base, contentType, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusAccepted {
+				t.Errorf("%s: %s", contentType, resp.Status)
+			}
+			sent++
+		}
+	}
+	got := backend.notified()
+	for _, d := range got {
+		if d.AssignedIdentifier != "München" {
+			t.Errorf("identifier %q", d.AssignedIdentifier)
+		}
+	}
+	if len(got) != sent {
+		t.Errorf("%d dispositions of %d", len(got), sent)
+	}
 }
 
 // The charset of the Content-Type is honoured.

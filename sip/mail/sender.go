@@ -75,7 +75,7 @@ func Answered(err error) bool {
 	return errors.As(err, &a) || Permanent(err)
 }
 
-// Send delivers a mail and returns nil only when a server has answered 250 to its end. After an
+// Send delivers a mail and returns nil only when a server has answered 2yz to its end. After an
 // error a server may have it all the same, since the reply can get lost: the Message-ID stays
 // the same when it is sent again.
 //
@@ -244,7 +244,7 @@ func (s *Sender) transact(client *smtp.Client, to string, content []byte) error 
 	if err := command(client.Text, "MAIL FROM:<%s>%s", s.From, size); err != nil {
 		return refusal("MAIL", err)
 	}
-	if err := client.Rcpt(to); err != nil {
+	if err := command(client.Text, "RCPT TO:<%s>", to); err != nil {
 		return refusal("RCPT", err)
 	}
 	w, err := client.Data()
@@ -254,13 +254,16 @@ func (s *Sender) transact(client *smtp.Client, to string, content []byte) error 
 	if _, err := w.Write(content); err != nil {
 		return said("the mail", err)
 	}
-	if err := w.Close(); err != nil {
+	// The Client expects exactly 250.
+	var reply *textproto.Error
+	if err := w.Close(); err != nil && (!errors.As(err, &reply) || reply.Code/100 != 2) {
 		return refusal("the mail", err)
 	}
 	return nil
 }
 
-// command sends a command, and expects the reply 250.
+// command sends a command, and expects a reply of 2yz: it is positive, whatever follows the 2
+// (RFC 5321, 4.2.1 and 4.3.2).
 func command(text *textproto.Conn, format string, args ...any) error {
 	id, err := text.Cmd(format, args...)
 	if err != nil {
@@ -268,7 +271,7 @@ func command(text *textproto.Conn, format string, args ...any) error {
 	}
 	text.StartResponse(id)
 	defer text.EndResponse(id)
-	_, _, err = text.ReadResponse(250)
+	_, _, err = text.ReadResponse(2)
 	return err
 }
 

@@ -326,6 +326,8 @@ func TestServersThatFail(t *testing.T) {
 		"no EHLO":              {map[string]string{"EHLO": "502 what?"}, " EHLO HELO MAIL RCPT DATA . QUIT", "", false},
 		"QUIT fails":           {map[string]string{"QUIT": "500 no"}, all, "", false},
 		"forwarded":            {map[string]string{"RCPT": "251 will forward"}, all, "", false},
+		"other words for yes":  {map[string]string{"MAIL": "200 ok", "RCPT": "260 ok", ".": "200 2.0.0 taken"}, all, "", false},
+		"taken to forward it":  {map[string]string{".": "251 2.0.0 taken"}, all, "", false},
 		"busy":                 {map[string]string{"": "421 busy"}, "", "greeting: answered 421 busy", false},
 		"no service":           {map[string]string{"": "554-no\r\n554 service"}, "", "greeting: answered 554 no service", false},
 		"not you":              {map[string]string{"EHLO": "550 no", "HELO": "550 no, no"}, " EHLO HELO", "EHLO: answered 550 no, no", false},

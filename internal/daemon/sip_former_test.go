@@ -79,10 +79,11 @@ func TestFormerReview(t *testing.T) {
 // more, also what a killed process was sending, and can be settled.
 func TestFormerGateway(t *testing.T) {
 	library, clock := testserver.NewIngestServer(t, testserver.Defers), &testClock{}
+	submitter := newRecipient(t)
 	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", "mode = \"gateway\"\ndeadline = \"24h\"\nupstream = \""+library.URL+"\"")+filesSet(t))
 	h.restart(func() { h.options.Now = clock.now })
-	h.send("/sip/main", requestNaming("1", "http://203.0.114.1/n"), 200)
-	h.want("sent on", h.submissions("main"), "provisional 1 -> http://203.0.114.1/n")
+	h.send("/sip/main", requestNaming("1", submitter.URL), 200)
+	h.want("sent on", h.submissions("main"), "provisional 1 -> "+submitter.URL)
 	source := h.bridge.Sources()[0].ID
 	left := submission.Submission{Source: source, State: submission.StateForwarding, Request: [32]byte{1}, Tries: 1, SourceIdentifier: "2"}
 	if _, err := h.bridge.SIP.Write(t.Context(), &submission.Batch{Source: source, Updates: []submission.Update{{Submission: left}}}); err != nil {
@@ -92,17 +93,25 @@ func TestFormerGateway(t *testing.T) {
 	eventually(t, "what was being sent is in doubt", func() bool { return slices.Contains(h.submissions("main"), "in doubt 2 -> ") })
 	h.restart(func() { clock.pass(169 * time.Hour) })
 	eventually(t, "all is unresolved", func() bool {
-		return slices.Equal(h.submissions("main"), []string{"unresolved 1 -> http://203.0.114.1/n", "unresolved 2 -> "})
+		return slices.Equal(h.submissions("main"), []string{"unresolved 1 -> " + submitter.URL, "unresolved 2 -> "})
 	})
 	all, err := h.bridge.SIP.Submissions(t.Context(), submission.Query{Set: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range all {
-		if err := decided(t, h.config.Data, daemon.Decision{ID: all[i].ID, Settle: &daemon.Settlement{Outcome: submission.StateUnsent}})[0]; err != nil {
+		how := &daemon.Settlement{Outcome: submission.StateUnsent}
+		if all[i].SourceIdentifier == "1" { // its submitter waits for a decision
+			how = &daemon.Settlement{Outcome: submission.StateRejected, Reason: "lost"}
+		}
+		if err := decided(t, h.config.Data, daemon.Decision{ID: all[i].ID, Settle: how})[0]; err != nil {
 			t.Errorf("settle %s: %v", all[i].SourceIdentifier, err)
 		}
 	}
+	eventually(t, "its submitter is notified", func() bool {
+		sent, err := h.bridge.SIP.Outgoing(t.Context(), "main", submission.DeliveryDone, 0, 10)
+		return err == nil && len(sent) == 1
+	})
 	if _, err := h.bridge.RemoveSet(t.Context(), "main", false); err != nil {
 		t.Error(err)
 	}

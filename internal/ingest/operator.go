@@ -103,6 +103,8 @@ func (d *Server) maySettle(s *submission.Submission, how *Settlement) (done bool
 		return true, nil
 	case s.State == submission.StateWaiting && s.Tries == 0, s.State == submission.StateForwarding, s.State == submission.StateUnsent, s.State == submission.StateReplaced:
 		return false, fmt.Errorf("submission %d is %s: the ingest server does not have it yet, or a request is under way", s.ID, s.State)
+	case how.Outcome == submission.StateUnsent && s.Promised():
+		return false, fmt.Errorf("submission %d was accepted provisionally, and its submitter waits for the decision: settle it as rejected (--rejected), with the reason that the submitter is to have", s.ID)
 	case s.State.Final() && s.Conflicts == 0 && how.isInForce(s):
 		return how.Notification == 0, nil
 	case s.State.Final() && s.Conflicts == 0:

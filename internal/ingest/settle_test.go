@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -21,6 +22,9 @@ func TestSettle(t *testing.T) {
 	for _, state := range []submission.State{submission.StateInDoubt, submission.StateProvisional, submission.StateUnresolved} {
 		for _, of := range []string{"a gateway", "a target"} {
 			for what, how := range says {
+				if what == "not taken" && of == "a gateway" && state == submission.StateProvisional {
+					continue // TestSettleOwesADecision
+				}
 				t.Run(strings.Join([]string{of, state.String(), what}, ", "), func(t *testing.T) {
 					h := newHarness(t, Gateway, func(_ *harness, d *Server) { d.Targets = true })
 					target := h.target()
@@ -209,4 +213,43 @@ func TestSettledAsNotTakenIsSentAgain(t *testing.T) {
 	_, err := h.process.Load().Settle(t.Context(), s.ID, Settlement{Outcome: submission.StateUnsent})
 	h.do(err)
 	h.answered(r, sip.Accepted)
+}
+
+// A submitter who was answered "provisionally accepted" waits for a decision, also after
+// the deadline: it gets one, and is not left to wait because the ingest server has lost the
+// record.
+func TestSettleOwesADecision(t *testing.T) {
+	for what, late := range map[string]bool{"in time": false, "after the deadline": true} {
+		t.Run(what, func(t *testing.T) {
+			h := newGatewayHarness(t, Gateway, nil)
+			h.library.answers = sip.ProvisionallyAccepted
+			r := h.request("1")
+			h.answered(r, sip.ProvisionallyAccepted)
+			if late {
+				h.tend(49 * time.Hour)
+				h.state(r, submission.StateUnresolved)
+			}
+			s := h.of(r)
+			_, err := h.process.Load().Settle(t.Context(), s.ID, Settlement{Outcome: submission.StateUnsent})
+			if err == nil || !strings.Contains(err.Error(), "--rejected") {
+				t.Errorf("settled as not taken: %v; the notifications are %+v", err, h.notices())
+			}
+			_, err = h.process.Load().Settle(t.Context(), s.ID, Settlement{Outcome: submission.StateRejected, Reason: "the ingest server has lost it"})
+			h.do(err)
+			h.deliver()
+			told := h.boxes.Of("1")
+			if len(told) != 1 || told[0].Outcome != sip.Rejected || told[0].Reason != "the ingest server has lost it" {
+				t.Errorf("the submitter was told %+v", told)
+			}
+		})
+	}
+	// Nobody waits where nobody named a recipient.
+	h := newGatewayHarness(t, Gateway, nil)
+	h.library.answers = sip.ProvisionallyAccepted
+	r := h.request("1")
+	r.Recipient = ""
+	h.faulted(r, sip.Server, "provisionally")
+	_, err := h.process.Load().Settle(t.Context(), h.of(r).ID, Settlement{Outcome: submission.StateUnsent})
+	h.do(err)
+	h.state(r, submission.StateUnsent)
 }

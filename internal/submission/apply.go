@@ -284,6 +284,10 @@ func applyFailure(s Submission, f Failure, now time.Time) (Submission, Effects) 
 	return s, changed
 }
 
+// noDecision is the reason of a submission that was accepted provisionally until its
+// deadline. That of one that was in doubt has more.
+const noDecision = "the ingest server has not sent its decision in time"
+
 // expire ends a submission that may have been taken, or was accepted provisionally, at
 // its deadline.
 func expire(s Submission, now event.Micros) (Submission, Effects) {
@@ -299,7 +303,7 @@ func expire(s Submission, now event.Micros) (Submission, Effects) {
 		s.Due = s.Deadline // it was due too early
 		return s, Effects{Changed: true}
 	}
-	reason := "the ingest server has not sent its decision in time"
+	reason := noDecision
 	if s.State != StateProvisional && s.Reason != "" {
 		reason += ": " + s.Reason
 	}

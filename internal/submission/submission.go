@@ -164,6 +164,12 @@ type Submission struct {
 // decides on it, and no notification does.
 func (s *Submission) UnderReview() bool { return s.Token == "" && s.Seq == 0 && s.Tries == 0 }
 
+// Promised reports whether the submitter of a received submission was told that the
+// decision will be sent to its recipient, and has had none yet.
+func (s *Submission) Promised() bool {
+	return s.Seq == 0 && s.Recipient != "" && (s.State == StateProvisional || s.State == StateUnresolved && s.Reason == noDecision)
+}
+
 // Subject returns the record of which a submission is a version: the identifier that a
 // target submits, or the source element of a request that was received; "" is none.
 func (s *Submission) Subject() string {

@@ -196,8 +196,11 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 	if err := d.enqueueChanges(ctx); err != nil {
 		return 0, err
 	}
-	if now := d.s.Now(); !now.Before(d.expiry) {
+	if now := d.s.Now(); !now.Before(d.expiry) || d.expiry.Sub(now) > submission.MaxRetry {
 		if err := Expire(ctx, d.s.Store, d.s.Source, now, d.isClaimed); err != nil {
+			return 0, err
+		}
+		if err := d.hurry(ctx, now); err != nil {
 			return 0, err
 		}
 		d.expiry = now.Add(min(max(d.s.Deadline/100, time.Minute), submission.MaxRetry))
@@ -223,6 +226,18 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 	}
 	_, at := d.look()
 	return sooner(at, d.expiry).Sub(d.s.Now()), nil
+}
+
+// hurry makes rows due that are to be sent later than any can be: they were put off while the
+// clock was ahead. It leaves deadlines alone, which load corrects: should it be now that the
+// clock is wrong, and behind, they would end too early.
+func (d *submitLoop) hurry(ctx context.Context, now time.Time) error {
+	const spare, never = time.Minute, 100 * 366 * 24 * time.Hour
+	longest := &submission.Submission{Due: event.MicrosOf(now.Add(max(submission.MaxRetry, d.s.Every) + spare)), ID: math.MaxInt64}
+	err := applyToAll(ctx, d.s.Store, d.s.Source, []submission.State{submission.StateWaiting}, longest, math.MaxInt64,
+		submission.LimitWait{Retry: d.s.Every, Deadline: never}, now, d.isClaimed)
+	d.mark()
+	return err
 }
 
 // full reports whether there is no room for more events.

@@ -398,6 +398,46 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
+// What was put off while the clock was ahead is not put off for that long once it is right.
+func TestSubmitterWhenTheClockIsRightAgain(t *testing.T) {
+	down, _ := callFailures(t)
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(n int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			switch {
+			case *r.Source.Identifier == "urn:b":
+				return &sip.Disposition{Outcome: sip.ProvisionallyAccepted}, nil
+			case n == 1:
+				return nil, down
+			}
+			return keep(), nil
+		}
+		h.keep([2]string{"urn:a", "1"})
+		var ahead atomic.Int64
+		ahead.Store(int64(300 * 24 * time.Hour))
+		stop := h.start(h.submitter(func(o *Submitter) {
+			o.Workers = 1
+			o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		}))
+		defer stop()
+		synctest.Wait()
+		if rows := h.rows(); rows[0].State != submission.StateWaiting || rows[0].Tries != 1 {
+			t.Fatalf("%+v", rows)
+		}
+		ahead.Store(0)
+		h.keep([2]string{"urn:b", "1"})
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		h.wantStates("urn:a accepted as library:urn:a", "urn:b provisional")
+		// A clock that is behind for a while ends no deadline.
+		ahead.Store(int64(-300 * 24 * time.Hour))
+		time.Sleep(2 * time.Hour)
+		ahead.Store(0)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		h.wantStates("urn:a accepted as library:urn:a", "urn:b provisional")
+	})
+}
+
 // What the server would not have is sent again when a person says so: not a
 // deletion, and not what a later change has replaced.
 func TestResend(t *testing.T) {

@@ -121,6 +121,7 @@ func printSummary(w io.Writer, s *status.Summary) {
 	count(int(s.InDoubt), "in doubt")
 	count(int(s.Unresolved), "unresolved")
 	count(int(s.Conflicts), "contradicted")
+	add(int(s.Undelivered), "notification not delivered", "notifications not delivered")
 	if len(parts) > 0 {
 		fmt.Fprintf(w, "needs a person: %s\n", strings.Join(parts, ", "))
 	}
@@ -359,6 +360,9 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 	}
 	if n := p.NotificationsSent.Words(); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, countsText(n))
+	}
+	if p.Undelivered() > 0 {
+		fmt.Fprintf(w, "%s  tell those submitters, or send them again with bridge submission resend; see: bridge notification ls --sent --set %s\n", indent, set)
 	}
 	if n := p.NotificationsReceived.Words(); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge notification ls --received --set %s\n", indent, countsText(n), set)

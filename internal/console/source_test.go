@@ -7,6 +7,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // The advice follows from what the error says, and from no number of an address.
@@ -52,6 +53,16 @@ func TestMatters(t *testing.T) {
 	if all := matters(s, nil); len(all) != 2 || all[1].Where != "books / away.example" || !strings.Contains(all[1].Why, "answers 503") {
 		t.Errorf("%+v", all)
 	}
+	// A submitter that does not know its decision.
+	s.Sets[1].Submissions = []status.Peer{{Direction: status.Received, URL: "/sip/books",
+		NotificationsSent: status.Counts[submission.DeliveryState]{submission.DeliveryRefused: 1, submission.DeliveryExpired: 2, submission.DeliveryWaiting: 4, submission.DeliveryDone: 8}}}
+	if all := matters(s, nil); len(all) != 3 || all[2].Where != "books / /sip/books" || all[2].Why != "3 notifications could not be delivered to submitters" {
+		t.Errorf("%+v", all)
+	}
+	if got := status.Summarize(s.Sets).Undelivered; got != 3 {
+		t.Errorf("%d notifications were not delivered", got)
+	}
+	s.Sets[1].Submissions = nil
 	// bridge verify has nothing to say of most warnings.
 	s.Warnings = []string{"template maps: its sets cannot be found out: answers 404"}
 	if all := matters(s, nil); len(all) != 3 || !strings.Contains(all[0].Why, "answers 404") || strings.Contains(all[0].Do, "verify") {

@@ -94,7 +94,7 @@ func warnings(peers []status.Peer, sent map[submission.DeliveryState]int64, rece
 	say(unresolved, "Submissions without a disposition at their deadline", "Ask the ingest server; a late disposition still counts.")
 	say(inDoubt, "Submissions in doubt, which may have arrived or not", "Ask the ingest server, and enter its answer with bridge submission settle.")
 	say(conflicts, "Submissions with contradicting answers", "The first answer stays in force; ask the ingest server which one is right.")
-	say(sent[submission.DeliveryExpired], "Notifications that could not be delivered to submitters", "Tell the submitters.")
+	say(sent[submission.DeliveryExpired]+sent[submission.DeliveryRefused], "Notifications that could not be delivered to submitters", "Tell the submitters.")
 	say(received[submission.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
 	say(received[submission.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
 	return sentences

@@ -57,7 +57,7 @@ func TestPageShowsSubmissions(t *testing.T) {
 		"urn:example:2 : accepted, contradicted 2 times since 2026-05-06 05:08:09 UTC , submitted to https://library.example/ingest",
 		"a record without an identifier : unsent, submitted to https://library.example/ingest: a deletion: SIP has none",
 		"at their deadline: 17.", "in doubt, which may have arrived or not: 13.", "contradicting answers: 1.",
-		"could not be delivered to submitters: 5.", "https://library.example/ingest has failed since 2026-05-06 05:08:09 UTC: connection refused. bridge tries again at 2026-05-06 05:09:09 UTC.", "belong to no submission: 7.", "contradict an earlier one: 8.")
+		"could not be delivered to submitters: 11.", "https://library.example/ingest has failed since 2026-05-06 05:08:09 UTC: connection refused. bridge tries again at 2026-05-06 05:09:09 UTC.", "belong to no submission: 7.", "contradict an earlier one: 8.")
 	home := h.page("/")
 	has(t, home, "This set needs attention")
 	if at := h.base + "/sets/main/#submissions"; !strings.Contains(strings.Join(home.links, " "), at) {
@@ -98,7 +98,7 @@ func TestPageAsksForALook(t *testing.T) {
 		"contradicted": {of(status.Peer{Conflicts: 1}), true},
 		"to deliver":   {notice(submission.DeliveryWaiting), false},
 		"delivered":    {notice(submission.DeliveryDone), false},
-		"refused":      {notice(submission.DeliveryRefused), false},
+		"refused":      {notice(submission.DeliveryRefused), true},
 		"expired":      {notice(submission.DeliveryExpired), true},
 		"matched":      {notification(submission.NotificationMatched), false},
 		"record":       {notification(submission.NotificationRecord), false},

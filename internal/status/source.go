@@ -113,8 +113,8 @@ type Summary struct {
 	Dumps   int `json:"failing_dumps,omitempty"`
 
 	// What needs an operator: held deletions, gaps, bad inputs, Sources that have moved,
-	// and submissions that are under review, in doubt or unresolved, or have contradicting
-	// dispositions.
+	// submissions that are under review, in doubt or unresolved, or have contradicting
+	// dispositions, and notifications to submitters that were refused or given up.
 	Held        int   `json:"held,omitempty"`
 	Gaps        int   `json:"gaps,omitempty"`
 	Quarantined int   `json:"quarantined,omitempty"`
@@ -123,6 +123,7 @@ type Summary struct {
 	InDoubt     int64 `json:"in_doubt,omitempty"`
 	Unresolved  int64 `json:"unresolved,omitempty"`
 	Conflicts   int64 `json:"conflicts,omitempty"`
+	Undelivered int64 `json:"undelivered,omitempty"`
 }
 
 // Fails reports whether something fails.
@@ -143,6 +144,7 @@ func Summarize(sets []Set) (out Summary) {
 			out.InDoubt += p.States[submission.StateInDoubt]
 			out.Unresolved += p.States[submission.StateUnresolved]
 			out.Conflicts += p.Conflicts
+			out.Undelivered += p.Undelivered()
 			if p.Failing != nil && !p.Former {
 				out.Servers++
 			}

@@ -282,6 +282,12 @@ type Peer struct {
 	Conflicts int64 `json:"-"`
 }
 
+// Undelivered returns how many notifications to submitters were refused or given up: their
+// submitters do not know the decision.
+func (p *Peer) Undelivered() int64 {
+	return p.NotificationsSent[submission.DeliveryRefused] + p.NotificationsSent[submission.DeliveryExpired]
+}
+
 // Failure is how an ingest server fails.
 type Failure struct {
 	Since  Time   `json:"since"`

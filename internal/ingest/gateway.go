@@ -51,16 +51,21 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 		return nil, err
 	}
 	digest := requestDigest(r)
-	s, err := d.gateway.requests.do(ctx, digest, func() (*submission.Submission, error) {
-		// Finish what was begun, even if the submitter hangs up.
-		going, stop := detach(ctx)
-		defer stop()
-		return d.forward(going, r, digest, func() bool { return ctx.Err() == nil })
-	})
-	if err != nil {
-		return nil, err
+	for {
+		s, err := d.gateway.requests.do(ctx, digest, func() (*submission.Submission, error) {
+			// Finish what was begun, even if the submitter hangs up.
+			going, stop := detach(ctx)
+			defer stop()
+			return d.forward(going, r, digest, func() bool { return ctx.Err() == nil })
+		})
+		switch {
+		case errors.Is(err, errRecovered):
+		case err != nil:
+			return nil, err
+		default:
+			return d.answer(s, r.Source)
+		}
 	}
-	return d.answer(s, r.Source)
 }
 
 // forward takes the submission of a request as far as it gets now. The submission is in

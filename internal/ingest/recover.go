@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -96,11 +97,19 @@ func (d *Server) recoverForwarding(ctx context.Context, request [32]byte) error 
 	if d.gateway.requests.inFlight(request) {
 		return nil
 	}
-	_, err := d.gateway.requests.do(ctx, request, func() (*submission.Submission, error) {
-		return d.recoverNewest(ctx, request, func() bool { return false }) // no submitter waits for the reply
+	var err error
+	_, _ = d.gateway.requests.do(ctx, request, func() (*submission.Submission, error) {
+		if _, err = d.recoverNewest(ctx, request, func() bool { return false }); err != nil { // no submitter waits for the reply
+			return nil, err
+		}
+		return nil, errRecovered
 	})
 	return err
 }
+
+// errRecovered tells a request that has waited for its recovery to go on: what was recovered
+// may be no answer to it.
+var errRecovered = errors.New("the request was recovered")
 
 // recoverNewest returns the newest submission of a request, nil if there is none. Before
 // that it commits the reply that is not in the log yet; if there is none, and the log

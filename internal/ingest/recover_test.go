@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,46 @@ func TestDeadlines(t *testing.T) {
 		t.Errorf("%+v", counts.Submissions)
 	}
 	h.verified()
+}
+
+// A submitter repeats a request whose commit has failed, at the moment at which that failure is
+// looked after: the request is sent on then.
+func TestRequestDuringItsRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, Gateway, func(_ *harness, d *Server) {
+			d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) { return accepted(r.Source, "urn:lib:1"), nil })
+		})
+		h.faults.Before.Store(1)
+		if _, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "map")); err == nil {
+			t.Fatal("the commit did not fail")
+		}
+		commit, hold, held := h.store.Hook, make(chan struct{}), false
+		h.store.Hook = func(query string, call func() error) error {
+			if !held && strings.Contains(query, "t.request") {
+				held = true
+				<-hold
+			}
+			return commit(query, call)
+		}
+		var both sync.WaitGroup
+		both.Go(func() {
+			if _, err := h.server.doDue(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		both.Go(func() {
+			if disp, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "map")); err != nil || disp.Outcome != sip.Accepted {
+				t.Errorf("answered %+v, %v", disp, err)
+			}
+		})
+		synctest.Wait()
+		if !held {
+			t.Fatal("nothing was looked after")
+		}
+		close(hold)
+		both.Wait()
+	})
 }
 
 // What a gateway has sent on keeps the deadline that the gateway had, when the set has another

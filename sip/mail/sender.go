@@ -39,7 +39,9 @@ type Sender struct {
 	LookupMX func(ctx context.Context, domain string) ([]*net.MX, error)
 	// Port of recipients' servers where none is named; 0 is 25.
 	Port int
-	// Timeout of the delivery to one server and of the lookup; 0 is two minutes.
+	// Timeout of the delivery to one server and of the lookup; 0 is two minutes. Once a server
+	// has the whole mail it has ten minutes more to answer (RFC 5321, 4.5.3.2.6): a mail that
+	// is given up then may arrive all the same, and again each time that it is sent.
 	Timeout time.Duration
 	// Now is the clock for the header; nil is time.Now.
 	Now func() time.Time
@@ -158,48 +160,60 @@ func (s *Sender) timeout() time.Duration { return cmp.Or(s.Timeout, 2*time.Minut
 // deliver sends a mail to one server. If encryption fails, it sends the mail without it. When
 // that fails too, the error is of that kind, and names both.
 func (s *Sender) deliver(ctx context.Context, server, to string, content []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout())
+	within, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
-	err := s.converse(ctx, server, to, content, true)
+	err := s.converse(ctx, within, server, to, content, true)
 	var unsafe *encryptionError
 	if errors.As(err, &unsafe) {
-		if err = s.converse(ctx, server, to, content, false); err != nil {
+		if err = s.converse(ctx, within, server, to, content, false); err != nil {
 			err = fmt.Errorf("%s; without encryption: %w", unsafe.Error(), err)
 		}
 	}
 	return err
 }
 
-// quitWait is how long the answer to QUIT is waited for.
-const quitWait = 5 * time.Second
+// endWait is how long the answer to the end of a mail is waited for, and quitWait that to
+// QUIT.
+const endWait, quitWait = 10 * time.Minute, 5 * time.Second
 
-// converse sends a mail on one connection.
-func (s *Sender) converse(ctx context.Context, server, to string, content []byte, encrypt bool) error {
+// converse sends a mail on one connection, until ctx ends. The server has to take the whole
+// mail before the context within ends.
+func (s *Sender) converse(ctx, within context.Context, server, to string, content []byte, encrypt bool) error {
 	dial := s.Dial
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
-	c, err := dial(ctx, "tcp", server)
+	c, err := dial(within, "tcp", server)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	// The deadline of the context is a deadline of the connection, and its end interrupts reads
-	// and writes.
-	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	// The end of a context interrupts reads and writes.
+	interrupt := func() { _ = c.SetDeadline(time.Unix(1, 0)) }
+	defer context.AfterFunc(ctx, interrupt)()
+	inTime := context.AfterFunc(within, interrupt)
+	defer inTime()
 
 	client, err := s.greet(&terse{Conn: c, left: terseLimit}, server, encrypt)
 	if err != nil {
 		return err
 	}
-	err = s.transact(client, to, content)
+	var end *time.Timer
+	err = s.transact(client, to, content, func() {
+		if inTime() {
+			end = time.AfterFunc(endWait, interrupt)
+		}
+	})
+	if end != nil {
+		end.Stop()
+	}
 	var reply *replied
 	if err != nil && !errors.As(err, &reply) {
 		return err
 	}
 	// The server has decided about the mail, whatever it answers to this, if it does. Without it
 	// the connection must not be closed (RFC 5321, 4.1.1.10).
-	defer time.AfterFunc(quitWait, func() { _ = c.SetDeadline(time.Unix(1, 0)) }).Stop()
+	defer time.AfterFunc(quitWait, interrupt).Stop()
 	_ = client.Quit()
 	return err
 }
@@ -233,8 +247,9 @@ func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, e
 	return client, nil
 }
 
-// transact sends one mail. See refusal for which replies are permanent.
-func (s *Sender) transact(client *smtp.Client, to string, content []byte) error {
+// transact sends one mail, and calls sent before it waits for the answer to its end. See
+// refusal for which replies are permanent.
+func (s *Sender) transact(client *smtp.Client, to string, content []byte, sent func()) error {
 	// Not the Client's own Mail: that asks for SMTPUTF8 wherever it is offered,
 	// and the mail could then go no further than to servers that have it.
 	size := ""
@@ -254,6 +269,7 @@ func (s *Sender) transact(client *smtp.Client, to string, content []byte) error 
 	if _, err := w.Write(content); err != nil {
 		return said("the mail", err)
 	}
+	sent()
 	// The Client expects exactly 250.
 	var reply *textproto.Error
 	if err := w.Close(); err != nil && (!errors.As(err, &reply) || reply.Code/100 != 2) {

@@ -391,7 +391,8 @@ func TestServersThatAreSilent(t *testing.T) {
 		took            time.Duration
 	}{
 		"at once":       {"", "", "greeting: ", time.Minute},
-		"at the end":    {".", " EHLO MAIL RCPT DATA .", "the mail: ", time.Minute},
+		"in the middle": {"DATA", " EHLO MAIL RCPT DATA", "DATA: ", time.Minute},
+		"at the end":    {".", " EHLO MAIL RCPT DATA .", "the mail: ", endWait},
 		"after the end": {"QUIT", " EHLO MAIL RCPT DATA . QUIT", "", quitWait},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -421,6 +422,43 @@ func TestServersThatAreSilent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server may take longer to store a mail than for anything before (RFC 5321, 4.5.3.2.6). A
+// mail that is given up meanwhile has arrived, and arrives again with each repeat.
+func TestServersThatStoreSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{}
+		var served sync.WaitGroup
+		s := &Sender{From: "notify@bridge.example", Dial: func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			served.Go(func() {
+				defer far.Close()
+				server.serve(&slowAtEnd{Conn: far})
+			})
+			return near, nil
+		}}
+		err := s.Send(t.Context(), outgoing(Recipient{Host: "mx.example:25", Address: "box@lib.example"}))
+		served.Wait()
+		if got := server.verbs(); err != nil || got != " EHLO MAIL RCPT DATA . QUIT" {
+			t.Errorf("%v; the server heard %q", err, got)
+		}
+	})
+}
+
+// slowAtEnd takes nine minutes for what it says after the 354.
+type slowAtEnd struct {
+	net.Conn
+	slow bool
+}
+
+func (s *slowAtEnd) Write(p []byte) (int, error) {
+	if s.slow {
+		s.slow = false
+		time.Sleep(9 * time.Minute)
+	}
+	s.slow = strings.HasPrefix(string(p), "354")
+	return s.Conn.Write(p)
 }
 
 func TestCancelled(t *testing.T) {

@@ -194,8 +194,14 @@ func (s *Sender) converse(ctx, within context.Context, server, to string, conten
 	inTime := context.AfterFunc(within, interrupt)
 	defer inTime()
 
-	client, err := s.greet(&terse{Conn: c, left: terseLimit}, server, encrypt)
+	var reply *replied
+	limited := &terse{Conn: c, left: terseLimit}
+	client, err := s.greet(limited, server, encrypt)
 	if err != nil {
+		if errors.As(err, &reply) { // it wants no session, and waits for the QUIT (RFC 5321, 3.1)
+			defer time.AfterFunc(quitWait, interrupt).Stop()
+			_ = command(textproto.NewConn(limited), "QUIT")
+		}
 		return err
 	}
 	var end *time.Timer
@@ -207,7 +213,6 @@ func (s *Sender) converse(ctx, within context.Context, server, to string, conten
 	if end != nil {
 		end.Stop()
 	}
-	var reply *replied
 	if err != nil && !errors.As(err, &reply) {
 		return err
 	}
@@ -325,13 +330,16 @@ func refusesSender(step string, reply *textproto.Error) bool {
 }
 
 // terse is a connection that limits how much is read from a server: replies have no limit of
-// their own. A TLS handshake fits in as well.
+// their own. A TLS handshake fits in as well. It is not closed: smtp.NewClient would close it
+// after a greeting that refuses the session, before the QUIT.
 type terse struct {
 	net.Conn
 	left int
 }
 
 const terseLimit = 256 << 10
+
+func (t *terse) Close() error { return nil }
 
 func (t *terse) Read(p []byte) (int, error) {
 	if t.left <= 0 {

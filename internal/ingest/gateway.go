@@ -56,7 +56,7 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 			// Finish what was begun, even if the submitter hangs up.
 			going, stop := detach(ctx)
 			defer stop()
-			return d.forward(going, r, digest, func() bool { return ctx.Err() == nil })
+			return d.forward(going, r, digest, func() bool { return ctx.Err() == nil || d.gateway.requests.waitedFor(digest) })
 		})
 		switch {
 		case errors.Is(err, errRecovered):
@@ -71,7 +71,8 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 // forward takes the submission of a request as far as it gets now. The submission is in
 // the log before the request is sent on, and the reply is in the log before it is
 // relayed: after a failure in between, a repeat of the request continues from there.
-// submitterWaits reports whether the submitter still waits for the reply.
+// submitterWaits reports whether the submitter still waits for the reply, on whichever of its
+// connections.
 func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, submitterWaits func() bool) (*submission.Submission, error) {
 	newest, err := d.recoverNewest(ctx, digest, submitterWaits)
 	if err != nil {
@@ -355,9 +356,10 @@ type singleflight[K comparable, V any] struct {
 
 // call is under way until done is closed; then value and err are set.
 type call[V any] struct {
-	done  chan struct{}
-	value V
-	err   error
+	done    chan struct{}
+	waiting int // callers that wait for another's work
+	value   V
+	err     error
 }
 
 // do returns the result of work, or of the work under way with the same key. If ctx ends
@@ -365,7 +367,13 @@ type call[V any] struct {
 func (f *singleflight[K, V]) do(ctx context.Context, key K, work func() (V, error)) (V, error) {
 	f.mu.Lock()
 	if other := f.calls[key]; other != nil {
+		other.waiting++
 		f.mu.Unlock()
+		defer func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			other.waiting--
+		}()
 		select {
 		case <-other.done:
 			return other.value, other.err
@@ -394,6 +402,13 @@ func (f *singleflight[K, V]) inFlight(key K) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[key] != nil
+}
+
+// waitedFor reports whether other callers wait for the work under way with a key.
+func (f *singleflight[K, V]) waitedFor(key K) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[key] != nil && f.calls[key].waiting > 0
 }
 
 // upstreamMessage returns the message of an ingest server about its own state, to be

@@ -99,7 +99,7 @@ func (d *Server) recoverForwarding(ctx context.Context, request [32]byte) error 
 	}
 	var err error
 	_, _ = d.gateway.requests.do(ctx, request, func() (*submission.Submission, error) {
-		if _, err = d.recoverNewest(ctx, request, func() bool { return false }); err != nil { // no submitter waits for the reply
+		if _, err = d.recoverNewest(ctx, request, func() bool { return d.gateway.requests.waitedFor(request) }); err != nil {
 			return nil, err
 		}
 		return nil, errRecovered

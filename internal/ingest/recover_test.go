@@ -145,6 +145,48 @@ func TestRequestDuringItsRecovery(t *testing.T) {
 	})
 }
 
+// A submitter that has lost its connection, and repeated its request before the answer came, is
+// answered, and not notified as well. One that has gone away is notified.
+func TestRepeatWhileUnderWay(t *testing.T) {
+	for _, repeated := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			decide := make(chan struct{})
+			h := newHarness(t, Gateway, func(_ *harness, d *Server) {
+				d.Endpoint = func() string { return "http://bridge.example/sip/maps" }
+				d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) {
+					<-decide
+					return accepted(r.Source, "urn:lib:1"), nil
+				})
+			})
+			r := request("1", "map")
+			r.Recipient = "http://maps.example/sip"
+			first, hangUp := context.WithCancel(t.Context())
+			var both sync.WaitGroup
+			both.Go(func() { _, _ = h.server.Ingest(first, sip.Caller{}, r) })
+			synctest.Wait()
+			if repeated {
+				both.Go(func() {
+					if disp, err := h.server.Ingest(t.Context(), sip.Caller{}, r); err != nil || disp.Outcome != sip.Accepted {
+						t.Errorf("answered %+v, %v", disp, err)
+					}
+				})
+			}
+			synctest.Wait()
+			hangUp()
+			synctest.Wait()
+			close(decide)
+			both.Wait()
+			want := 1
+			if repeated {
+				want = 0
+			}
+			if n := h.notices(); len(n) != want {
+				t.Errorf("repeated: %v; the notifications are %+v", repeated, n)
+			}
+		})
+	}
+}
+
 // What a gateway has sent on keeps the deadline that the gateway had, when the set has another
 // mode since, or is not configured any more: a shorter one would give it up too early.
 func TestDeadlineOfTheGateway(t *testing.T) {

@@ -36,8 +36,8 @@ const (
 	// StateUnsent: it cannot be sent: a deletion, a format that the server does not
 	// list, no XML. Reason says which.
 	StateUnsent
-	// StateReplaced: it was not sent, because a later change of its record is
-	// submitted instead.
+	// StateReplaced: it was not sent, or its reply was lost, and a later change of its
+	// record is submitted instead.
 	StateReplaced
 )
 

@@ -243,6 +243,13 @@ func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip
 	if s.State == submission.StateUnsent {
 		return nil, notTaken(sent)
 	}
+	if sent.Disposition != nil && sent.Disposition.Outcome == sip.ProvisionallyAccepted && s.State.Final() {
+		// The notification was faster. The submitter gets it too, so its reply is the one that
+		// was sent, and not the same decision again.
+		promised := *s
+		promised.State = submission.StateProvisional
+		return &promised, nil
+	}
 	return s, nil
 }
 

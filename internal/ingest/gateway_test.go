@@ -151,8 +151,8 @@ func TestGatewayProvisional(t *testing.T) {
 	}
 }
 
-// The notification may be faster than the reply; then the reply is the ultimate
-// disposition.
+// The notification may be faster than the provisional reply. The submitter is notified then, so
+// its reply is not the ultimate disposition as well.
 func TestGatewayFinalBeforeProvisional(t *testing.T) {
 	h := newGatewayHarness(t, Gateway, nil)
 	h.library.answers = sip.ProvisionallyAccepted
@@ -161,15 +161,21 @@ func TestGatewayFinalBeforeProvisional(t *testing.T) {
 		return nil, plainClient(r.Recipient).Notify(context.Background(), d)
 	}
 	r := h.request("1")
-	if got := h.answered(r, sip.Accepted).AssignedIdentifier; got != "urn:lib:fast" {
-		t.Errorf("assigned %q", got)
-	}
+	h.answered(r, sip.ProvisionallyAccepted)
 	if s := h.state(r, submission.StateAccepted); s.Conflicts != 0 || s.Late || s.Due != 0 {
 		t.Errorf("%+v", s)
 	}
 	if ev := h.events("1"); len(ev) != 1 {
 		t.Errorf("events %v", ev)
 	}
+	h.deliver()
+	if got := h.boxes.Of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:fast" {
+		t.Errorf("notified of %+v", got)
+	}
+	if got := h.answered(r, sip.Accepted).AssignedIdentifier; got != "urn:lib:fast" { // a repeat asks what is known by then
+		t.Errorf("assigned %q", got)
+	}
+	h.verified()
 }
 
 // A final reply that contradicts a faster notification changes nothing, and is

@@ -30,7 +30,7 @@ func TestForgottenSchedule(t *testing.T) {
 		free := occupied(t, l, &group)
 		must(t, l.SaveSchedule(ctx, src, event.Schedule{Next: 7, Failures: 3}, true))
 		for _, do := range []func() error{
-			func() error { return l.Forget(ctx, src) },
+			func() error { return l.Forget(ctx, src, nil) },
 			func() error { return l.FlushSchedules(ctx) },
 		} {
 			group.Go(func() {

@@ -185,7 +185,7 @@ func (l *Log) saveSource(ctx context.Context, tx *database.Tx, h *sourceConfig, 
 			if err := l.keepKind(ctx, tx, &was); err != nil {
 				return err
 			}
-			if err := l.forgetHarvest(ctx, tx, h.id); err != nil {
+			if err := l.forgetHarvest(ctx, tx, h.id, nil); err != nil {
 				return err
 			}
 		}
@@ -197,9 +197,9 @@ func (l *Log) saveSource(ctx context.Context, tx *database.Tx, h *sourceConfig, 
 }
 
 // Forget ends a Source: it is no longer listed, and everything of it that waits is
-// dropped. The records that the set has from it stay as they are. If it is configured
-// again it is harvested from the beginning.
-func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
+// dropped, but for memory, which is kept as its memory. The records that the set has from it
+// stay as they are. If it is configured again it is harvested from the beginning.
+func (l *Log) Forget(ctx context.Context, id event.SourceID, memory []byte) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		was, err := readSource(ctx, tx, id)
 		if err != nil {
@@ -211,7 +211,7 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 				return err
 			}
 		}
-		if err := l.forgetHarvest(ctx, tx, id); err != nil {
+		if err := l.forgetHarvest(ctx, tx, id, memory); err != nil {
 			return err
 		}
 		h := was
@@ -220,21 +220,21 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 	})
 }
 
-// ResetHarvest forgets how far a Source has been harvested. What waits, and is not what was
-// stored, is dropped: the next harvest finds it again.
-func (l *Log) ResetHarvest(ctx context.Context, id event.SourceID) error {
+// ResetHarvest forgets how far a Source has been harvested, and keeps memory as its memory.
+// What waits, and is not what was stored, is dropped: the next harvest finds it again.
+func (l *Log) ResetHarvest(ctx context.Context, id event.SourceID, memory []byte) error {
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
-		if err := l.forgetHarvest(ctx, tx, id); err != nil {
+		if err := l.forgetHarvest(ctx, tx, id, memory); err != nil {
 			return err
 		}
 		return dropDamagedWaiting(ctx, tx, id)
 	})
 }
 
-// forgetHarvest forgets how far a Source has been harvested. What waits for its
-// content, and what is held, stays.
-func (l *Log) forgetHarvest(ctx context.Context, tx *database.Tx, id event.SourceID) error {
-	var none event.Progress
+// forgetHarvest forgets how far a Source has been harvested, and what it had to remember but
+// for memory. What waits for its content, and what is held, stays.
+func (l *Log) forgetHarvest(ctx context.Context, tx *database.Tx, id event.SourceID, memory []byte) error {
+	none := event.Progress{Memory: memory}
 	if err := tx.Each(ctx, "SELECT version FROM source WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) error {
 		return rows.Scan(&none.Cursor.Version)
 	}); err != nil {
@@ -242,8 +242,8 @@ func (l *Log) forgetHarvest(ctx context.Context, tx *database.Tx, id event.Sourc
 	}
 	l.unsaved.update(id, &none.Cursor)
 	none.Cursor = event.Cursor{Version: none.Cursor.Version + 1}
-	if err := tx.Exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = NULL, gap = '', progress_sum = $3 WHERE id = $1",
-		int64(id), none.Cursor.Version, progressSum(&none)); err != nil {
+	if err := tx.Exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = $4, gap = '', progress_sum = $3 WHERE id = $1",
+		int64(id), none.Cursor.Version, progressSum(&none), none.Memory); err != nil {
 		return err
 	}
 	return l.endWalk(ctx, tx, id)

@@ -19,31 +19,21 @@ import (
 // feed id, and when it is asked next. Records and events stay: the next harvest reads
 // everything and logs what differs. It is what helps when a feed's id has changed (A7).
 func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
-	return h.withNumbers(ctx, id, func() error {
-		return errors.Join(h.Log.ResetHarvest(ctx, id), h.Log.ResetSchedule(ctx, id))
-	})
+	kept, err := h.numbers(ctx, id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.Log.ResetHarvest(ctx, id, kept), h.Log.ResetSchedule(ctx, id))
 }
 
-// withNumbers calls a function that forgets the memory of a Source, of which the numbers of its
-// sets of resources stay: what was reported of its records is kept by them.
-func (h *Harvester) withNumbers(ctx context.Context, id event.SourceID, forget func() error) error {
+// numbers returns the memory of a Source with nothing in it but the numbers of its sets of
+// resources, nil if it has none: what was reported of its records is kept by them.
+func (h *Harvester) numbers(ctx context.Context, id event.SourceID) ([]byte, error) {
 	var was memory
-	if p, err := h.Log.Progress(ctx, id); err != nil || unmarshal(p.Memory, &was) != nil {
-		was = memory{} // it is damaged: that may be why
+	if p, err := h.Log.Progress(ctx, id); err != nil || unmarshal(p.Memory, &was) != nil || was.Lists.Numbers() == 0 {
+		return nil, nil // it is damaged, perhaps: that may be why
 	}
-	if err := forget(); err != nil || was.Lists.Numbers() == 0 {
-		return err
-	}
-	p, err := h.Log.Progress(ctx, id)
-	if err != nil {
-		return err
-	}
-	data, err := json.Marshal(memory{walkMemory: walkMemory{Lists: was.Lists.Numbered()}})
-	if err != nil {
-		return err
-	}
-	_, err = h.Log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Progress: &event.Progress{Memory: data}})
-	return err
+	return json.Marshal(memory{walkMemory: walkMemory{Lists: was.Lists.Numbered()}})
 }
 
 // Forget removes a Source. The records that only it has are deleted or, with keep, stay
@@ -58,7 +48,11 @@ func (h *Harvester) Forget(ctx context.Context, src *Source, keep bool) (Report,
 				return err
 			}
 		}
-		return h.withNumbers(ctx, src.ID, func() error { return h.Log.Forget(ctx, src.ID) }) // it may be configured again
+		kept, err := h.numbers(ctx, src.ID) // it may be configured again
+		if err != nil {
+			return err
+		}
+		return h.Log.Forget(ctx, src.ID, kept)
 	})
 }
 

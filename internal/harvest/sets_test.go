@@ -457,3 +457,40 @@ func TestWaitsInOtherSet(t *testing.T) {
 		t.Errorf("events: %s, want %s", got, want)
 	}
 }
+
+// A reset, or a Source that is forgotten, loses nothing of what it keeps when it is killed between
+// two of its transactions: the numbers by which the reports of sets of resources are known.
+func TestResetKilled(t *testing.T) {
+	for _, forget := range []bool{false, true} {
+		s, l, _ := libraryOf(t, &resourceSet{}, &resourceSet{})
+		s.run()
+		if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /z"; got != want {
+			t.Errorf("events: %s, want %s", got, want)
+		}
+		var kept []string
+		s.log.ReportCommits(func(time.Duration) {
+			p, err := s.log.Progress(t.Context(), s.src.ID)
+			s.must(err)
+			kept = append(kept, string(p.Memory))
+		})
+		if forget {
+			src := s.src
+			_, err := s.harvest.Forget(t.Context(), &src, true)
+			s.must(err)
+		} else {
+			s.must(s.harvest.Reset(t.Context(), s.src.ID))
+		}
+		s.log.ReportCommits(func(time.Duration) {})
+		if len(kept) == 0 {
+			t.Fatal("nothing was committed")
+		}
+		for i, memory := range kept {
+			if memory != kept[len(kept)-1] {
+				t.Errorf("forgotten %t: killed after transaction %d of %d it remembers %q, at its end %q", forget, i+1, len(kept), memory, kept[len(kept)-1])
+			}
+		}
+		if !strings.Contains(kept[len(kept)-1], "/cap1") {
+			t.Errorf("it remembers %q, not its sets of resources", kept[len(kept)-1])
+		}
+	}
+}

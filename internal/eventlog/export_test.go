@@ -52,6 +52,18 @@ func (l *Log) Changes(t testing.TB) (n int64) {
 	return n
 }
 
+// Walks counts the walks under way that are in memory.
+func (l *Log) Walks(t testing.TB) (n int) {
+	t.Helper()
+	if err := l.use(context.Background(), func(context.Context, *database.Tx) error {
+		n = len(l.walks)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // Checkpoint does what is done when nothing has been written for a while.
 func (l *Log) Checkpoint() { l.writer.Checkpoint() }
 

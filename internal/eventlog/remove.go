@@ -164,6 +164,10 @@ func (l *Log) finishRemoval(ctx context.Context, r *RemovedSet) error {
 	}
 	return l.write(ctx, func(ctx context.Context, tx *database.Tx) error {
 		delete(l.filters, r.id)
+		for _, id := range sources {
+			delete(l.walks, event.SourceID(id))
+			l.unsaved.forget(event.SourceID(id), math.MaxInt64)
+		}
 		for _, statement := range []string{"DELETE FROM segment WHERE set_id = $1", "DELETE FROM source WHERE set_id = $1"} {
 			if err := tx.Exec(ctx, statement, r.id); err != nil {
 				return err

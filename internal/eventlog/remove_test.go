@@ -205,3 +205,37 @@ func TestUnusedContentsBesideDamage(t *testing.T) {
 		}
 	}
 }
+
+// The walk of a Source that was under way goes from memory with its set.
+func TestRemovedSetLeavesNoWalk(t *testing.T) {
+	t.Parallel()
+	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.EnsureSet(t.Context(), eventlog.SetConfig{Name: "goes", Content: event.Redirect}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := l.EnsureSource(t.Context(), "goes", "atompmh", "https://origin.example/", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	href := "https://origin.example/1"
+	if _, err := l.Append(t.Context(), &event.Batch{Source: id, Start: true, Next: []byte("page 2"), Documents: []event.Document{{URL: "https://origin.example/feed.atom"}},
+		Items: []*event.Item{{Observation: event.Observation{Record: href, Representations: []event.Representation{{Href: href}}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.Walks(t); n != 1 {
+		t.Fatalf("%d walks in memory, want the one under way", n)
+	}
+	if err := l.RemoveSet(t.Context(), "goes"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.FinishRemovals(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.Walks(t); n != 0 {
+		t.Errorf("%d walks in memory, and no set", n)
+	}
+}

@@ -508,6 +508,57 @@ func TestFilesSlow(t *testing.T) {
 	}
 }
 
+// A node that begins to write, and that a bucket gives the Resource List of one set slowly, makes
+// it, and those of the other sets. Later it gets what the bucket has.
+func TestFilesSlowAtTheStart(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := sharedBucket(t)
+	var slow atomic.Bool
+	proxy := s3.Proxy(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, ".xml.gz") || !slow.Load() {
+			return false
+		}
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return true
+	})
+	l := history(1000, event.Mirror).many("main", 10)
+	l.make("other", event.Mirror, 1000).many("other", 10)
+	newNode(t, l, &contentStore{}, address, t.TempDir()).writes()
+	b := newNode(t, l, &contentStore{}, strings.Replace(address, s3.Endpoint(), proxy, 1), t.TempDir())
+	b.uploadWait = 100 * time.Millisecond
+	slow.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than a silent server has
+	defer cancel()
+	for range 2 {
+		b.pass(2 * time.Second)
+		if err := b.checkSets(ctx, b.schedule, b.lists); err != nil {
+			t.Error(err)
+		}
+	}
+	for set, want := range map[string]event.Seq{"main": 10, "other": 20} {
+		if got, err := b.SnapshotSeq(t.Context(), set); err != nil || got != want {
+			t.Errorf("the Resource List of %s is of %d, want %d: %v", set, got, want, err)
+		}
+	}
+	if n := b.heard("cannot be fetched now"); n < 2 {
+		t.Errorf("it was logged %d times, want twice at least", n)
+	}
+	slow.Store(false)
+	b.pass(dumpRetry)
+	b.writes()
+	for _, set := range []string{"main", "other"} {
+		st, err := b.state(t.Context(), set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !st.isSettled() {
+			t.Errorf("the Resource Lists of %s are not settled", set)
+		}
+	}
+}
+
 // Whatever was put into the bucket when the node that writes was killed: nothing of it is
 // published before the index names it, and what stays is removed after a day.
 func TestFilesCrash(t *testing.T) {

@@ -344,14 +344,21 @@ var errNotOurs = errors.New("it is not of this log as it is here, of this base U
 // settle gets what the bucket has of a series, at most so many of them, before this node makes any.
 // more: it has not come to an end. What cannot be used is made. While the bucket, or the disk,
 // fails, others are made too, but the series is not settled: the index goes on naming what it
-// has, and settle tries again later.
+// has, and settle tries again later. A bucket that is slow must not hold up the Resource Lists of
+// all sets: it has a minute for those of one, and each later attempt takes no longer than the time
+// before it.
 func (p *Publisher) settle(ctx context.Context, st *state, set event.Set, se *series, most int) (more bool) {
 	if p.files == nil || se.isSettled() || p.opts.Now().Before(se.vain.at) {
 		return false
 	}
 	start := p.opts.Now()
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if se.dump == "" { // dumps are gigabytes, and hold up dumps alone
+		limited, cancel = context.WithTimeout(ctx, max(p.uploadWait, se.vain.wait))
+	}
+	defer cancel()
 	var unusable faults
-	x, err := p.files.known(ctx)
+	x, err := p.files.known(limited)
 	if err == nil {
 		for _, d := range downloads(st, &set, se, x) {
 			if se.find(d.number) != nil {
@@ -360,7 +367,7 @@ func (p *Publisher) settle(ctx context.Context, st *state, set event.Set, se *se
 			if most == 0 {
 				return true
 			}
-			if err = p.fetch(ctx, d); err == nil {
+			if err = p.fetch(limited, d); err == nil {
 				most--
 			} else if !isUnusable(err) {
 				break

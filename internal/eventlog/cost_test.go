@@ -2,8 +2,13 @@ package eventlog_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +92,46 @@ func TestD128_StateOfEarlier(t *testing.T) {
 				t.Errorf("as of %d, %d records live, the last event is %d", at, live, last)
 			}
 		})
+	}
+}
+
+// The state of a set takes memory for its own records, however many Seqs the log has given out to
+// others, or has left out where it was restored.
+func TestStateOfFew(t *testing.T) {
+	ctx, folder := context.Background(), t.TempDir()
+	l, src := filled(t, folder, event.Redirect)
+	if err := add(l, src, 0, 10); err != nil {
+		t.Fatal(err)
+	}
+	for range 12 { // of the Seqs that are left out, millions, the most count
+		if err := errors.Join(l.Close(), os.Remove(filepath.Join(folder, eventlog.HeadName))); err != nil {
+			t.Fatal(err)
+		}
+		l, src = filled(t, folder, event.Redirect)
+	}
+	defer closed(t, l)
+	if err := add(l, src, 10, 10); err != nil {
+		t.Fatal(err)
+	}
+	state := func() (live int, last event.Seq) {
+		for ev, err := range l.Live(ctx, "main", math.MaxInt64) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			live, last = live+1, ev.Seq
+		}
+		return live, last
+	}
+	state() // which prepares its statements
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	live, last := state()
+	runtime.ReadMemStats(&after)
+	if live != 20 || last < 1_000_000 {
+		t.Fatalf("%d records live, the last event is %d", live, last)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 1_000_000 {
+		t.Errorf("the state of %d records up to Seq %d took %d bytes", live, last, took)
 	}
 }
 

@@ -6,46 +6,51 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/bits"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
-// seqs is a set of positions of the log: one bit for each place up to the last.
+// seqs is a set of positions of the log: one bit for each, 64 of them together. A set of the log
+// may have few events, far apart among those of the others.
 type seqs struct {
-	words []uint64
+	words map[int64]uint64
 	n     int64
 }
 
 func (s *seqs) add(seq int64) {
-	i, bit := seq/64, uint64(1)<<(seq%64)
-	for int64(len(s.words)) <= i {
-		s.words = append(s.words, make([]uint64, i+1-int64(len(s.words)))...)
+	i, bit := seq>>6, uint64(1)<<(seq&63)
+	if s.words == nil {
+		s.words = map[int64]uint64{}
 	}
-	if s.words[i]&bit == 0 {
-		s.words[i] |= bit
+	if w := s.words[i]; w&bit == 0 {
+		s.words[i] = w | bit
 		s.n++
 	}
 }
 
-func (s *seqs) has(seq int64) bool {
-	i := seq / 64
-	return seq >= 0 && i < int64(len(s.words)) && s.words[i]&(1<<(seq%64)) != 0
-}
+func (s *seqs) has(seq int64) bool { return s.words[seq>>6]&(1<<(seq&63)) != 0 }
 
 func (s *seqs) remove(seq int64) {
-	if s.has(seq) {
-		s.words[seq/64] &^= 1 << (seq % 64)
-		s.n--
+	if !s.has(seq) {
+		return
 	}
+	i := seq >> 6
+	if s.words[i] &^= 1 << (seq & 63); s.words[i] == 0 {
+		delete(s.words, i)
+	}
+	s.n--
 }
 
+// all yields them in their order.
 func (s *seqs) all() iter.Seq[int64] {
 	return func(yield func(int64) bool) {
-		for i, w := range s.words {
-			for ; w != 0; w &= w - 1 {
-				if !yield(int64(i)*64 + int64(bits.TrailingZeros64(w))) {
+		for _, i := range slices.Sorted(maps.Keys(s.words)) {
+			for w := s.words[i]; w != 0; w &= w - 1 {
+				if !yield(i<<6 + int64(bits.TrailingZeros64(w))) {
 					return
 				}
 			}

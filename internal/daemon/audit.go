@@ -305,7 +305,7 @@ func (b *Bridge) repairContents(ctx context.Context, src *Source, x *harvest.Rep
 		return "its content came with a request: " + restore, nil
 	}
 	var did restored
-	if err := b.restoreRecord(ctx, src, ev, &did); err != nil || did.failed == 0 {
+	if err := b.restoreRecord(ctx, src, &namedContents{ev.Record, ev.Representations}, &did); err != nil || did.failed == 0 {
 		return "", err
 	}
 	return did.first.Error(), nil

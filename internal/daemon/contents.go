@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -134,15 +135,23 @@ func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Repo
 		return err
 	}
 	var all restored
-	for ev, err := range b.Log.Live(ctx, s.Set, set.Last) {
+	// They are fetched between two pages of the log, of which one reader must not have a
+	// connection for as long as a server takes.
+	for after := event.Seq(0); after < set.Last; {
+		var page []namedContents
+		after, err = b.Log.Newest(ctx, s.Set, event.Range{After: after, Upto: set.Last}, restoreAtOnce, func(ev *event.Event) bool {
+			if ev.Live() && ev.Origin.Source == s.URL {
+				page = append(page, namedContents{ev.Record, slices.Clone(ev.Representations)})
+			}
+			return true
+		})
 		if err != nil {
 			return err
 		}
-		if ev.Origin.Source != s.URL {
-			continue
-		}
-		if err := b.restoreRecord(ctx, s, ev, &all); err != nil {
-			return err
+		for i := range page {
+			if err := b.restoreRecord(ctx, s, &page[i], &all); err != nil {
+				return err
+			}
 		}
 	}
 	r.Fetched += all.fetched
@@ -159,9 +168,18 @@ type restored struct {
 	first           error // why one could not be
 }
 
+// restoreAtOnce is how many events restoreContents looks at before it fetches what they miss.
+const restoreAtOnce = 500
+
+// namedContents are the contents that the last event of a record names.
+type namedContents struct {
+	record          string
+	representations []event.Representation
+}
+
 // restoreRecord fetches the missing and damaged contents of a record again.
-func (b *Bridge) restoreRecord(ctx context.Context, s *Source, ev *event.Event, did *restored) error {
-	for _, rep := range ev.Representations {
+func (b *Bridge) restoreRecord(ctx context.Context, s *Source, of *namedContents, did *restored) error {
+	for _, rep := range of.representations {
 		sum, err := content.ParseSum(rep.SHA256())
 		if err != nil {
 			continue // verify finds it
@@ -178,7 +196,7 @@ func (b *Bridge) restoreRecord(ctx context.Context, s *Source, ev *event.Event, 
 			return err
 		case err != nil:
 			did.failed++
-			did.first = cmp.Or(did.first, fmt.Errorf("record %q: %w", ev.Record, err))
+			did.first = cmp.Or(did.first, fmt.Errorf("record %q: %w", of.record, err))
 		default:
 			did.fetched++
 		}

@@ -13,7 +13,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -402,6 +404,62 @@ func TestVerifyWithoutFiles(t *testing.T) {
 	}
 	if owners[0] != "" || len(owners[1]) < 20 || owners[2] != owners[1] {
 		t.Errorf("the identities are %q", owners)
+	}
+}
+
+// While servers are slow to give contents again, everybody else reads the log.
+func TestHealSlowly(t *testing.T) {
+	p := fixtures.Catalogue(nil)
+	b := newHarness(t, p, content("mirror"), func(c *config.Config) {
+		for _, name := range []string{"second", "third", "fourth"} {
+			set := c.Sets[0]
+			set.Name = name
+			c.Sets = append(c.Sets, set)
+		}
+	})
+	each := func(do func(s *daemon.Source)) {
+		var group sync.WaitGroup
+		for _, s := range b.bridge.Sources() {
+			group.Go(func() { do(s) })
+		}
+		group.Wait()
+	}
+	each(func(s *daemon.Source) {
+		if _, err := b.bridge.Harvest(t.Context(), s, harvest.Options{AllPending: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	b.close()
+	tamper(t, filepath.Join(b.config.Data, "content.db"), "UPDATE content SET bytes = zeroblob(length) WHERE id = 3")
+	b.open()
+	asked, answer := make(chan struct{}, 100), make(chan struct{})
+	b.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != fixtures.Subscription && !strings.HasPrefix(r.URL.Path, "/archive/") {
+			asked <- struct{}{}
+			<-answer
+		}
+		p.ServeHTTP(w, r)
+	})
+	var group sync.WaitGroup
+	group.Go(func() {
+		each(func(s *daemon.Source) {
+			if r, err := b.bridge.Harvest(t.Context(), s, harvest.Options{Full: true}); err != nil || len(r.Warnings) > 0 {
+				t.Errorf("%s: %+v, %v", s.Set, r, err)
+			}
+		})
+	})
+	for range 4 {
+		<-asked
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := b.bridge.Log.Set(ctx, "main"); err != nil {
+		t.Errorf("while contents are fetched again: %v", err)
+	}
+	close(answer)
+	group.Wait()
+	if _, err := b.bridge.Verify(t.Context(), true, func(f daemon.Finding) { t.Errorf("verify says %+v", f) }); err != nil {
+		t.Fatal(err)
 	}
 }
 

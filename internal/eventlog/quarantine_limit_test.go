@@ -95,6 +95,19 @@ func TestQuarantineHasALimit(t *testing.T) {
 	if q, err := l.QuarantinedInput(ctx, newest[flood]); err != nil || string(q.Input) != "input 10999" {
 		t.Errorf("the newest is %q, %v", q.Input, err)
 	}
+	// A Source that was forgotten has none when it is there again.
+	if err := l.Forget(ctx, flood, nil); err != nil {
+		t.Fatal(err)
+	}
+	source(0)
+	if stored, err = l.Sources(ctx, "main"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range stored {
+		if s.ID == flood && (s.Dropped != 0 || s.Quarantined != 0) {
+			t.Errorf("Source %d was forgotten, and has %d bad inputs and %d that were dropped", s.ID, s.Quarantined, s.Dropped)
+		}
+	}
 }
 
 // A bad input that a harvest finds again, while somebody reads it or marks it as taken in,

@@ -211,6 +211,9 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID, memory []byte) erro
 				return err
 			}
 		}
+		if err := tx.Exec(ctx, "UPDATE source SET dropped = 0 WHERE id = $1", int64(id)); err != nil {
+			return err
+		}
 		if err := l.forgetHarvest(ctx, tx, id, memory); err != nil {
 			return err
 		}

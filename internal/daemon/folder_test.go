@@ -345,6 +345,29 @@ func TestVerifyBehindADamagedEvent(t *testing.T) {
 	}
 }
 
+// A set that gets another name while verify runs is no damage.
+func TestVerifyBesideRename(t *testing.T) {
+	b := newHarness(t, fixtures.Catalogue(nil), content("mirror"), segments(5))
+	b.harvest()
+	b.close()
+	tamper(t, filepath.Join(b.config.Data, "content.db"), "UPDATE content SET bytes = zeroblob(length) WHERE id = 3")
+	b.open()
+	var found []string
+	if _, err := b.bridge.Verify(t.Context(), true, func(f daemon.Finding) {
+		if found = append(found, f.Where+": "+f.What); len(found) > 1 {
+			return
+		}
+		if err := b.bridge.Log.RenameSet(t.Context(), "main", "renamed", false); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if want := "set main: it was renamed or removed meanwhile, and not all of it was checked"; len(found) != 2 || found[1] != want {
+		t.Errorf("%q, want the damaged content and %q", found, want)
+	}
+}
+
 // The memory of verify is in proportion to the contents, not to what it says of them.
 func TestVerifyManyDamaged(t *testing.T) {
 	b := newHarness(t, fixtures.Catalogue(nil), content("mirror"))

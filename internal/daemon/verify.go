@@ -291,13 +291,37 @@ func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verif
 }
 
 // verifyBase renders the closed documents under a base URL, and returns how many there
-// are. seen are the damaged folders that were reported.
+// are. seen are the damaged folders that were reported, and the sets that have gone.
 func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, seen map[string]bool, report func(Finding)) (documents int64, err error) {
 	p, err := b.Publisher(base)
 	if err != nil {
 		return 0, err
 	}
-	failed := func(set, what string, err error) {
+	for i := range sets {
+		s := &sets[i]
+		var found []Finding
+		n, err := b.verifySet(ctx, p, s.Name, seen, func(f Finding) { found = append(found, f) })
+		if now, gone := b.Log.Set(ctx, s.Name); errors.Is(gone, fs.ErrNotExist) || gone == nil && now.Feed != s.Feed {
+			// What was found is that nothing, or another set, has its name.
+			if where := "set " + s.Name; !seen[where] {
+				seen[where] = true
+				report(Finding{where, "it was renamed or removed meanwhile, and not all of it was checked", "run bridge verify again"})
+			}
+			continue
+		}
+		for _, f := range found {
+			report(f)
+		}
+		if documents += n; err != nil {
+			return documents, err
+		}
+	}
+	return documents, nil
+}
+
+// verifySet is verifyBase for one set.
+func (b *Bridge) verifySet(ctx context.Context, p *publish.Publisher, set string, seen map[string]bool, report func(Finding)) (documents int64, err error) {
+	failed := func(what string, err error) {
 		if err != nil {
 			report(Finding{"set " + set + ", " + what, err.Error(), "see the findings about the events"})
 		}
@@ -311,43 +335,41 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 		}
 	}
 	const ofLog, ofSnapshots = "it is not what the log gives", "delete the folder snapshots; serve makes it anew"
-	for _, s := range sets {
-		segments, err := b.Log.Segments(ctx, s.Name)
-		if err != nil {
-			return documents, err
+	segments, err := b.Log.Segments(ctx, set)
+	if err != nil {
+		return documents, err
+	}
+	for _, g := range segments {
+		if g.Open() {
+			continue
 		}
-		for _, g := range segments {
-			if g.Open() {
-				continue
-			}
-			check, err := p.VerifySegment(ctx, s.Name, g.N)
-			if failed(s.Name, fmt.Sprintf("Change List %d", g.N), err); err != nil {
-				check.Damaged = nil // not all of it was compared
-			}
-			compared(ofLog, "delete it", check)
+		check, err := p.VerifySegment(ctx, set, g.N)
+		if failed(fmt.Sprintf("Change List %d", g.N), err); err != nil {
+			check.Damaged = nil // not all of it was compared
 		}
-		archives, err := p.VerifyArchives(ctx, s.Name)
-		failed(s.Name, "archives", err)
-		compared(ofLog, "delete it", archives...)
-		lists, err := p.VerifySnapshot(ctx, s.Name)
-		failed(s.Name, "Resource List", err)
-		kept, err := p.VerifyLists(ctx, s.Name)
-		failed(s.Name, "Resource List Archive", err)
-		compared(ofLog, ofSnapshots, append(lists, kept...)...)
-		dumps, err := p.VerifyDumps(ctx, s.Name)
-		if err != nil {
-			return documents, err
-		}
-		compared("it is not what was written", "delete its folder; serve makes it anew", dumps...)
-		folders, err := p.VerifyFolders(ctx, s.Name)
-		if err != nil {
-			return documents, err
-		}
-		for _, folder := range folders {
-			if !seen[folder] {
-				seen[folder] = true
-				report(Finding{folder, "it is not what was written; it is never served", "delete it; serve makes it anew"})
-			}
+		compared(ofLog, "delete it", check)
+	}
+	archives, err := p.VerifyArchives(ctx, set)
+	failed("archives", err)
+	compared(ofLog, "delete it", archives...)
+	lists, err := p.VerifySnapshot(ctx, set)
+	failed("Resource List", err)
+	kept, err := p.VerifyLists(ctx, set)
+	failed("Resource List Archive", err)
+	compared(ofLog, ofSnapshots, append(lists, kept...)...)
+	dumps, err := p.VerifyDumps(ctx, set)
+	if err != nil {
+		return documents, err
+	}
+	compared("it is not what was written", "delete its folder; serve makes it anew", dumps...)
+	folders, err := p.VerifyFolders(ctx, set)
+	if err != nil {
+		return documents, err
+	}
+	for _, folder := range folders {
+		if !seen[folder] {
+			seen[folder] = true
+			report(Finding{folder, "it is not what was written; it is never served", "delete it; serve makes it anew"})
 		}
 	}
 	return documents, nil

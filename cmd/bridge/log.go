@@ -17,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/api"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 func logCommand() *cobra.Command {
@@ -182,10 +183,27 @@ func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, 
 			return nil
 		case <-tick.C:
 		}
-		if err := h.Log.Continues(ctx, after); err != nil && ctx.Err() == nil {
+		err := h.Log.Continues(ctx, after)
+		if err == nil && set != "" {
+			err = hasSet(ctx, h, set, after)
+		}
+		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("--follow has ended: %w", err)
 		}
 	}
+}
+
+// hasSet returns an error when the log does not have a set any more, or has it under another name.
+func hasSet(ctx context.Context, h *daemon.Bridge, set string, after event.Seq) error {
+	_, err := h.Log.Set(ctx, set)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	former, err2 := h.Log.FormerNames(ctx)
+	if i := slices.IndexFunc(former, func(f eventlog.FormerName) bool { return f.Name == set }); i >= 0 {
+		return fmt.Errorf("set %q is called %q by now: go on with --set %[2]s --after %d", set, former[i].Now, after)
+	}
+	return errors.Join(err, err2)
 }
 
 func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {

@@ -32,3 +32,21 @@ func TestFollowOfAReplacedLog(t *testing.T) {
 		t.Errorf("it says %q", said)
 	}
 }
+
+// bridge log --follow of a set ends when that gets another name, and says which.
+func TestFollowOfARenamedSet(t *testing.T) {
+	testenv.Heavy(t)
+	t.Parallel()
+	_, feed := newUpstream(t, "first", "second")
+	f := newFolder(t, "")
+	f.run(exitDone, "harvest", "--data", "data", feed)
+	c := f.start("log", "--data", "data", "--set", "main", "--follow")
+	if _, err := c.stdout.expect(regexp.MustCompile(`(?m)^ +2  .* created `)); err != nil {
+		t.Fatal(err)
+	}
+	f.run(exitDone, "set", "rename", "--data", "data", "main", "other")
+	f.wantStatus(c, exitFailed)
+	if said, want := c.stderr.String(), `bridge: --follow has ended: set "main" is called "other" by now: go on with --set other --after 2`; !strings.Contains(said, want) {
+		t.Errorf("it says %q, want %q", said, want)
+	}
+}

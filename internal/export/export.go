@@ -203,7 +203,11 @@ func (x *exporter) run(ctx context.Context) error {
 		return err
 	}
 	for i := range x.sets {
-		if err := x.exportSet(ctx, &x.sets[i]); err != nil {
+		err := x.exportSet(ctx, &x.sets[i])
+		if gone := x.hasSet(ctx, &x.sets[i]); gone != nil { // then the error, or what was written, may be of none or of another one
+			return gone
+		}
+		if err != nil {
 			return fmt.Errorf("set %s: %w", x.sets[i].Name, err)
 		}
 	}
@@ -330,6 +334,16 @@ func (x *exporter) mark(ctx context.Context, unended *state) error {
 
 func (x *exporter) problem(format string, args ...any) {
 	x.report.Problems = append(x.report.Problems, fmt.Sprintf(format, args...))
+}
+
+// hasSet returns an error if a set has another name by now, or was removed: its events are read by
+// its name.
+func (x *exporter) hasSet(ctx context.Context, set *event.Set) error {
+	now, err := x.Log.Set(ctx, set.Name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Feed != set.Feed {
+		return fmt.Errorf("set %s was renamed or removed while it was exported, and the lists in the folder stay as they were: run bridge export again", set.Name)
+	}
+	return nil
 }
 
 // exportSet writes what is new of a set to drafts.

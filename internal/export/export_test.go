@@ -270,6 +270,40 @@ func TestExportAgain(t *testing.T) {
 	}
 }
 
+// A set that gets another name while it is exported is not published by the former one, even if
+// another set has that now. The next export has both.
+func TestExportOfARenamedSet(t *testing.T) {
+	w, out := newWorld(t), t.TempDir()
+	for _, name := range []string{"first", "second"} {
+		w.set(eventlog.SetConfig{Name: name, Content: event.Redirect})
+		w.append(name, w.record(name, name, "text/html"))
+	}
+	w.export(out)
+	was := files(t, out)
+	w.append("first", w.record("more", "more", "text/html"))
+	o := w.options(out)
+	var renamed bool
+	o.step = func(_, _ string, do func() error) error {
+		if !renamed {
+			renamed = true
+			for _, names := range [][2]string{{"first", "swapped"}, {"second", "first"}, {"swapped", "second"}} {
+				if err := w.log.RenameSet(t.Context(), names[0], names[1], true); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return do()
+	}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "was renamed or removed while it was exported") {
+		t.Errorf("the export says: %v", err)
+	}
+	sameFiles(t, files(t, out), was)
+	w.export(out)
+	fresh := t.TempDir()
+	w.export(fresh)
+	sameFiles(t, files(t, out), files(t, fresh))
+}
+
 // Wherever an export ends, the tree can be harvested: each list that others lead to is
 // whole and as one of the two states has it, and each record that lists name has its
 // bytes of one of the two.

@@ -16,6 +16,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
@@ -317,7 +318,7 @@ func (b *Bridge) SetInfos(ctx context.Context) ([]SetInfo, error) {
 	out := make([]SetInfo, 0, len(sets))
 	for _, s := range sets {
 		info := SetInfo{Name: s.Name, Title: s.Title, Description: s.Description, Content: s.Content.String(), Published: names == nil || names[s.Name], Template: templates[s.Name],
-			Created: status.Time{Time: s.Created.Time()}, Newest: status.Time{Time: b.newest(ctx, &s)}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources[s.Name]), Feed: s.Feed}
+			Created: status.Time{Time: s.Created.Time()}, Newest: status.Time{Time: server.Newest(ctx, b.Log, &s)}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources[s.Name]), Feed: s.Feed}
 		if base := b.Config().BaseURL; base != "" && info.Published {
 			info.URL = base + "/sets/" + s.Name + "/"
 		}

@@ -105,7 +105,7 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 	out := make([]status.Set, len(sets))
 	for i, s := range sets {
 		out[i] = status.Set{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, Partial: s.Partial, Content: s.Content}
-		out[i].Newest = b.newest(ctx, &s)
+		out[i].Newest = server.Newest(ctx, b.Log, &s)
 		if out[i].SnapshotSeq, err = p.SnapshotSeqOf(ctx, &s); err != nil && !errors.Is(err, publish.ErrNotFound) {
 			return nil, err
 		}
@@ -128,21 +128,6 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 		}
 	}
 	return out, nil
-}
-
-// newest returns when the last event of a set was observed; the zero time if it has none. A set
-// that was made, or made anew by an epoch, and has no event since, says that time instead; so
-// does this where the event cannot be read.
-func (b *Bridge) newest(ctx context.Context, s *event.Set) time.Time {
-	if s.Events == 0 {
-		return time.Time{}
-	}
-	if s.Newest <= s.Created && s.Last > 0 {
-		if last, err := b.Log.Event(ctx, s.Last); err == nil {
-			return last.Observed.Time()
-		}
-	}
-	return s.Newest.Time()
 }
 
 // pageStatus returns the state of all sets for the pages, which redact it.

@@ -143,9 +143,27 @@ func (s *Server) indexPage(c echo.Context) error {
 			recent.Title = titleOf(&set) + ": " + recent.Title
 			p.Feeds = append(p.Feeds, recent)
 		}
+		set.Newest = event.MicrosOf(Newest(ctx, s.opt.Log, &set))
 		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), setStatusView: views[set.Name]})
 	}
 	return s.write(c, "home", &p)
+}
+
+// Newest returns when the last event of a set was observed; the zero time if it has none. A set
+// that was made, or made anew by an epoch, and has no event since, says that time instead; so
+// does this where the event cannot be read.
+func Newest(ctx context.Context, log publish.Log, set *event.Set) time.Time {
+	if set.Events == 0 {
+		return time.Time{}
+	}
+	if set.Newest <= set.Created && set.Last > 0 {
+		for last, err := range log.Events(ctx, set.Name, event.Range{After: set.Last - 1, Upto: set.Last}) {
+			if err == nil {
+				return last.Observed.Time()
+			}
+		}
+	}
+	return set.Newest.Time()
 }
 
 // Part returns the rows of a long table that one page has, at most so many. from, an argument of
@@ -176,6 +194,7 @@ func (s *Server) setPage(c echo.Context) error {
 		return notFound(err)
 	}
 	p := page{Title: titleOf(&set), Operator: s.operator(c.Request()), Feeds: s.feedViews(&set)}
+	set.Newest = event.MicrosOf(Newest(ctx, s.opt.Log, &set))
 	v := setView{Set: set, Mode: set.Content.String(), setStatusView: s.status(ctx, &p, set)[set.Name]}
 	if s.sipService(set.Name) != nil {
 		v.Submissions.Service = s.base + "/sip/" + set.Name

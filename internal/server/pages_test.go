@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +21,9 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/status"
 )
@@ -420,5 +424,33 @@ func TestPageOfManySets(t *testing.T) {
 				t.Errorf("%s: want %s, or no such link", part.path, link)
 			}
 		}
+	}
+}
+
+// TestPagesOfNewEpoch: after a backup was restored, pages give the time of the last event as that
+// of the last change, and not that of the new epoch.
+func TestPagesOfNewEpoch(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
+	h.fill("main")
+	set, err := h.log.Set(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(h.log.Close(), os.Remove(filepath.Join(h.folder, eventlog.HeadName))); err != nil { // as a backup has none
+		t.Fatal(err)
+	}
+	h.ahead.Add(int64(time.Hour))
+	if h.log, err = eventlog.Open(t.Context(), h.folder, eventlog.Options{Clock: h.clock}); err != nil {
+		t.Fatal(err)
+	}
+	h.opt.Log = h.log
+	h.opt.Documents, err = publish.New(publish.Options{Log: h.log, BaseURL: h.base, CacheDir: t.TempDir(), SnapshotDir: t.TempDir(), CacheBytes: 1 << 30, Content: stored{h.contents}.Open})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.web.Config.Handler = server.New(h.opt).Handler()
+	for _, path := range []string{"/", "/sets/main/"} {
+		has(t, h.page(path), "last change "+set.Newest.Time().Format("2006-01-02 15:04:05")+" UTC")
 	}
 }

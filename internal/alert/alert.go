@@ -47,6 +47,35 @@ type Message struct {
 	// On are the alerts that have begun, Off those that have ended.
 	On  []Alert `json:"on"`
 	Off []Alert `json:"off"`
+	// MoreOn and MoreOff count by their conditions those that Short has left out.
+	MoreOn  map[string]int `json:"more_on,omitempty"`
+	MoreOff map[string]int `json:"more_off,omitempty"`
+}
+
+// named is how many alerts of a condition a short message has. Where thousands of Sources fail at
+// the same time, all would be megabytes, which mail servers and web services refuse.
+const named = 50
+
+// Short returns the message with the first alerts of each condition, and the number of the others.
+func (m *Message) Short() *Message {
+	out := *m
+	out.On, out.MoreOn = short(m.On)
+	out.Off, out.MoreOff = short(m.Off)
+	return &out
+}
+
+func short(all []Alert) (some []Alert, more map[string]int) {
+	some, more = []Alert{}, map[string]int{}
+	seen := map[string]int{}
+	for i := range all {
+		kind := all[i].Condition
+		if seen[kind]++; seen[kind] <= named {
+			some = append(some, all[i])
+		} else {
+			more[kind]++
+		}
+	}
+	return some, more
 }
 
 // Subject returns a line for people.
@@ -70,16 +99,21 @@ func kinds(all []Alert) string {
 	return strings.Join(slices.Sorted(maps.Keys(seen)), ", ")
 }
 
-// Text returns the message for people.
+// Text returns the message for people, as short as Short.
 func (m *Message) Text() string {
+	m = m.Short()
 	var b strings.Builder
 	for _, part := range []struct {
 		title string
 		all   []Alert
-	}{{"Begun", m.On}, {"Over", m.Off}} {
+		more  map[string]int
+	}{{"Begun", m.On, m.MoreOn}, {"Over", m.Off, m.MoreOff}} {
 		for i := range part.all {
 			a := &part.all[i]
 			fmt.Fprintf(&b, "%s: %s, since %s\n  %s\n\n", part.title, a.Condition, a.Since.Format(time.RFC3339), strings.Join(strings.Fields(a.Text), " ")) // an error may have lines of a Source's
+		}
+		for _, kind := range slices.Sorted(maps.Keys(part.more)) {
+			fmt.Fprintf(&b, "%s: %s, %d more: bridge status shows what there is now\n\n", part.title, kind, part.more[kind])
 		}
 	}
 	fmt.Fprintf(&b, "%s, %s\n", m.Bridge, m.At.Format(time.RFC3339))

@@ -196,6 +196,30 @@ func TestTextOfSource(t *testing.T) {
 	}
 }
 
+// TestManyAlerts: a mail about thousands of Sources names some of each condition and counts the
+// others.
+func TestManyAlerts(t *testing.T) {
+	t.Parallel()
+	var m Message
+	for i := range 10_000 {
+		m.On = append(m.On, Alert{Condition: config.OnFailing, Source: fmt.Sprint("source ", i), Since: noon, Text: fmt.Sprintf("source %d has failed: %s", i, strings.Repeat("no ", 100))})
+	}
+	m.On = append(m.On, Alert{Condition: config.OnLog, Since: noon, Text: "the clock may have jumped"})
+	m.Off = append(m.On[:60:60], m.On[10_000])
+	text := m.Text()
+	for _, part := range []string{"source 0 ", "source 49 ", "Begun: failing, 9950 more", "Begun: log", "the clock may have jumped", "Over: failing, 10 more", "Over: log"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the mail has no %q", part)
+		}
+	}
+	if len(text) > 100_000 {
+		t.Errorf("the mail has %d bytes", len(text))
+	}
+	if want := "bridge: 10001 new: failing, log; 61 over: failing, log"; m.Subject() != want {
+		t.Errorf("%q, want %q", m.Subject(), want)
+	}
+}
+
 // TestForgottenReceivers: what a receiver was told is forgotten with it, and a damaged
 // file says what to do.
 func TestForgottenReceivers(t *testing.T) {

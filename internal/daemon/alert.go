@@ -59,7 +59,7 @@ func (b *Bridge) alerter() *alert.Alerter {
 			case len(to.Command) > 0:
 				return runAlert(ctx, to.Command, m)
 			}
-			return b.postAlert(ctx, to.Webhook.Reveal(), m)
+			return b.postAlert(ctx, to.Webhook.Reveal(), m.Short())
 		},
 	}
 }

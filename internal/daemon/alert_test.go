@@ -277,6 +277,60 @@ func TestAlertIsTold(t *testing.T) {
 	}
 }
 
+// TestWebhookOfManySources: a webhook gets some of the alerts about very many Sources, and the
+// number of the others; a command gets all.
+func TestWebhookOfManySources(t *testing.T) {
+	bodies := make(chan []byte, 1)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies <- body
+	}))
+	defer hook.Close()
+	folder := t.TempDir()
+	told := filepath.Join(folder, "told")
+	t.Setenv("HOOK", hook.URL)
+	c := loadText(t, folder, fmt.Sprintf(`
+data = "data"
+allow_hosts = ["127.0.0.1"]
+[[alert]]
+on = ["failing:1h"]
+webhook = "${HOOK}"
+[[alert]]
+on = ["failing:1h"]
+command = ["/bin/sh", "-c", "cat > \"$0\"", %q]
+[[set]]
+name = "main"
+[[set.source]]
+url = "https://a.example/"
+`, told))
+	h, err := Open(t.Context(), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, h)
+	var all alert.Message
+	for i := range 1000 {
+		all.On = append(all.On, alert.Alert{Condition: config.OnFailing, Source: fmt.Sprint(i), Text: strings.Repeat("no ", 100)})
+	}
+	a := h.alerter()
+	for i := range c.Alerts {
+		if err := a.Send(t.Context(), &c.Alerts[i], &all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var posted, given alert.Message
+	body := <-bodies
+	if err := json.Unmarshal(body, &posted); err != nil || len(body) > 30_000 || len(posted.On) != 50 || posted.MoreOn[config.OnFailing] != 950 {
+		t.Errorf("%d bytes with %d alerts and %v more, %v", len(body), len(posted.On), posted.MoreOn, err)
+	}
+	if body, err = os.ReadFile(told); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(body, &given); err != nil || len(given.On) != 1000 || len(given.MoreOn) != 0 {
+		t.Errorf("the command was given %d alerts, %v", len(given.On), err)
+	}
+}
+
 // loadText returns the configuration that a text makes in a folder.
 func loadText(t *testing.T, folder, text string) *config.Config {
 	t.Helper()

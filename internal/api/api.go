@@ -276,6 +276,17 @@ func body(r *http.Request, into any) error {
 	return nil
 }
 
+// setOf returns the set that a request asks for, "" for all. A name that no set has is an error:
+// as an empty list it would say that there is nothing wrong with the set.
+func (a *API) setOf(r *http.Request) (string, error) {
+	set := r.URL.Query().Get("set")
+	if set == "" {
+		return "", nil
+	}
+	_, err := a.Bridge.Log.Set(r.Context(), set)
+	return set, err
+}
+
 func (a *API) sources(r *http.Request) (any, error) {
 	s, err := a.Status(r.Context())
 	if err != nil {
@@ -293,7 +304,11 @@ func (a *API) sources(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, state, out, next := r.URL.Query().Get("set"), r.URL.Query().Get("state"), []Source{}, ""
+	set, err := a.setOf(r)
+	if err != nil {
+		return nil, err
+	}
+	state, out, next := r.URL.Query().Get("state"), []Source{}, ""
 	if state != "" && !status.State(state).Known() {
 		return nil, badRequest("state: %.50q is none: write failing, waiting, paused, former or ok", state)
 	}
@@ -516,12 +531,11 @@ func (a *API) events(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, kind, out := q.Get("set"), q.Get("kind"), []Event{}
-	if set != "" {
-		if _, err := a.Bridge.Log.Set(ctx, set); err != nil {
-			return nil, err
-		}
+	set, err := a.setOf(r)
+	if err != nil {
+		return nil, err
 	}
+	kind, out := q.Get("kind"), []Event{}
 	if !slices.Contains(kinds, kind) {
 		return nil, badRequest("kind: %.50q is none: write created, updated, deleted or rejected", kind)
 	}
@@ -611,8 +625,11 @@ func (a *API) quarantine(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := r.URL.Query()
-	all, err := a.Bridge.Log.QuarantinePage(r.Context(), event.QuarantineQuery{Set: q.Get("set"), Rule: q.Get("rule"), Waiting: !replayed, Newest: true, After: cursor, Limit: limit + 1})
+	set, err := a.setOf(r)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.Bridge.Log.QuarantinePage(r.Context(), event.QuarantineQuery{Set: set, Rule: r.URL.Query().Get("rule"), Waiting: !replayed, Newest: true, After: cursor, Limit: limit + 1})
 	out, next := []Quarantined{}, ""
 	for i := range all {
 		if i == limit {
@@ -674,7 +691,11 @@ func (a *API) submissions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := submission.Query{Set: values.Get("set"), UnderReview: review, Newest: true, After: cursor, Limit: limit + 1}
+	set, err := a.setOf(r)
+	if err != nil {
+		return nil, err
+	}
+	q := submission.Query{Set: set, UnderReview: review, Newest: true, After: cursor, Limit: limit + 1}
 	if word := values.Get("state"); word != "" {
 		state := submission.ParseState(word)
 		if state == 0 {

@@ -41,6 +41,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		defer rw.body.hold.Release()
 	}
 	path := s.stripMount(r.URL.Path)
+	if r.URL.Path == "" { // of the absolute form "GET http://host" (RFC 9110 4.2.3)
+		path = "/"
+	}
 	health := path == "/healthz" || path == "/readyz"
 	if !s.limiter.acquire(client, health) {
 		w.Header().Set("Retry-After", "1")

@@ -99,6 +99,12 @@ func TestMethodsAndBodies(t *testing.T) {
 			h.ask(method, h.base+path).want(t, 405).field(t, "Allow", "GET, HEAD")
 		}
 	}
+	for _, target := range []string{"http://localhost", "http://localhost/", "http://localhost?from=0"} {
+		r, _ := h.raw("GET " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		if r.status != 200 || !strings.Contains(r.body, "<h1>bridge</h1>") {
+			t.Errorf("GET %s: %d\n%s", target, r.status, r.body)
+		}
+	}
 	r, _ := h.raw("OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 	if r.status == 500 {
 		t.Error("OPTIONS * is a fault")

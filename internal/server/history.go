@@ -220,9 +220,14 @@ func (s *Server) timeMap(c echo.Context) error {
 		caching = olderVersion
 	}
 	sum := sha256.Sum256(body)
+	etag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	h.Set("Content-Type", "application/link-format")
-	h.Set("ETag", `"`+hex.EncodeToString(sum[:16])+`"`)
+	h.Set("ETag", etag)
 	h.Set("Cache-Control", caching)
+	if notModified(r.Header, etag, time.Time{}, true) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 	return nil
 }

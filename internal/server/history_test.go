@@ -135,6 +135,8 @@ func TestFiveVersions(t *testing.T) {
 		t.Errorf("TimeMap:\n%s\nwant:\n%s", m.body, want)
 	}
 	h.get(path+"/timemap", "If-None-Match", m.header.Get("ETag")).want(t, 304)
+	h.get(path+"/timemap", "If-None-Match", `"another", `+m.header.Get("ETag")).want(t, 304)
+	h.get(path+"/timemap", "If-None-Match", `"another"`, "If-None-Match", m.header.Get("ETag")).want(t, 304)
 	if once := h.get(path+"/timemap/1").want(t, 200); strings.Replace(once.body, "/timemap/1>", "/timemap>", 1) != m.body {
 		t.Errorf("the only page is\n%s", once.body)
 	}

@@ -85,6 +85,8 @@ func TestParseSource(t *testing.T) {
 		"ftp://h.example/":             "cannot harvest from ftp://; write http://",
 		"http:///feed.atom":            "names no host",
 		"http://h.example/#top":        "has a fragment",
+		"http://h.example/?a hunter2":  "http://h.example/?*** has a space in it; write %20",
+		"http://h.example/a b?hunter2": "http://h.example/a b?*** has a space in it; write %20",
 		"http://u:hunter2@h.example/":  "http://h.example/ holds a user or password",
 		"http://u:hunter2@h.example/%": "is not a URL",
 		"http://u:hunter/2@h.example/": "http://h.example/ is not a URL; write it without user and password",

@@ -147,7 +147,11 @@ func checkWeb(typed string) (string, error) {
 	case u.User != nil:
 		return "", fmt.Errorf("%s holds a user or password; write the URL without it, and user and password_file in the configuration", redact(typed))
 	case u.Fragment != "":
-		return "", fmt.Errorf("%s has a fragment, which is never sent; leave out what begins with #", typed)
+		return "", fmt.Errorf("%s has a fragment, which is never sent; leave out what begins with #", redact(typed))
+	case u.RawQuery != "" && strings.ContainsFunc(typed, unicode.IsSpace):
+		// Servers refuse a query with one, and in a message a secret would begin behind what
+		// looks like the end of the URL.
+		return "", fmt.Errorf("%s has a space in it; write %%20 instead", redact(typed))
 	}
 	return typed, nil
 }

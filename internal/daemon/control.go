@@ -23,11 +23,14 @@ const (
 	mostDecisions = 64 << 20
 )
 
+// cannotCommand says what fails without the socket, and what to do.
+const cannotCommand = "bridge reload, bridge source pause and all other commands that change something cannot reach this process: mend what the error says about the socket control in the data folder, which has to be on a file system with sockets, and restart bridge serve; meanwhile SIGHUP reads the configuration again"
+
 // serveDecisions applies the decisions of other processes until ctx ends.
 func (b *Bridge) serveDecisions(ctx context.Context) {
 	l, remove, err := listenControl(b.Config().Data)
 	if err != nil {
-		b.opt.Logger.Error("no decisions can be taken while bridge runs", "error", err)
+		b.opt.Logger.Error(cannotCommand, "error", err)
 		return
 	}
 	defer remove()
@@ -39,7 +42,7 @@ func (b *Bridge) serveDecisions(ctx context.Context) {
 	})
 	defer stop()
 	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		b.opt.Logger.Error("no more decisions can be taken while bridge runs", "error", err)
+		b.opt.Logger.Error(cannotCommand, "error", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -504,5 +505,26 @@ func TestOperatorsTakeTurns(t *testing.T) {
 		return "", nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSocketThatCannotBeMade: when commands cannot reach a process, its log says which those are
+// and what to do.
+func TestSocketThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	var said strings.Builder
+	h, err := Open(t.Context(), loadText(t, t.TempDir(), "data = \"data\"\n[[set]]\nname = \"main\"\n"), Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, h)
+	if err := os.MkdirAll(filepath.Join(h.Config().Data, controlName, "other"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.serveDecisions(t.Context())
+	for _, part := range []string{"bridge reload", "bridge source pause", "cannot reach this process", "restart bridge serve", "SIGHUP", filepath.Join("data", controlName)} {
+		if !strings.Contains(said.String(), part) {
+			t.Errorf("the log does not say %q:\n%s", part, &said)
+		}
 	}
 }

@@ -265,6 +265,37 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 	}
 }
 
+// TestEventsBeforeDeath: what a harvest had logged when the process died is in its row of the
+// history.
+func TestEventsBeforeDeath(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, smallFeed) }))
+	defer server.Close()
+	folder := t.TempDir()
+	h := openFeeds(t, folder, server, "/")
+	src := h.Sources()[0]
+	job := h.underway.begin(src)
+	report, err := h.harvest.Run(t.Context(), &src.Source, harvest.Options{Progress: job.update})
+	if err != nil || report.Created == 0 {
+		t.Fatalf("%d created, %v", report.Created, err)
+	}
+	job.write()
+	file := filepath.Join(folder, underwayFolder, fmt.Sprintf("%d.json", src.ID))
+	left, err := os.ReadFile(file) // what the process leaves when it dies now
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeBridge(t, h)
+	if err := os.WriteFile(file, left, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h = openFeeds(t, folder, server, "/")
+	defer closeBridge(t, h)
+	rows, err := h.History(t.Context(), src.ID, 0, 1)
+	if err != nil || len(rows) != 1 || rows[0].Error == nil || rows[0].Created != report.Created || rows[0].Events() != report.Events() {
+		t.Errorf("the history has %+v, %v; want a row that has failed with %d created", rows, err, report.Created)
+	}
+}
+
 type panics struct{}
 
 func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("a defect") }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -94,6 +96,7 @@ func (b *Bridge) countEnded(ctx context.Context, src *Source, path string) error
 		return nil
 	}
 	report := harvest.Report{Started: was.Started, Ended: b.now().UTC(), Documents: was.Documents, Entries: was.Entries,
+		Created: was.Created, Updated: was.Updated, Deleted: was.Deleted,
 		Error: fmt.Sprintf("bridge ended during this harvest, which was %s", cmp.Or(was.Doing, "beginning")), ErrorKind: harvest.KindInterrupted}
 	b.opt.Logger.Warn("bridge ended during a harvest, which counts as a failed one", "set", src.Set, "source", src.URL)
 	return b.saveSchedule(ctx, src, src.Every, &report, errEnded)
@@ -107,12 +110,24 @@ func underwayID(name string) (event.SourceID, bool) {
 	return event.SourceID(n), err == nil && strings.HasSuffix(name, ".json")
 }
 
+// underwayLogged is what a file has behind a status.Underway: its events by their kinds, for the
+// row of the harvest in the history of the Source if the process ends meanwhile.
+type underwayLogged struct{ Created, Updated, Deleted int64 }
+
 func readUnderway(path string) (u status.Underway, err error) {
 	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &u)
+	if err != nil {
+		return u, err
 	}
-	return u, err
+	values := json.NewDecoder(bytes.NewReader(text))
+	if err := values.Decode(&u); err != nil {
+		return u, err
+	}
+	var logged underwayLogged
+	if values.Decode(&logged) == nil {
+		u.Created, u.Updated, u.Deleted = logged.Created, logged.Updated, logged.Deleted
+	}
+	return u, nil
 }
 
 // underwayOf returns the harvests under way in any process.
@@ -228,10 +243,12 @@ func (j *harvestJob) path() string {
 func (j *harvestJob) write() {
 	j.mu.Lock()
 	text, err := json.Marshal(&j.Underway)
+	logged, lerr := json.Marshal(underwayLogged{j.Created, j.Updated, j.Deleted})
 	j.mu.Unlock()
-	if err != nil {
+	if err != nil || lerr != nil {
 		return
 	}
+	text = slices.Concat(text, []byte("\n"), logged)
 	err = os.WriteFile(j.path(), text, 0o600)
 	if errors.Is(err, fs.ErrNotExist) && os.MkdirAll(j.of.folder, 0o700) == nil {
 		_ = os.WriteFile(j.path(), text, 0o600)

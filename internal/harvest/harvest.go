@@ -158,6 +158,8 @@ type Progress struct {
 	// Documents and Entries count what was read, Events what was logged, Fetched the
 	// contents that were fetched of the Wanted ones.
 	Documents, Entries, Events, Fetched, Wanted int64
+	// Created, Updated and Deleted are the Events by their kinds.
+	Created, Updated, Deleted int64
 	// Doing says what the harvest does or waits for, and Until how long, if known.
 	Doing string
 	Until time.Time
@@ -219,11 +221,11 @@ type run struct {
 	report     Report
 	progressMu sync.Mutex // held while Options.Progress is called
 
-	hosts                               map[string]*hostState // of contents
-	documents, entries, events, fetched atomic.Int64
-	needed                              atomic.Int64 // contents, fetched or not
-	bytes                               atomic.Int64 // of the documents
-	activity                            atomic.Pointer[activity]
+	hosts                                                  map[string]*hostState // of contents
+	documents, entries, created, updated, deleted, fetched atomic.Int64
+	needed                                                 atomic.Int64 // contents, fetched or not
+	bytes                                                  atomic.Int64 // of the documents
+	activity                                               atomic.Pointer[activity]
 }
 
 // newRun returns a run over its own copy of a Source: a kind that is detected does not

@@ -170,7 +170,8 @@ func (r *run) reportProgress() {
 	}
 	r.progressMu.Lock()
 	defer r.progressMu.Unlock()
-	p := Progress{Documents: r.documents.Load(), Entries: r.entries.Load(), Events: r.events.Load(), Fetched: r.fetched.Load(), Wanted: r.needed.Load()}
+	p := Progress{Documents: r.documents.Load(), Entries: r.entries.Load(), Created: r.created.Load(), Updated: r.updated.Load(), Deleted: r.deleted.Load(), Fetched: r.fetched.Load(), Wanted: r.needed.Load()}
+	p.Events = p.Created + p.Updated + p.Deleted
 	if a := r.activity.Load(); a != nil {
 		p.Doing, p.Until = a.doing, a.until
 	}
@@ -220,7 +221,9 @@ func (r *run) count(b *event.Batch, out *event.Appended) (add func()) {
 	}
 	dropped, created, updated, deleted := int64(out.Dropped), int64(out.Created), int64(out.Updated), int64(out.Deleted)
 	return func() {
-		r.events.Add(created + updated + deleted)
+		r.created.Add(created)
+		r.updated.Add(updated)
+		r.deleted.Add(deleted)
 		r.updateReport(func(p *Report) {
 			p.Dropped += dropped
 			p.Created += created

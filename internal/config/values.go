@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -171,8 +172,13 @@ func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII })
 }
 
-// checkBaseURL returns base without its trailing slash, and as a URI if it was an IRI: it is
-// published, and requests name an internationalized host by its form in ASCII.
+// isURI reports whether a text has only characters that a URI may have (RFC 3986 2).
+func isURI(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII || strings.ContainsRune("\"<>\\^`{|}", r) })
+}
+
+// checkBaseURL returns base without its trailing slash, and as a URI if it was an IRI, or has a
+// space: it is published, and requests name an internationalized host by its form in ASCII.
 func checkBaseURL(base string) (string, error) {
 	u, err := url.Parse(base)
 	switch {
@@ -182,8 +188,14 @@ func checkBaseURL(base string) (string, error) {
 		return "", fmt.Errorf("%s holds a user or password; leave it out", redact(base))
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return "", fmt.Errorf("%s has a query or a fragment; leave out what begins with ? or #", redact(base))
+	case u.Port() != "" && !isPort(u.Port()):
+		return "", fmt.Errorf("%s has a port that no server has; write one up to 65535, or none", base)
+	case slices.ContainsFunc(strings.Split(u.Path, "/"), func(part string) bool { return part == "." || part == ".." }):
+		return "", fmt.Errorf("%s has . or .. in its path, which clients resolve; write the address that they ask for", base)
+	case strings.TrimSpace(base) != base:
+		return "", fmt.Errorf("%q ends with a space; leave it out", base)
 	}
-	if !isASCII(base + u.Host) {
+	if !isURI(base + u.Host) {
 		name := follow.Host(u.Hostname())
 		if !isASCII(name) {
 			return "", fmt.Errorf("%q has no form in ASCII; write the name of the host in that form, like %q", u.Hostname(), "xn--bcher-kva.example")

@@ -27,11 +27,15 @@ func TestForms(t *testing.T) {
 				"https://h.example/br\u00fccke/%7e/":    "https://h.example/br%C3%BCcke/~",
 				"https://[2001:db8::1]:80/br\u00fccke":  "https://[2001:db8::1]:80/br%C3%BCcke",
 				"https://h.example/br%C3%BCcke/a%20b/c": "https://h.example/br%C3%BCcke/a%20b/c",
+				"https://h.example/my path/a\"b":        "https://h.example/my%20path/a%22b",
 			},
 			wrong: map[string]string{
 				"https://b\u00fc_cher.example": "has no form in ASCII",
 				"https://u:hunter2@b\u00fc/":   "holds a user",
 				"https:///x":                   "is not absolute",
+				"https://h.example:99999":      "has a port that no server has",
+				"https://h.example/a/../b":     "has . or .. in its path",
+				"https://h.example/a ":         "ends with a space",
 			},
 		},
 		"record": {

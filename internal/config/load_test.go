@@ -776,6 +776,7 @@ func TestLoadFails(t *testing.T) {
 		"no scheme":       {"[[set]]\nname=\"a\"\nsource=[{url=\"data.example.org/feed.atom\"}]", "for a server write http://data.example.org/feed.atom or https://"},
 		"folder":          {"[[set]]\nname=\"a\"\nsource=[{url=\".\", kind=\"feed\"}]", "is a folder"},
 		"folder of data":  {"data = \"x\"\n[[set]]\nname=\"a\"\nsource=[{url=\".\"}]", "lies in the folder"},
+		"folder at space": {"[[set]]\nname=\"a\"\nsource=[{url=\"x/r\", kind=\"folder\", public_url=\"https://h.example/my files\"}]", "has a space in it; write %20 instead"},
 		"folders at one":  {"[[set]]\nname=\"a\"\nsource=[{url=\"x/r\", kind=\"folder\", public_url=\"https://h.example/r\"}, {url=\"y/r\", kind=\"folder\", public_url=\"https://h.example/r/\"}]", "the same identifiers to different files"},
 		"folders alike":   {"[[set]]\nname=\"a\"\nsource=[{url=\"x/r\", kind=\"folder\"}, {url=\"y/r\", kind=\"folder\"}]", "the same identifiers to different files"},
 		"identifier":      {"[[set]]\nname=\"a\"\nsource=[{url=\"http://h.example\", identifier=\"name\"}]", `is only for a Source of kind "folder"`},

@@ -213,6 +213,9 @@ func checkPublicURL(public string) (string, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return "", fmt.Errorf("%q is not a public address; write the URL of the folder, like %q", redact(public), "https://www.example.org/feeds/")
 	}
+	if strings.ContainsFunc(public, unicode.IsSpace) { // it is part of the identifiers and URLs of records
+		return "", fmt.Errorf("%q has a space in it; write %%20 instead", public)
+	}
 	return strings.TrimRight(public, "/") + "/", nil
 }
 

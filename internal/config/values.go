@@ -225,6 +225,9 @@ func checkRecordURL(template string) (string, error) {
 	if n := strings.Count(template, AssignedIdentifier); n != 1 {
 		return "", fmt.Errorf("has %s %d times; write it once, like %q", AssignedIdentifier, n, "https://library.example.org/records/"+AssignedIdentifier)
 	}
+	if strings.Contains(template, " ") { // these URLs are published
+		return "", fmt.Errorf("%q has a space in it; write %%20 instead", redact(template))
+	}
 	before, after, _ := strings.Cut(template, AssignedIdentifier)
 	if before != "" && scheme().FindString(before) == before {
 		return "", fmt.Errorf("%s is in the host of the URL; write it after the host and a slash", AssignedIdentifier)

@@ -49,6 +49,7 @@ func TestForms(t *testing.T) {
 			wrong: map[string]string{
 				"https://h.example/a/b/":                                "has {assigned-identifier} 0 times",
 				"https://h/{assigned-identifier}/{assigned-identifier}": "2 times; write it once",
+				"https://h.example/my records/{assigned-identifier}":    "has a space in it; write %20",
 				"https://h.example{assigned-identifier}":                "is in the host",
 				"https://h.example:{assigned-identifier}/":              "is in the host",
 				"https://{assigned-identifier}/":                        "is in the host",

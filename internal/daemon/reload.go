@@ -13,6 +13,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
+// changesLogged is how many changes of a reload a line of the log names: with thousands of Sources
+// it would be longer than journald takes.
+const changesLogged = 20
+
 // Reload reads the configuration file again, and returns what has changed, a sentence each;
 // none means that nothing has. The file is read and checked completely before anything
 // changes: when the error is not nil, everything stays as it was. Sets and Sources are
@@ -29,7 +33,11 @@ func (b *Bridge) Reload(ctx context.Context) ([]string, error) {
 	case len(said) == 0:
 		b.opt.Logger.Info("the configuration was read again: nothing has changed")
 	default:
-		b.opt.Logger.Info("the configuration was read again", "changes", strings.Join(said, "; "))
+		named := said[:min(len(said), changesLogged)]
+		if more := len(said) - len(named); more > 0 {
+			named = append(slices.Clone(named), fmt.Sprintf("and %d more", more))
+		}
+		b.opt.Logger.Info("the configuration was read again", "changes", strings.Join(named, "; "))
 	}
 	return said, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -429,5 +430,34 @@ func TestMembersOfThousands(t *testing.T) {
 	b.wakeMembers(t.Context(), looked)
 	if all := woken(); len(all) != 1 || all[0] != "set:s7" {
 		t.Errorf("after a change of s7 %d are woken", len(all))
+	}
+}
+
+// TestManyChanges: a reload that changes very many Sources names some of them in the log, and
+// counts the others; whoever asked for it is told all.
+func TestManyChanges(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	text := func(every string) string {
+		text := "data = \"data\"\n[defaults]\nevery = \"" + every + "\"\n[[set]]\nname = \"main\"\n"
+		for i := range 1000 {
+			text += fmt.Sprintf("[[set.source]]\nkind = \"feed\"\nurl = \"https://h.example/%d\"\n", i)
+		}
+		return text
+	}
+	var said strings.Builder
+	h, err := Open(t.Context(), loadText(t, folder, text("1h")), Options{Logger: slog.New(slog.NewTextHandler(&said, nil)), Network: Unresolved})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, h)
+	said.Reset()
+	loadText(t, folder, text("2h"))
+	changes, err := h.Reload(t.Context())
+	if err != nil || len(changes) != 1000 {
+		t.Fatalf("%d changes, %v", len(changes), err)
+	}
+	if line := said.String(); len(line) > 4000 || !strings.Contains(line, "https://h.example/19 ") || !strings.Contains(line, "; and 980 more") {
+		t.Errorf("the log has %d bytes: %.5000s", len(line), line)
 	}
 }

@@ -79,7 +79,15 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 	if err != nil {
 		return nil, err
 	}
+	pauses, err := b.pauseStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range all {
+		if pauses[all[i].ID] != nil {
+			out.Sources = append(out.Sources, b.emptyReport(set, all[i].URL, all[i].Kind, "the Source is paused, and not asked for anything: resume it with bridge source resume"))
+			continue
+		}
 		at := slices.IndexFunc(configured, func(s *Source) bool { return s.ID == all[i].ID })
 		var src *Source
 		if at >= 0 {
@@ -98,7 +106,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 	}
 	for _, src := range configured {
 		if src.ID == 0 {
-			out.Sources = append(out.Sources, b.emptyReport(set, src.URL, src.Kind))
+			out.Sources = append(out.Sources, b.emptyReport(set, src.URL, src.Kind, neverHarvested))
 		}
 	}
 	if stored, err = b.Log.Set(ctx, set); err != nil {
@@ -137,7 +145,7 @@ func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
 		set := &AuditedSet{Set: s.Name, BaseURL: b.FileConfig().BaseURL}
 		for _, src := range s.Sources {
 			if src.Kind != config.KindSIP { // it calls us
-				set.Sources = append(set.Sources, b.emptyReport(s.Name, src.URL, src.Kind))
+				set.Sources = append(set.Sources, b.emptyReport(s.Name, src.URL, src.Kind, neverHarvested))
 			}
 		}
 		if len(set.Sources) > 0 {
@@ -147,9 +155,11 @@ func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
 	return out, nil
 }
 
-// emptyReport is the report on a Source that was never harvested.
-func (b *Bridge) emptyReport(set, url, kind string) *audit.Report {
-	return &audit.Report{Set: set, Source: url, Kind: kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{"the Source was never harvested"}}
+const neverHarvested = "the Source was never harvested"
+
+// emptyReport is the report on a Source that is not read.
+func (b *Bridge) emptyReport(set, url, kind, why string) *audit.Report {
+	return &audit.Report{Set: set, Source: url, Kind: kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{why}}
 }
 
 func (b *Bridge) auditSource(ctx context.Context, src *Source, o AuditOptions) (*audit.Report, error) {

@@ -506,6 +506,26 @@ func TestAuditIsLimited(t *testing.T) {
 	}
 }
 
+// TestAuditLeavesOutPaused: a paused Source is not asked for anything, by an audit either, which says
+// so.
+func TestAuditLeavesOutPaused(t *testing.T) {
+	a := newAuditHarness(t, "equal", "missing")
+	src := a.source()
+	if _, err := a.bridge.Pause(t.Context(), src.Set, src.URL, "their server is too slow", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	found, report := a.audit(false)
+	if len(found) > 0 || report.Documents > 0 || report.Whole() || len(report.Unchecked) != 1 || !strings.Contains(report.Unchecked[0], "is paused, and not asked for anything") {
+		t.Errorf("found %q in %d documents, not checked: %q", found, report.Documents, report.Unchecked)
+	}
+	if _, err := a.bridge.Resume(t.Context(), src.Set, src.URL); err != nil {
+		t.Fatal(err)
+	}
+	if _, report := a.audit(false); report.Documents == 0 || len(report.Unchecked) > 0 {
+		t.Errorf("resumed: %d documents, not checked: %q", report.Documents, report.Unchecked)
+	}
+}
+
 // What an archived feed does not name any more may have been deleted or not: it is found,
 // and left.
 func TestAuditOfFeed(t *testing.T) {

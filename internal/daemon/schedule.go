@@ -190,7 +190,7 @@ func nextHarvest(r *harvest.Report, failed error, failures int, every time.Durat
 		delay = retryDelay(max(failures, 1), every)
 	}
 	next := r.Ended.Add(delay + rand.N(delay/10+1))
-	if failed != nil && r.RetryAfter.After(next) {
+	if (failed != nil || r.Withheld) && r.RetryAfter.After(next) {
 		next = r.RetryAfter
 	}
 	return next

@@ -296,6 +296,34 @@ func TestEventsBeforeDeath(t *testing.T) {
 	}
 }
 
+// TestRetryAfterOfPartialBridge: a bridge that has not walked all its own Sources is asked again
+// soon, but not before the time that it gives.
+func TestRetryAfterOfPartialBridge(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Bridge-Partial", "unknown")
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + server.URL + "/feed.atom"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := Open(t.Context(), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, h)
+	src := h.Sources()[0]
+	report, err := h.harvestSource(t.Context(), src, 2*time.Hour, harvest.Options{})
+	if err != nil || !report.Withheld {
+		t.Fatalf("withheld: %v, %v", report.Withheld, err)
+	}
+	if due, err := h.DueIn(t.Context(), src); err != nil || due < 59*time.Minute || due > 61*time.Minute {
+		t.Errorf("it is asked again in %s, %v; want an hour", due, err)
+	}
+}
+
 type panics struct{}
 
 func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("a defect") }

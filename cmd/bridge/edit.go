@@ -254,7 +254,7 @@ func (in *inputs) edit(cmd *cobra.Command, c *config.Config, change func(*config
 		fmt.Fprintf(w, "changed: %s\n", strings.Join(places, ", "))
 		return partFailure(fmt.Errorf("bridge serve has read its configuration again, and nothing has changed there: does it read %s?", c.File))
 	default:
-		fmt.Fprintf(w, "changed: %s\nbridge serve has read it: %s\n", strings.Join(places, ", "), strings.ReplaceAll(said, "\n", "; "))
+		fmt.Fprintf(w, "changed: %s\nbridge serve has read it: %s\n", strings.Join(places, ", "), inOneLine(strings.Split(said, "\n")))
 		next(w, true)
 	}
 	return nil

@@ -108,10 +108,6 @@ func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *h
 	return errors.Join(outcome(ctx, h, reports, failed, !out.json), out.err)
 }
 
-// outcomesNamed is how many Sources the error of a harvest of thousands names. Their reports were
-// printed.
-const outcomesNamed = 20
-
 // outcome returns the error with the exit status: 1 when every Source failed, 3 when some
 // did, or when something is pending, held, missing or was quarantined. told: the reasons
 // have been printed with the reports.
@@ -132,8 +128,8 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 		return fmt.Errorf("%s: %d of %s failed", what, failures, plural(len(failed), "Source", "Sources"))
 	}
 	if failures == len(failed) {
-		if more := len(failed) - outcomesNamed; more > 0 {
-			failed = append(failed[:outcomesNamed:outcomesNamed], fmt.Errorf("and %d more failed", more))
+		if more := len(failed) - namedInLine; more > 0 {
+			failed = append(failed[:namedInLine:namedInLine], fmt.Errorf("and %d more failed", more))
 		}
 		return fmt.Errorf("%s: %w", what, errors.Join(failed...))
 	}
@@ -150,11 +146,8 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 			left = append(left, unfinished(src, &reports[i], now.Sets)...)
 		}
 	}
-	if more := len(left) - outcomesNamed; more > 0 {
-		left = append(left[:outcomesNamed], fmt.Sprintf("and %d more", more))
-	}
 	if len(left) > 0 {
-		return partFailure(fmt.Errorf("done in part: %s", strings.Join(left, "; ")))
+		return partFailure(fmt.Errorf("done in part: %s", inOneLine(left)))
 	}
 	return nil
 }

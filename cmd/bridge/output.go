@@ -274,3 +274,15 @@ func short(d time.Duration) string {
 	}
 	return s
 }
+
+// namedInLine is how many Sources, or changes of them, a line names where there may be thousands.
+const namedInLine = 20
+
+// inOneLine joins sentences: the first ones, and the number of the others.
+func inOneLine(all []string) string {
+	text := strings.Join(all[:min(len(all), namedInLine)], "; ")
+	if more := len(all) - namedInLine; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}

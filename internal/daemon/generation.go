@@ -71,18 +71,25 @@ func (b *Bridge) openSets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range former {
-		b.logFormer(sets, f)
-	}
+	b.logFormer(sets, former)
 	b.generation.Store(g)
 	b.completeSets(ctx)
 	return nil
 }
 
-// logFormer logs that a Source is not configured any more.
-func (b *Bridge) logFormer(sets []eventlog.SetConfig, f eventlog.FormerSource) {
-	b.opt.Logger.Warn("a Source is no longer configured: its records stay as they are until it is configured again or ended with bridge source forget",
-		append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
+// formerLogged is how many Sources that are not configured any more have a line of their own in the
+// log: each start logs them, and there may be thousands.
+const formerLogged = 20
+
+// logFormer logs that Sources are not configured any more.
+func (b *Bridge) logFormer(sets []eventlog.SetConfig, former []eventlog.FormerSource) {
+	for _, f := range former[:min(len(former), formerLogged)] {
+		b.opt.Logger.Warn("a Source is no longer configured: its records stay as they are until it is configured again or ended with bridge source forget",
+			append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
+	}
+	if more := len(former) - formerLogged; more > 0 {
+		b.opt.Logger.Warn("more Sources are no longer configured: bridge source ls shows them", "number", more)
+	}
 }
 
 // expand completes the configuration of a generation: the sets that were derived so far

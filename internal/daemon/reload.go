@@ -10,6 +10,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -96,11 +97,9 @@ func (b *Bridge) replace(ctx context.Context, g, last *generation) error {
 	if g.guard != last.guard || !slices.Equal(g.config.AllowHosts, last.config.AllowHosts) {
 		b.openPublicOnly(g) // notifications of sets that do not use SIP any more still go out
 	}
-	for _, f := range former {
-		if slices.ContainsFunc(last.sources, func(s *Source) bool { return s.Set == f.Set && s.URL == f.URL }) {
-			b.logFormer(sets, f)
-		}
-	}
+	b.logFormer(sets, slices.DeleteFunc(former, func(f eventlog.FormerSource) bool {
+		return !slices.ContainsFunc(last.sources, func(s *Source) bool { return s.Set == f.Set && s.URL == f.URL })
+	}))
 	for _, was := range last.sources {
 		if !slices.Contains(g.sources, was) {
 			b.loops.end(was) // only one that endChanged could not find is still there

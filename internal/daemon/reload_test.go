@@ -461,3 +461,42 @@ func TestManyChanges(t *testing.T) {
 		t.Errorf("the log has %d bytes: %.5000s", len(line), line)
 	}
 }
+
+// TestManyFormerSources: of very many Sources that are not configured any more the log names some at
+// each start, and counts the others; so does a reload.
+func TestManyFormerSources(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	text := func(sources int) string {
+		text := "data = \"data\"\n[[set]]\nname = \"main\"\n"
+		for i := range sources {
+			text += fmt.Sprintf("[[set.source]]\nkind = \"feed\"\nurl = \"https://h.example/%d\"\n", i)
+		}
+		return text
+	}
+	var said strings.Builder
+	want := func(when string) {
+		t.Helper()
+		if log := said.String(); strings.Count(log, "a Source is no longer configured") != 20 || !strings.Contains(log, "more Sources are no longer configured: bridge source ls shows them") || !strings.Contains(log, "number=79") {
+			t.Errorf("%s the log says:\n%s", when, log)
+		}
+	}
+	o := Options{Logger: slog.New(slog.NewTextHandler(&said, nil)), Network: Unresolved}
+	h, err := Open(t.Context(), loadText(t, folder, text(100)), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.Reset()
+	loadText(t, folder, text(1))
+	if _, err := h.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("after a reload")
+	closeBridge(t, h)
+	said.Reset()
+	if h, err = Open(t.Context(), loadText(t, folder, text(1)), o); err != nil {
+		t.Fatal(err)
+	}
+	want("after a start")
+	closeBridge(t, h)
+}

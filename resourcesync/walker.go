@@ -208,9 +208,8 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
 	case missing(err), err != nil && k.ctx.Err() == nil && k.replaceable(s):
 		return nil, k.handleMissing(s, err)
-	case follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.baseline() != "":
-		// A Change List that was never read fails: the Resource List makes up for it.
-		return nil, k.handleMissing(s, err)
+	case follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && stream.baseline() != "" && k.failsForLong(s, resuming):
+		return nil, k.handleMissing(s, err) // the Resource List makes up for it
 	case err != nil:
 		return nil, err
 	case k.read[follow.Key(l.URL)] != 0:
@@ -238,6 +237,13 @@ func (k *walker) openList(s step) (*List, error) {
 		}
 	}
 	return l, nil
+}
+
+// failsForLong reports whether a Change List that fails has failed before, as far as is known, or
+// has to do so now: the walk goes on without it. resuming: it is what the walk before ended at.
+func (k *walker) failsForLong(s step, resuming bool) bool {
+	stream := k.stream(s.Stream)
+	return !stream.Known || k.cur.Full || s.Depth > 0 && (resuming || stream.Missed)
 }
 
 // capability is what the document of a step must be.

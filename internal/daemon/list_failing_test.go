@@ -41,3 +41,40 @@ func TestList_ChangeListFailsForLong(t *testing.T) {
 		})
 	}
 }
+
+// TestList_ChangeWaitsBesideAnOlderList: a Resource List that does not say when it was made, and
+// is older, takes nothing from a change whose content waits.
+func TestList_ChangeWaitsBesideAnOlderList(t *testing.T) {
+	b := newListHarness(t, fixtures.SourceOptions{})
+	b.origin.Misbehave(fixtures.MissingAt)
+	b.create("a", "b")
+	var list []byte
+	b.origin.SetHook(fixtures.ResourceList, fixtures.Hook{Body: func(body []byte) []byte {
+		if list == nil {
+			list = body
+		}
+		return list
+	}})
+	b.harvest()
+	b.apart()
+	b.update("a")
+	b.origin.SetHook("/res/a", answer(http.StatusInternalServerError))
+	b.expect("its content cannot be had")
+	b.wantPending(1)
+	b.apart()
+	b.origin.CloseChangeList()
+	b.update("b")
+	b.expect("another change", "updated b 2")
+	b.apart()
+	b.origin.CloseChangeList()
+	b.update("b")
+	b.expect("and one more", "updated b 3")
+	b.expectFull("in full")
+	b.wantPending(1)
+	b.origin.ClearHook("/res/a")
+	if r, err := b.try(harvest.Options{AllPending: true}); err != nil || r.Updated != 1 {
+		t.Errorf("%v, %s", err, said(r))
+	}
+	b.wantPending(0)
+	b.wantSame("in the end")
+}

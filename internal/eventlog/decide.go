@@ -203,15 +203,18 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 		return nil
 	}
 	a.noteWaitingPart(r, it, d)
+	kept := put
+	if a.mayBeOlder(r, it) {
+		kept = skip
+	}
 	switch {
 	case it.Pending != "":
-		d.pending, d.reason = put, it.Pending
-		if !it.Partial {
-			d.outcome = event.Waiting
+		if d.pending, d.reason = put, it.Pending; !it.Partial {
+			d.outcome, d.pending = event.Waiting, kept
 			return nil
 		}
 	case a.content == event.Mirror && !it.Deleted && !it.Fetched:
-		d.outcome, d.pending, d.reason = event.NeedsContent, put, unasked
+		d.outcome, d.pending, d.reason = event.NeedsContent, kept, unasked
 		return nil
 	default:
 		d.pending = remove
@@ -254,6 +257,13 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 	}
 	d.changed = true
 	return a.publishState(r, s, it, h, d)
+}
+
+// mayBeOlder reports whether an item stands in an enumeration without a time while a change of its
+// record waits for the content. Only content that is as the item says shows that it is newer.
+func (a *decider) mayBeOlder(r *record, it *event.Item) bool {
+	p := r.pending
+	return a.ordering == byPlace && it.Baseline && (!it.Order.Known() || it.Late) && p != nil && p.v.obs.Place.Position > 0
 }
 
 // wasLate reports whether the stamp of the item lay in the future when it was seen. An

@@ -114,6 +114,9 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 			return d, nil
 		}
 	}
+	if v == apply && a.mode == event.ModeReplay && it.Deleted && a.ordering == byPlace && r.of(a.source).hasParts() {
+		v = doubt // nobody knows in which of them it stood
+	}
 	switch v {
 	case unchanged, superseded:
 		a.unchanged(r, it, &d)

@@ -275,6 +275,9 @@ func (s *sourceState) part(number int) *part {
 // forgotten, with its records.
 func (s *sourceState) hasReported() bool { return s.alive || s.claim != 0 || len(s.parts) > 0 }
 
+// hasParts reports whether several parts of the Source have reported the record.
+func (s *sourceState) hasParts() bool { return s != nil && len(s.parts) > 0 }
+
 // hasLeft reports whether a part of the Source has said last that it does not have the record.
 func (s *sourceState) hasLeft(number int) bool {
 	if s == nil {

@@ -216,9 +216,14 @@ func (d *listDocument) translate(b *backlog[*event.Item], e *resourcesync.Entry)
 func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (*event.Item, error) {
 	o, err := translate.FromResource(e, wants)
 	if o.Deleted && !baseline && !o.Order.Known() && e.Metadata.Change == resourcesync.Deleted {
-		o.Representations = []event.Representation{{Href: e.Loc, Length: event.NoLength}}
+		o.Representations = asked(e.Loc)
 	}
 	return &event.Item{Observation: o, Baseline: baseline}, err
+}
+
+// asked returns the URL of a deletion that can be asked whether it holds.
+func asked(loc string) []event.Representation {
+	return []event.Representation{{Href: loc, Length: event.NoLength}}
 }
 
 // add adds an item with its place. Its stamp is not trusted if it lies in the future.
@@ -488,6 +493,9 @@ func (w *listWalk) reread(_ context.Context, q *event.Quarantined) ([]event.Obse
 			return o, fmt.Errorf("change %q is none that is known", e.Metadata.Change)
 		}
 		it, err := observe(e, &wants, false)
+		if it.Deleted && e.Metadata.Change == resourcesync.Deleted { // it may have stood in one of several sets of resources
+			it.Representations = asked(e.Loc)
+		}
 		return it.Observation, err
 	})
 }

@@ -494,3 +494,36 @@ func TestResetKilled(t *testing.T) {
 		}
 	}
 }
+
+// A deletion that is replayed, of which nobody knows in which set of resources it stood, holds
+// where several have the record only if that is gone.
+func TestReplayedDeletionBesideOtherSet(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		first, second := &resourceSet{}, &resourceSet{}
+		s, l, _ := libraryOf(t, first, second)
+		l.dated, l.minute, l.version["a"] = true, 2, 1
+		for _, set := range l.sets {
+			set.has["a"] = true
+			l.tell(set, "created", "a")
+		}
+		s.run()
+		l.minute = 3
+		delete(first.has, "a")
+		if gone {
+			delete(second.has, "a")
+			delete(l.version, "a")
+		}
+		input := fmt.Sprintf(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist" from="%s"/><url><loc>%s/r/a</loc><rs:md change="deleted" datetime="%s"/></url></urlset>`,
+			minute(0), l.url, minute(3))
+		src := s.src
+		_, err := s.harvest.Replay(t.Context(), &src, &event.Quarantined{URL: l.url + "/cl0", Record: l.url + "/r/a", Input: []byte(input)})
+		s.must(err)
+		want := "created /a, created /z"
+		if gone {
+			want += ", deleted /a"
+		}
+		if got := strings.ReplaceAll(s.news(), l.url+"/r", ""); got != want {
+			t.Errorf("gone %t: events %s, want %s", gone, got, want)
+		}
+	}
+}

@@ -466,6 +466,10 @@ func (r *run) keepContent(ctx context.Context, j contentJob, rep *event.Represen
 		return j
 	}
 	j.sum, j.size = draft.Sum(), draft.Size()
+	if r.isPage(check, rep, j.mediaType) { // as if the server had said 403
+		j.err, j.final = errors.Join(fmt.Errorf("%s answered with an HTML page, as for a login or an error; the Source says %s", from, rep.Type), draft.Close()), true
+		return j
+	}
 	if why := r.differs(check, rep, &j); why != "" {
 		j.err = errors.Join(fmt.Errorf("%s%s: %s", mismatch, from, why), draft.Close())
 		return j
@@ -485,7 +489,7 @@ const mismatch = "not what the Source says: "
 
 // differs returns how the content differs from what is stated, "" if it does not. The length
 // is a hint in Atom (RFC 4287 4.2.7.6), and a statement in ResourceSync (clause
-// 7) and of a file. A media type that differs is reported and changes nothing.
+// 7) and of a file. A media type that differs is reported and changes nothing (but see isPage).
 func (r *run) differs(c *hashCheck, rep *event.Representation, got *contentJob) string {
 	length := rep.Length
 	if r.src.Kind != ResourceSync && r.src.Kind != Folder {
@@ -496,6 +500,17 @@ func (r *run) differs(c *hashCheck, rep *event.Representation, got *contentJob) 
 		r.problem("type", fmt.Sprintf("%s is served as %s, the Source says %s, which is kept", rep.Href, got.mediaType, rep.Type))
 	}
 	return why
+}
+
+// isPage reports whether a server has answered with an HTML page in the place of something else,
+// and neither hash nor length shows that this is meant.
+func (r *run) isPage(c *hashCheck, rep *event.Representation, mediaType string) bool {
+	return r.src.Kind == ResourceSync && rep.Length < 0 && !c.compares() && translate.SameType(mediaType, "text/html") && !mayBePage(rep.Type) && c.isPage()
+}
+
+// mayBePage reports whether a Source may mean an HTML page by a media type.
+func mayBePage(stated string) bool {
+	return stated == "" || slices.ContainsFunc([]string{"text/html", "application/xhtml+xml", "text/plain", untyped}, func(t string) bool { return translate.SameType(stated, t) })
 }
 
 // getContent asks for content, and writes into j why there was no answer.

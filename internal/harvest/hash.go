@@ -1,6 +1,7 @@
 package harvest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -21,7 +22,11 @@ type hashCheck struct {
 	coded coded
 	// unknown: they are stated of a coding that we do not ask for.
 	unknown bool
+	head    []byte // the first bytes
 }
+
+// headBytes is how many bytes of a representation show whether it is an HTML page.
+const headBytes = 512
 
 // coded is the body of an answer in gzip.
 type coded struct {
@@ -60,7 +65,16 @@ func newHashCheck(rep *event.Representation) *hashCheck {
 func (c *hashCheck) compares() bool { return !c.unknown && (c.sha256 != "" || c.others.Compares()) }
 
 // Write is io.Writer.
-func (c *hashCheck) Write(b []byte) (int, error) { return c.others.Write(b) }
+func (c *hashCheck) Write(b []byte) (int, error) {
+	c.head = append(c.head, b[:min(len(b), headBytes-len(c.head))]...)
+	return c.others.Write(b)
+}
+
+// isPage reports whether the bytes are an HTML page, and cannot be meant as XML.
+func (c *hashCheck) isPage() bool {
+	head := bytes.ToLower(bytes.TrimSpace(bytes.TrimPrefix(c.head, []byte("\xef\xbb\xbf"))))
+	return (bytes.HasPrefix(head, []byte("<!doctype html")) || bytes.HasPrefix(head, []byte("<html"))) && !bytes.Contains(head, []byte("http://www.w3.org/1999/xhtml"))
+}
 
 // Write is io.Writer.
 func (c *coded) Write(b []byte) (int, error) {

@@ -163,8 +163,19 @@ func (p *Package) fetch(v follow.Validators) (*follow.Answer, error) {
 	var n, best int64
 	for broken := 0; ; broken++ {
 		a, err := k.client.GetFile(k.ctx, p.ref.URL, v, n)
-		if err != nil {
+		other := n > 0 && (err == nil && a.Offset > 0 && replaced(begun, a.Validators) || follow.Status(err) == http.StatusRequestedRangeNotSatisfiable)
+		switch {
+		case other && broken < brokenMost: // it is another package by now: from the beginning
+			if err == nil {
+				a.Close()
+			}
+			n, v = 0, follow.Validators{}
+			continue
+		case err != nil:
 			return nil, statusError(err)
+		case other:
+			a.Close()
+			return nil, refuse("", "it was replaced while it was downloaded")
 		}
 		if a.Offset == 0 {
 			check, n, begun = NewHashCheck(p.ref.Hash), 0, a.Validators
@@ -186,7 +197,7 @@ func (p *Package) fetch(v follow.Validators) (*follow.Answer, error) {
 			return nil, refuse("", "it has more bytes than the %d that the dump says", p.ref.Length)
 		case n > limit:
 			return nil, refuse("package", "it has more than %d bytes", most)
-		case err != nil && (k.ctx.Err() != nil || broken == brokenMost):
+		case err != nil && (k.ctx.Err() != nil || broken >= brokenMost):
 			return nil, err
 		case err != nil && begun == (follow.Validators{}):
 			n = 0 // the rest may be of another file
@@ -204,6 +215,15 @@ func (p *Package) fetch(v follow.Validators) (*follow.Answer, error) {
 			v = follow.Validators{}
 		}
 	}
+}
+
+// replaced reports whether the validators of a file, and those of its rest, show that it is not the
+// same any more: some servers ignore If-Range.
+func replaced(begun, rest follow.Validators) bool {
+	if begun.ETag != "" && rest.ETag != "" {
+		return begun.ETag != rest.ETag
+	}
+	return begun.LastModified != "" && rest.LastModified != "" && begun.LastModified != rest.LastModified
 }
 
 // fileWriter writes into a file from an offset on, and keeps the error of its last write.

@@ -1,6 +1,7 @@
 package resourcesync
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -484,6 +485,48 @@ func TestDownloadResumed(t *testing.T) {
 			}
 			if asked < tt.least || asked > tt.times {
 				t.Errorf("asked %d times", asked)
+			}
+		})
+	}
+}
+
+// A package that was replaced while it was downloaded is downloaded anew, also from a server that
+// ignores If-Range, and so is one whose rest the server does not have.
+func TestDownloadOfReplacedPackage(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		status int // of the answer to the request for the rest
+		tag    string
+	}{
+		{"another ETag", http.StatusPartialContent, `"2"`},
+		{"not satisfiable", http.StatusRequestedRangeNotSatisfiable, `"1"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			s.put("/rd", dumpOf(5, inDump("/1.zip", "/1.xml", "at", 5)))
+			body := s.pack("/1.zip", dumpManifest(5, inPackage("a", "", 0)), bytesOf("a")...)
+			s.put("/1.xml", dumpManifest(5, inPackage("a", "", 0)))
+			asked := 0
+			s.handle("/1.zip", func(w http.ResponseWriter, r *http.Request) {
+				switch asked++; {
+				case asked == 1: // a longer one, of other bytes
+					w.Header().Set("ETag", `"1"`)
+					w.Header().Set("Content-Length", strconv.Itoa(2*len(body)))
+					_, _ = w.Write(bytes.Repeat([]byte("x"), len(body)/2))
+				case r.Header.Get("Range") != "":
+					w.Header().Set("ETag", tt.tag)
+					if tt.status == http.StatusPartialContent {
+						w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(body)/2, len(body)-1, len(body)))
+					}
+					w.WriteHeader(tt.status)
+					_, _ = w.Write(body[len(body)/2:])
+				default:
+					w.Header().Set("ETag", `"2"`)
+					_, _ = w.Write(body)
+				}
+			})
+			if read, err := load(t, s, len(body)); err != nil || read != "bytes of a;" || asked != 3 {
+				t.Errorf("read %q after %d requests, error %v", read, asked, err)
 			}
 		})
 	}

@@ -73,6 +73,7 @@ func (k *walker) discover() error {
 	// The lists of an index that was read in this run are planned again: those that were not
 	// read yet would be left out.
 	maps.DeleteFunc(k.read, func(_ string, as readAs) bool { return as == readIndex })
+	k.cur.Due = k.cur.Due || k.cur.Memory.Partial && !d.partial // it may show now what is absent
 	k.cur.Memory.Descriptions, k.cur.Memory.Partial = d.descriptions, d.partial
 	k.adopt(d.found.Sets, d.validators)
 	return k.plan()
@@ -149,7 +150,7 @@ func (k *walker) plan() error {
 		s := k.stream(i)
 		if s.Known && !k.surveyed && (s.changes() == "" || s.Closed) {
 			switch err := k.ask(i); {
-			case follow.Missing(err):
+			case follow.Missing(err), k.mended:
 				return k.discover()
 			case err != nil:
 				if err := k.tolerate(err, namesLists); err != nil {

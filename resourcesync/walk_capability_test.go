@@ -256,3 +256,28 @@ func TestCheckpoints(t *testing.T) {
 	}
 	t.Logf("bytes a list: %v", share)
 }
+
+// A Source is read whole again once its Capability List has nothing any more that is not followed.
+func TestNoLongerPartial(t *testing.T) {
+	for _, list := range []string{resources(5, res("a"), res("b")), resources(6, res("a"))} {
+		s := newSite(t)
+		s.tags = true
+		s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/more", "resourcelist")))
+		s.put("/rl", resources(5, res("a"), res("b")))
+		w := s.walk("/cap")
+		first := s.run(w)
+		if first.Complete || !first.whole {
+			t.Fatalf("%+v, %v", first.Result, first.err)
+		}
+		s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist")))
+		s.put("/rl", list)
+		second := s.again(w, first)
+		second.expect(t, "/rl*")
+		if !second.Complete {
+			t.Errorf("%+v", second.Result)
+		}
+		if third := s.again(w, second); !third.NotModified {
+			t.Errorf("%+v", third.Result)
+		}
+	}
+}

@@ -53,6 +53,7 @@ type walker struct {
 
 	ended    bool // the Source has ended
 	surveyed bool // discovery was made in this run
+	mended   bool // a Capability List that has changed is not Partial, although the Source was
 	resumed  bool // an unfinished walk goes on; what it has read before is not known
 	resuming bool // its first document has not answered yet
 }
@@ -679,6 +680,7 @@ func (k *walker) ask(stream int) error {
 		return err
 	}
 	s.Named = l.answer.Validators
+	k.mended = k.cur.Memory.Partial && !named.partial
 	k.cur.Memory.Partial = k.cur.Memory.Partial || named.partial
 	if named.changes() != "" || named.baseline() != "" {
 		k.rename(s, named.Lists)

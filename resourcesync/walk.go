@@ -45,8 +45,9 @@ import (
 // In the first walk; with Full; in a stream without a Change List; when the
 // Change Lists begin later than what has been read, and the Change List Archive, if there
 // is one, does so too (then Capability List and index are asked once more before), or has
-// more lists than MaxDocuments; when a needed Change List is missing, or fails (5xx) and does
-// so in the first walk, with Full or, in an index, where an unfinished walk goes on; and
+// more lists than MaxDocuments; when a needed Change List is missing, or fails (5xx and, in
+// an index, 403) and does so in the first walk, with Full or, in an index, where an unfinished
+// walk goes on; and
 // when one that had failed can be read again; when a Resource List shows by now what no Change
 // List has had; after a baseline whose lists were changed while they were read; when a
 // stream has come or gone. When one stream needs a

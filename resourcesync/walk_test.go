@@ -360,10 +360,16 @@ func TestNumbered(t *testing.T) {
 // first does not keep the Resource List from being read, but nothing is absent
 // then; nor does it later, when one baseline was enough. What it had is read once it answers. (D84)
 func TestChangeListFailsAtFirst(t *testing.T) {
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusForbidden} {
+		changeListFailsAtFirst(t, status)
+	}
+}
+
+func changeListFailsAtFirst(t *testing.T, status int) {
 	s := newSite(t)
 	s.tags = true
 	classic(s)
-	s.status("/cl3", http.StatusServiceUnavailable)
+	s.status("/cl3", status)
 	w := s.walk("/cap")
 	first := s.run(w)
 	first.expect(t, "/cl4 /cl2 /rl*")
@@ -391,7 +397,7 @@ func TestChangeListFailsAtFirst(t *testing.T) {
 // tried again. When that fails at the same list, or everything is to be read, the walk goes on
 // without it, and what it had is read once it answers.
 func TestChangeListFailsForLong(t *testing.T) {
-	for _, full := range []bool{false, true} {
+	for status, full := range map[int]bool{403: false, 500: false, 503: true} {
 		s := newSite(t)
 		s.tags = true
 		classic(s)
@@ -400,7 +406,7 @@ func TestChangeListFailsForLong(t *testing.T) {
 		s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10),
 			named("/cl4", "from", 10, "until", 13), named("/cl5", "from", 13, "until", 15), named("/cl6", "from", 15)))
 		s.put("/cl4", changes(10, 13, change("c", 11), change("d", 12)))
-		s.status("/cl5", http.StatusInternalServerError)
+		s.status("/cl5", status)
 		s.put("/cl6", changes(15, 0, change("f", 16)))
 		w.State = stored(t, first.State)
 		var second *walked
@@ -409,7 +415,7 @@ func TestChangeListFailsForLong(t *testing.T) {
 			second.expect(t, "/cl6 /cl4 /rl*")
 		} else {
 			failed := s.run(w)
-			if follow.Status(failed.err) != 500 || strings.Join(failed.lists, " ") != "/cl6" {
+			if follow.Status(failed.err) != status || strings.Join(failed.lists, " ") != "/cl6" {
 				t.Fatalf("visited %v, error %v", failed.lists, failed.err)
 			}
 			w.State = stored(t, failed.states[0])

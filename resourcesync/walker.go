@@ -209,7 +209,7 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
 	case missing(err), err != nil && k.ctx.Err() == nil && k.replaceable(s):
 		return nil, k.handleMissing(s, err)
-	case follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && stream.baseline() != "" && k.failsForLong(s, resuming):
+	case !s.Baseline && stream.baseline() != "" && (follow.Status(err) >= http.StatusInternalServerError || follow.Status(err) == http.StatusForbidden && s.Depth > 0) && k.failsForLong(s, resuming):
 		return nil, k.handleMissing(s, err) // the Resource List makes up for it
 	case err != nil:
 		return nil, err

@@ -171,12 +171,12 @@ type times struct {
 	// At is that of the last Resource List.
 	At time.Time `json:"at,omitzero"`
 	// Missed: a Change List failed, or was damaged. It is asked for again, with all
-	// that reach to At; once it can be read, a baseline is due.
+	// that reach to At or, without one, to Stale; once it can be read, a baseline is due.
 	Missed bool `json:"missed,omitempty"`
 	// Skipped: changes were left out because the dump that is read after them has them.
 	Skipped bool `json:"skipped,omitempty"`
-	// Stale is the earliest until of a Change List that was read as it was before it was closed, or
-	// of one that its index does not name yet. All that reach to it are read again.
+	// Stale is the earliest until of a Change List that failed, that was read as it was before it
+	// was closed, or that its index does not name yet. All that reach to it are read again.
 	Stale time.Time `json:"stale,omitzero"`
 	// Owed: changes up to then could not be read in any Change List, and the last Resource List
 	// shows an earlier moment. The first one that shows a later moment makes up for them.

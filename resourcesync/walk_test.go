@@ -444,6 +444,33 @@ func TestChangeListFailsForLong(t *testing.T) {
 	}
 }
 
+// TestChangeListFailsWithoutAt: where no Resource List has an at, only the lists from one that
+// fails on are read again and again, not all that the index names.
+func TestChangeListFailsWithoutAt(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	s.put("/rl", urlset(attrs("capability", "resourcelist"), ln("up", "{}/cap"), res("a"), res("b"), res("c")))
+	s.status("/cl3", http.StatusInternalServerError)
+	w := s.walk("/cap")
+	first := s.run(w)
+	first.expect(t, "/cl4 /cl2 /cl1 /rl*")
+	second := s.again(w, first)
+	second.expect(t, "/cl4")
+	if second.Lost == "" {
+		t.Errorf("%+v", second.Result)
+	}
+	s.put("/cl3", changes(7, 10, change("a", 8)))
+	third := s.again(w, second)
+	third.expect(t, "/cl4 /cl3 /rl*")
+	if third.Lost != "" || !third.Complete {
+		t.Errorf("%+v", third.Result)
+	}
+	if end := s.again(w, third); !end.NotModified {
+		t.Errorf("%+v", end.Result)
+	}
+}
+
 // TestDamagedChangeList: one that cannot be read is asked for until it can be,
 // with one baseline meanwhile and one then; until then nothing is absent. (D84)
 func TestDamagedChangeList(t *testing.T) {

@@ -574,7 +574,7 @@ func (k *walker) since(s *stream) time.Time {
 	switch {
 	case !s.Known:
 		return s.New.At
-	case s.Missed:
+	case s.Missed && !s.At.IsZero():
 		return s.At
 	case s.Mark.IsZero():
 		return time.Time{}
@@ -750,7 +750,7 @@ func (k *walker) handleMissing(s step, why error) error {
 	stream.New.Owed = latest(stream.New.Owed, s.Until)
 	k.noteLost(fmt.Sprintf("the Change List %s is missing (%v)", s.URL, why))
 	if !follow.Missing(why) { // it may be readable later; until then its changes are unknown
-		k.cur.Incomplete, stream.New.Missed = true, true
+		k.cur.Incomplete, stream.New.Missed, stream.New.Stale = true, true, earliest(stream.New.Stale, s.Until)
 		k.cur.Due = due || !stream.Missed // one baseline makes up for it, not one a walk
 	}
 	return nil

@@ -118,6 +118,7 @@ type recentFeed struct {
 
 // recentItem is the last change of a record.
 type recentItem struct {
+	Seq     event.Seq
 	ID      string
 	Title   string
 	Kind    string
@@ -127,21 +128,20 @@ type recentItem struct {
 }
 
 func (s *Server) recentFeed(ctx context.Context, set *event.Set, name string) (*recentFeed, error) {
-	events, err := s.newest(ctx, set)
+	items, err := s.newest(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	f := &recentFeed{Title: titleOf(set), About: cmp.Or(set.Description, "The newest changes of this set's records"),
-		Self: s.setURL(set.Name) + name, Home: s.setURL(set.Name), Hubs: s.hubs(set.Name), Updated: set.LastObserved.Time()}
-	for i := range events {
-		e := &events[i]
-		item := recentItem{ID: fmt.Sprintf("%s#%d", f.Home, e.Seq), Title: cmp.Or(e.Title, e.Record), Kind: e.Kind.String(), Summary: summary(e), At: e.Observed.Time()}
-		if e.Live() {
-			item.Link = s.recentLink(set, e)
-		}
-		f.Items = append(f.Items, item)
+	return &recentFeed{Title: titleOf(set), About: cmp.Or(set.Description, "The newest changes of this set's records"),
+		Self: s.setURL(set.Name) + name, Home: s.setURL(set.Name), Hubs: s.hubs(set.Name), Updated: set.LastObserved.Time(), Items: items}, nil
+}
+
+func (s *Server) recentItem(set *event.Set, e *event.Event) recentItem {
+	item := recentItem{Seq: e.Seq, ID: fmt.Sprintf("%s#%d", s.setURL(set.Name), e.Seq), Title: cmp.Or(e.Title, e.Record), Kind: e.Kind.String(), Summary: summary(e), At: e.Observed.Time()}
+	if e.Live() {
+		item.Link = s.recentLink(set, e)
 	}
-	return f, nil
+	return item
 }
 
 // summary describes a change in one line: "Updated, from Maps (origin.example): text/html,
@@ -172,10 +172,10 @@ func summary(e *event.Event) string {
 	return b.String()
 }
 
-// newest returns the last events of the records that changed last, the newest first. A
+// newest returns the last changes of the records that changed last, the newest first. A
 // Seq counts the events of all sets, so the range that has enough of this one is not
 // known: newest tries longer and longer ranges, up to the set's segments.
-func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, error) {
+func (s *Server) newest(ctx context.Context, set *event.Set) ([]recentItem, error) {
 	_, segments, err := s.opt.Documents.Segments(ctx, set.Name)
 	if err != nil {
 		return nil, err
@@ -189,28 +189,26 @@ func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, err
 	}
 	for span := event.Seq(2 * recentItems); ; span *= 4 {
 		after := max(set.Last-span, floor)
-		found, seen, err := s.last(ctx, set.Name, event.Range{After: after, Upto: set.Last})
+		found, seen, err := s.last(ctx, set, event.Range{After: after, Upto: set.Last})
 		if err != nil || len(found) == recentItems || after == floor || seen >= recentEvents {
 			return found, err
 		}
 	}
 }
 
-// last returns the last event of each record in a range, the newest first, and the
+// last returns the last change of each record in a range, the newest first, and the
 // number of events in the range.
-func (s *Server) last(ctx context.Context, set string, r event.Range) (found []event.Event, seen int, err error) {
-	byRecord := map[string]event.Event{}
-	for e, err := range s.opt.Log.Events(ctx, set, r) {
+func (s *Server) last(ctx context.Context, set *event.Set, r event.Range) (found []recentItem, seen int, err error) {
+	byRecord := map[string]recentItem{} // the events themselves may have megabytes of links each
+	for e, err := range s.opt.Log.Events(ctx, set.Name, r) {
 		if err != nil {
 			return nil, seen, err
 		}
 		if seen++; e.Kind != event.Rejected {
-			own := *e
-			own.Representations = slices.Clone(e.Representations)
-			byRecord[e.Record] = own
+			byRecord[e.Record] = s.recentItem(set, e)
 		}
 	}
-	found = slices.SortedFunc(maps.Values(byRecord), func(a, b event.Event) int { return cmp.Compare(b.Seq, a.Seq) })
+	found = slices.SortedFunc(maps.Values(byRecord), func(a, b recentItem) int { return cmp.Compare(b.Seq, a.Seq) })
 	return found[:min(len(found), recentItems)], seen, nil
 }
 

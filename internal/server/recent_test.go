@@ -1,8 +1,11 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -203,4 +206,57 @@ func TestSetWithoutFeeds(t *testing.T) {
 		}
 	}
 	h.get("/sets/quiet/capabilitylist.xml").want(t, 200)
+}
+
+// verbose is a log whose events have a megabyte of links each.
+type verbose struct {
+	*eventlog.Log
+	heap *uint64 // how much was in use at most while events were read
+}
+
+func (l verbose) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {
+	return func(yield func(*event.Event, error) bool) {
+		n := 0
+		for e, err := range l.Log.Events(ctx, set, r) {
+			if err == nil {
+				e.Representations = make([]event.Representation, 128)
+				for i := range e.Representations {
+					e.Representations[i].Href = "https://origin.example/" + strings.Repeat("x", 8<<10)
+				}
+			}
+			if !yield(e, err) {
+				return
+			}
+			if n++; n%25 == 0 {
+				*l.heap = max(*l.heap, heap())
+			}
+		}
+	}
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Anybody may ask for the newest changes, and a Source decides how long these are: they are
+// not in memory together.
+func TestRecentOfLongEvents(t *testing.T) {
+	l := verbose{heap: new(uint64)}
+	h := newTestServer(t, "", func(o *server.Options) {
+		l.Log = o.Log.(*eventlog.Log)
+		o.Log = l
+	}).set("main", "Main", event.Mirror)
+	for i := range 100 {
+		h.alive("main", fmt.Sprintf("urn:example:%d", i), rep{"text/xml", "<a/>"})
+	}
+	before := heap()
+	if f := h.recent("main", "recent.atom"); len(f.Items) != 50 {
+		t.Errorf("%d items", len(f.Items))
+	}
+	if *l.heap == 0 || *l.heap > before+30<<20 {
+		t.Errorf("%d MB in use, %d before", *l.heap>>20, before>>20)
+	}
 }

@@ -373,7 +373,7 @@ func (w *atomWalk) reread(ctx context.Context, q *event.Quarantined) (out []even
 
 // entriesOf reads the entries of quarantined input.
 func (r *run) entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
-	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.ReadOptions{URL: q.URL, Content: r.src.Selection.Inline})
+	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.ReadOptions{URL: q.URL, Content: r.src.Selection.Inline, Limits: atompmh.Limits(r.src.Limits.document())})
 	return readAgain(rd.Next, func(bad *atompmh.EntryError) { bad.Line, bad.Column = q.Line, q.Column },
 		func(e *atompmh.Entry) (*atompmh.Entry, error) { return e, nil })
 }

@@ -486,7 +486,7 @@ func (r *run) eachMismatch(ctx context.Context, f func([]event.WaitingItem) erro
 
 // reread reads quarantined entries.
 func (w *listWalk) reread(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
-	rd := resourcesync.NewReader(bytes.NewReader(q.Input), resourcesync.ReadOptions{URL: q.URL})
+	rd := resourcesync.NewReader(bytes.NewReader(q.Input), resourcesync.ReadOptions{URL: q.URL, Limits: resourcesync.Limits(w.r.src.Limits.list())})
 	wants := w.r.selection()
 	return readAgain(rd.Next, func(bad *resourcesync.EntryError) { bad.Line, bad.Column = q.Line, q.Column }, func(e *resourcesync.Entry) (o event.Observation, err error) {
 		if !understood(e.Metadata.Change) {

@@ -3,6 +3,7 @@ package harvest_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -524,6 +525,30 @@ func TestReplayedDeletionBesideOtherSet(t *testing.T) {
 		}
 		if got := strings.ReplaceAll(s.news(), l.url+"/r", ""); got != want {
 			t.Errorf("gone %t: events %s, want %s", gone, got, want)
+		}
+	}
+}
+
+// What was bad since it exceeds [limits] is taken by replay once these are higher.
+func TestReplayWithHigherLimits(t *testing.T) {
+	deep := strings.Repeat("<x:a xmlns:x='urn:x'>", 300) + strings.Repeat("</x:a>", 300)
+	for kind, input := range map[string]string{
+		harvest.AtomPMH: `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:x:feed</id><title>F</title><updated>2026-01-02T00:00:00Z</updated><entry><id>urn:x:1</id><title>One</title>
+			<updated>2026-01-02T00:00:00Z</updated><link rel="alternate" type="text/html" href="http://127.0.0.1/1"/>` + deep + `</entry></feed>`,
+		harvest.ResourceSync: `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="resourcelist" at="2026-01-02T00:00:00Z"/>
+			<url><loc>http://127.0.0.1/1</loc><lastmod>2026-01-02T00:00:00Z</lastmod>` + deep + `</url></urlset>`,
+	} {
+		s := newShelf(t, t.TempDir(), event.Reference)
+		s.from(kind, "http://127.0.0.1/doc", http.DefaultClient)
+		src, q := s.src, &event.Quarantined{URL: s.src.URL, Input: []byte(input)}
+		if _, err := s.harvest.Replay(t.Context(), &src, q); !errors.Is(err, harvest.ErrStillBad) {
+			t.Errorf("%s, the limits are as they were: %v", kind, err)
+		}
+		src.Limits.Depth = 1000
+		_, err := s.harvest.Replay(t.Context(), &src, q)
+		s.must(err)
+		if got := s.news(); got != "created urn:x:1" && got != "created http://127.0.0.1/1" {
+			t.Errorf("%s: events %q", kind, got)
 		}
 	}
 }

@@ -139,11 +139,13 @@ func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Repo
 	// connection for as long as a server takes.
 	for after := event.Seq(0); after < set.Last; {
 		var page []namedContents
+		named := 0
 		after, err = b.Log.Newest(ctx, s.Set, event.Range{After: after, Upto: set.Last}, restoreAtOnce, func(ev *event.Event) bool {
 			if ev.Live() && ev.Origin.Source == s.URL {
 				page = append(page, namedContents{ev.Record, slices.Clone(ev.Representations)})
+				named += len(ev.Representations)
 			}
-			return true
+			return named < restoreAtOnce
 		})
 		if err != nil {
 			return err
@@ -168,7 +170,8 @@ type restored struct {
 	first           error // why one could not be
 }
 
-// restoreAtOnce is how many events restoreContents looks at before it fetches what they miss.
+// restoreAtOnce is how many events restoreContents looks at before it fetches what they miss, and
+// about how many contents these name.
 const restoreAtOnce = 500
 
 // namedContents are the contents that the last event of a record names.

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -110,24 +108,16 @@ func underwayID(name string) (event.SourceID, bool) {
 	return event.SourceID(n), err == nil && strings.HasSuffix(name, ".json")
 }
 
-// underwayLogged is what a file has behind a status.Underway: its events by their kinds, for the
-// row of the harvest in the history of the Source if the process ends meanwhile.
-type underwayLogged struct{ Created, Updated, Deleted int64 }
+// underwayFile is what a file has: all of a status.Underway, also what the status does not show,
+// for the row of the harvest in the history of the Source if the process ends meanwhile.
+type underwayFile status.Underway
 
 func readUnderway(path string) (u status.Underway, err error) {
 	text, err := os.ReadFile(path)
-	if err != nil {
-		return u, err
+	if err == nil {
+		err = json.Unmarshal(text, (*underwayFile)(&u))
 	}
-	values := json.NewDecoder(bytes.NewReader(text))
-	if err := values.Decode(&u); err != nil {
-		return u, err
-	}
-	var logged underwayLogged
-	if values.Decode(&logged) == nil {
-		u.Created, u.Updated, u.Deleted = logged.Created, logged.Updated, logged.Deleted
-	}
-	return u, nil
+	return u, err
 }
 
 // underwayOf returns the harvests under way in any process.
@@ -242,13 +232,11 @@ func (j *harvestJob) path() string {
 // write writes the file. If that fails, only bridge status lacks the harvest.
 func (j *harvestJob) write() {
 	j.mu.Lock()
-	text, err := json.Marshal(&j.Underway)
-	logged, lerr := json.Marshal(underwayLogged{j.Created, j.Updated, j.Deleted})
+	text, err := json.Marshal((*underwayFile)(&j.Underway))
 	j.mu.Unlock()
-	if err != nil || lerr != nil {
+	if err != nil {
 		return
 	}
-	text = slices.Concat(text, []byte("\n"), logged)
 	err = os.WriteFile(j.path(), text, 0o600)
 	if errors.Is(err, fs.ErrNotExist) && os.MkdirAll(j.of.folder, 0o700) == nil {
 		_ = os.WriteFile(j.path(), text, 0o600)

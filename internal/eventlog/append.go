@@ -25,7 +25,7 @@ type batch struct {
 	wall          event.Micros // that of the clock, for what is due by it
 	set           setRow
 	storedSet     setRow // as it was before the batch
-	changesBefore int64  // rows that the connection had changed before the batch
+	changesBefore int64  // rows that the connection had changed before a lazy batch
 	deferred      bool   // only the cursor has changed: it stays in memory for now
 	source        sourceRow
 	walk          *walk
@@ -95,8 +95,10 @@ func check(in *event.Batch) error {
 func (b *batch) run(ctx context.Context) error {
 	q := b.tx
 	var err error
-	if b.changesBefore, err = b.tx.Changes(ctx); err != nil {
-		return err
+	if b.in.Lazy {
+		if b.changesBefore, err = b.tx.Changes(ctx); err != nil {
+			return err
+		}
 	}
 	if err := b.load(ctx, q); err != nil {
 		return err

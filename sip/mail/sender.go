@@ -200,7 +200,11 @@ func (s *Sender) converse(ctx, within context.Context, server, to string, conten
 	if err != nil {
 		if errors.As(err, &reply) { // it wants no session, and waits for the QUIT (RFC 5321, 3.1)
 			defer time.AfterFunc(quitWait, interrupt).Stop()
-			_ = command(textproto.NewConn(limited), "QUIT")
+			text := textproto.NewConn(limited)
+			if client != nil {
+				text = client.Text
+			}
+			_ = command(text, "QUIT")
 		}
 		return err
 	}
@@ -226,8 +230,10 @@ func (s *Sender) converse(ctx, within context.Context, server, to string, conten
 // encryptionError: the server offers STARTTLS, and it fails.
 type encryptionError struct{ error }
 
+func (e *encryptionError) Unwrap() error { return e.error }
+
 // greet sends EHLO and encrypts the connection when that is offered. No failure here is about
-// the mail, so none is permanent.
+// the mail, so none is permanent. With an error there is a client once the server has greeted.
 func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, error) {
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {
@@ -242,11 +248,11 @@ func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, e
 		_, hello, _ = strings.Cut(s.From, "@")
 	}
 	if err := client.Hello(hello); err != nil {
-		return nil, said("EHLO", err)
+		return client, said("EHLO", err)
 	}
 	if offered, _ := client.Extension("STARTTLS"); offered && encrypt {
 		if err := client.StartTLS(&tls.Config{ServerName: host, InsecureSkipVerify: true}); err != nil {
-			return nil, &encryptionError{said("STARTTLS", err)}
+			return client, &encryptionError{said("STARTTLS", err)}
 		}
 	}
 	return client, nil

@@ -286,7 +286,7 @@ func (s *scripted) serve(c net.Conn) {
 			if _, err := io.WriteString(c, answer+"\r\n"); err != nil {
 				return
 			}
-			if verb == "STARTTLS" {
+			if verb == "STARTTLS" && strings.HasPrefix(answer, "220") {
 				return // what comes now is no text
 			}
 			inMail = verb == "DATA" && strings.HasPrefix(answer, "354")
@@ -345,15 +345,15 @@ func TestServersThatFail(t *testing.T) {
 		"ends at once":         {map[string]string{"": "end"}, "", "greeting: EOF", false},
 		"talks without end":    {map[string]string{"": strings.Repeat("220-hello\r\n", 100_000)}, "", "the server has sent more than 262144 bytes", false},
 		"a TLS that is none": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 not now"},
-			" EHLO STARTTLS EHLO MAIL RCPT DATA . QUIT", "", false},
+			" EHLO STARTTLS QUIT EHLO MAIL RCPT DATA . QUIT", "", false},
 		"a TLS that fails": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "220 go\r\nnot TLS"},
 			" EHLO STARTTLS EHLO MAIL RCPT DATA . QUIT", "", false},
 		"a TLS that is none, and demanded": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 4.7.0 not now", "MAIL": "530 5.7.0 Must issue a STARTTLS command first"},
-			" EHLO STARTTLS EHLO MAIL", "STARTTLS: answered 454 4.7.0 not now; without encryption: MAIL: answered 530 5.7.0 Must issue a STARTTLS command first", false},
+			" EHLO STARTTLS QUIT EHLO MAIL", "STARTTLS: answered 454 4.7.0 not now; without encryption: MAIL: answered 530 5.7.0 Must issue a STARTTLS command first", false},
 		"a TLS that fails, and is demanded": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "220 go\r\nnot TLS", "MAIL": "530 5.7.0 STARTTLS first"},
 			" EHLO STARTTLS EHLO MAIL", "; without encryption: MAIL: answered 530 5.7.0 STARTTLS first", false},
 		"a TLS that is none, and box unknown": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 not now", "RCPT": "550 5.1.1 who?"},
-			" EHLO STARTTLS EHLO MAIL RCPT", "STARTTLS: answered 454 not now; without encryption: RCPT: answered 550 5.1.1 who?", true},
+			" EHLO STARTTLS QUIT EHLO MAIL RCPT", "STARTTLS: answered 454 not now; without encryption: RCPT: answered 550 5.1.1 who?", true},
 		"a login is demanded":    {map[string]string{"MAIL": "530 5.7.0 Authentication required"}, " EHLO MAIL QUIT", "MAIL: answered 530 5.7.0 Authentication required", false},
 		"UTF-8 is not asked for": {map[string]string{"EHLO": "250-mx\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250 SIZE"}, all, "", false},
 	} {

@@ -20,9 +20,10 @@ import (
 
 // Sender delivers notifications. Its methods may be called from any goroutine.
 //
-// It encrypts where the server offers STARTTLS, and does not check the server's certificate: an
-// attacker in between could remove the offer just as well. For more security, send through a
-// Relay on the same machine that checks certificates.
+// It encrypts where the server offers STARTTLS, and at port 465 from the first byte on (RFC
+// 8314, 3.3). It does not check the server's certificate: an attacker in between could remove
+// the offer just as well. For more security, send through a Relay on the same machine that
+// checks certificates.
 type Sender struct {
 	// From is the address of envelope and header, as box@domain; required.
 	From string
@@ -194,9 +195,17 @@ func (s *Sender) converse(ctx, within context.Context, server, to string, conten
 	inTime := context.AfterFunc(within, interrupt)
 	defer inTime()
 
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		return err
+	}
+	stream := c
+	if port == "465" {
+		stream, encrypt = tls.Client(c, tlsConfig(host)), false // it is already
+	}
 	var reply *replied
-	limited := &terse{Conn: c, left: terseLimit}
-	client, err := s.greet(limited, server, encrypt)
+	limited := &terse{Conn: stream, left: terseLimit}
+	client, err := s.greet(limited, host, encrypt)
 	if err != nil {
 		if errors.As(err, &reply) { // it wants no session, and waits for the QUIT (RFC 5321, 3.1)
 			defer time.AfterFunc(quitWait, interrupt).Stop()
@@ -227,6 +236,10 @@ func (s *Sender) converse(ctx, within context.Context, server, to string, conten
 	return err
 }
 
+func tlsConfig(host string) *tls.Config {
+	return &tls.Config{ServerName: host, InsecureSkipVerify: true}
+}
+
 // encryptionError: the server offers STARTTLS, and it fails.
 type encryptionError struct{ error }
 
@@ -234,11 +247,7 @@ func (e *encryptionError) Unwrap() error { return e.error }
 
 // greet sends EHLO and encrypts the connection when that is offered. No failure here is about
 // the mail, so none is permanent. With an error there is a client once the server has greeted.
-func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, error) {
-	host, _, err := net.SplitHostPort(server)
-	if err != nil {
-		return nil, err
-	}
+func (s *Sender) greet(c net.Conn, host string, encrypt bool) (*smtp.Client, error) {
 	client, err := smtp.NewClient(c, host)
 	if err != nil {
 		return nil, said("greeting", err)
@@ -251,7 +260,7 @@ func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, e
 		return client, said("EHLO", err)
 	}
 	if offered, _ := client.Extension("STARTTLS"); offered && encrypt {
-		if err := client.StartTLS(&tls.Config{ServerName: host, InsecureSkipVerify: true}); err != nil {
+		if err := client.StartTLS(tlsConfig(host)); err != nil {
 			return client, &encryptionError{said("STARTTLS", err)}
 		}
 	}

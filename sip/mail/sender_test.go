@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -381,6 +382,51 @@ func TestServersThatFail(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Port 465 is that of TLS from the first byte on (RFC 8314, 3.3): a server there says nothing
+// before the handshake.
+func TestPortOfTLS(t *testing.T) {
+	cert, key := certificate(t)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		answers     map[string]string
+		verbs, want string // of the error; "" is success
+	}{
+		"taken":            {nil, " EHLO MAIL RCPT DATA . QUIT", ""},
+		"STARTTLS offered": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS"}, " EHLO MAIL RCPT DATA . QUIT", ""},
+		"busy":             {map[string]string{"": "421 busy"}, " QUIT", "greeting: answered 421 busy"},
+		"box unknown":      {map[string]string{"RCPT": "550 5.1.1 who?"}, " EHLO MAIL RCPT QUIT", "RCPT: answered 550 5.1.1 who?"},
+	} {
+		for which, s := range map[string]*Sender{"recipient": {}, "relay": {Relay: "relay.example:465"}} {
+			t.Run(name+", "+which, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := &scripted{answers: c.answers}
+					var served sync.WaitGroup
+					s.From, s.Timeout = "notify@bridge.example", time.Minute
+					s.Dial = func(context.Context, string, string) (net.Conn, error) {
+						near, far := net.Pipe()
+						served.Go(func() {
+							defer far.Close()
+							server.serve(tls.Server(far, &tls.Config{Certificates: []tls.Certificate{pair}}))
+						})
+						return near, nil
+					}
+					err := s.Send(t.Context(), outgoing(Recipient{Host: "mx.example:465", Address: "box@lib.example"}))
+					if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+						t.Errorf("%v, want %q", err, c.want)
+					}
+					served.Wait()
+					if got := server.verbs(); got != c.verbs {
+						t.Errorf("the server heard %q, want %q", got, c.verbs)
+					}
+				})
+			})
+		}
 	}
 }
 

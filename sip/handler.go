@@ -213,8 +213,8 @@ func (x *exchange) unsupported() bool {
 }
 
 func identity(h http.Header) bool {
-	for _, encoding := range h.Values("Content-Encoding") {
-		if !strings.EqualFold(encoding, "identity") {
+	for encoding := range strings.SplitSeq(strings.Join(h.Values("Content-Encoding"), ","), ",") {
+		if encoding = strings.TrimSpace(encoding); encoding != "" && !strings.EqualFold(encoding, "identity") {
 			return false
 		}
 	}

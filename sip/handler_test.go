@@ -301,6 +301,7 @@ func TestHandlerRefusesByHeaders(t *testing.T) {
 		{name: "type with two charsets", head: "Content-Type: text/xml; charset=utf-8; charset=iso-8859-1", body: inEnvelope(docRequest), status: 415},
 		{name: "two types", head: "Content-Type: text/xml, text/xml", body: inEnvelope(docRequest), status: 415},
 		{name: "gzip", head: "Content-Encoding: gzip", body: inEnvelope(docRequest), status: 415, headOut: "Accept-Encoding: identity"},
+		{name: "identity and gzip", head: "Content-Encoding: identity, gzip", body: inEnvelope(docRequest), status: 415, headOut: "Accept-Encoding: identity"},
 
 		{name: "too big", body: big, handler: sip.Handler{MaxBytes: 1000}, status: 413, says: "1000 bytes"},
 		{name: "too big in chunks", head: "Transfer-Encoding: chunked", body: big, handler: sip.Handler{MaxBytes: 1000}, status: 413, says: "1000 bytes"},
@@ -486,8 +487,19 @@ func TestHandlerAnswers(t *testing.T) {
 		{name: "SOAPAction of another operation", head: `SOAPAction: "http://www.alexandria.ucsb.edu/ingest"`, body: inEnvelope(docAccepted), status: 202, mediaOut: "none", ran: 1},
 		{name: "application/xml", head: "Content-Type: Application/XML;charset=utf-8", body: inEnvelope(docAccepted), status: 202, mediaOut: "none", ran: 1},
 		{name: "identity", head: "Content-Encoding: identity", body: inEnvelope(docAccepted), status: 202, mediaOut: "none", ran: 1},
+		{name: "identity twice", head: "Content-Encoding: identity, Identity,", body: inEnvelope(docAccepted), status: 202, mediaOut: "none", ran: 1},
 		{name: "to the description's URL", behind: "?wsdl", body: inEnvelope(docAccepted), status: 202, mediaOut: "none", ran: 1},
 	})
+}
+
+// An empty Content-Encoding, which some frameworks send, names no encoding (RFC 9110, 5.6.1.2).
+func TestHandlerEmptyEncoding(t *testing.T) {
+	base := serveBackend(t, &sip.Handler{Backend: &memoryServer{}, Offers: everything()})
+	r := (&handlerCall{body: inEnvelope(docAccepted)}).request(t, base)
+	r.Header.Set("Content-Encoding", "")
+	if got := ask(t, r); got.status != 202 {
+		t.Errorf("status %d: %s", got.status, got.body)
+	}
 }
 
 // A parameter of the Content-Type that cannot be read does not hide the media type. The

@@ -2,6 +2,7 @@ package mail
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func (p *parts) read(header textproto.MIMEHeader, body io.Reader, depth int) err
 	case media == "multipart/report":
 		return fault("a report about a mail (multipart/report) is no notification")
 	case strings.HasPrefix(media, "multipart/"):
-		return p.multipart(multipart.NewReader(body, params["boundary"]), media, depth+1)
+		return p.multipart(multipart.NewReader(body, cmp.Or(params["boundary"], boundaryIn(contentType))), media, depth+1)
 	case media == "text/xml" || media == "application/xml":
 		return p.xml(contentType, uncommented(header.Get("Content-Transfer-Encoding")), body)
 	}
@@ -87,6 +88,19 @@ func (p *parts) read(header textproto.MIMEHeader, body io.Reader, depth int) err
 		p.passed = append(p.passed, media)
 	}
 	return nil
+}
+
+// boundaryIn returns the boundary of a Content-Type with a parameter that cannot be read, as
+// a boundary with an equals sign and without quotes. A boundary has no semicolon (RFC 2046,
+// 5.1.1).
+func boundaryIn(contentType string) string {
+	for parameter := range strings.SplitSeq(contentType, ";") {
+		name, value, _ := strings.Cut(parameter, "=")
+		if strings.EqualFold(strings.TrimSpace(name), "boundary") {
+			return strings.Trim(strings.TrimSpace(value), `"`)
+		}
+	}
+	return ""
 }
 
 func (p *parts) multipart(r *multipart.Reader, media string, depth int) error {

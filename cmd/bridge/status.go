@@ -362,7 +362,7 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, countsText(n))
 	}
 	if p.Undelivered() > 0 {
-		fmt.Fprintf(w, "%s  tell those submitters, or send them again with bridge submission resend; see: bridge notification ls --sent --set %s\n", indent, set)
+		fmt.Fprintf(w, "%s  tell those submitters, and settle --told; or send them again with bridge submission resend; see: bridge notification ls --sent --set %s\n", indent, set)
 	}
 	if n := p.NotificationsReceived.Words(); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge notification ls --received --set %s\n", indent, countsText(n), set)

@@ -59,6 +59,7 @@ func settleCommand() *cobra.Command {
 	var how daemon.Settlement
 	var notTaken bool
 	in := newInputs(cmd)
+	cmd.Flags().BoolVar(&how.Told, "told", false, "its submitter knows the decision, or cannot be reached: do not notify it any more")
 	cmd.Flags().StringVar(&how.Assigned, "accepted", "", "the ingest server has accepted it under this `identifier`")
 	cmd.Flags().StringVar(&how.Reason, "rejected", "", "the ingest server has rejected it for this `reason`, which may be empty")
 	cmd.Flags().BoolVar(&notTaken, "not-taken", false, "the ingest server does not have it")
@@ -66,20 +67,24 @@ func settleCommand() *cobra.Command {
 	cmd.Args = takes(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		given := 0
-		for flag, state := range map[string]submission.State{"accepted": submission.StateAccepted, "rejected": submission.StateRejected, "not-taken": submission.StateUnsent, "notification": 0} {
+		for flag, state := range map[string]submission.State{"accepted": submission.StateAccepted, "rejected": submission.StateRejected, "not-taken": submission.StateUnsent, "notification": 0, "told": 0} {
 			if cmd.Flags().Changed(flag) {
 				given++
 				how.Outcome = state
 			}
 		}
 		if given != 1 {
-			return usage(errors.New("give the decision of the ingest server: --accepted ID, --rejected REASON, --not-taken, or --notification N"))
+			return usage(errors.New("give the decision of the ingest server: --accepted ID, --rejected REASON, --not-taken, or --notification N; or --told, when its submitter knows it"))
 		}
 		id, err := submissionID(args[0])
 		if err != nil {
 			return err
 		}
 		return in.decide(cmd, []daemon.Decision{{ID: id, Settle: &how}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
+			if how.Told {
+				fmt.Fprintf(w, "the notification of submission %d is not sent any more\n", id)
+				return
+			}
 			fmt.Fprintf(w, "submission %d is settled: see bridge submission show %d\n", id, id)
 			if done.Published != "" {
 				fmt.Fprintf(w, "the record that was accepted before, as %s, stays published: use bridge submission withdraw to remove it; its submitter has that disposition, and is not notified again\n", oneLine(done.Published))

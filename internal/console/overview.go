@@ -177,7 +177,7 @@ func matters(s *status.Status, rows []sourceRow) (all []matter) {
 				all = append(all, matter{"contradiction", "warn", where, link, time.Time{}, counted(n, "submission has", "submissions have") + " contradicting answers", "Ask which is right, then bridge submission settle", "", ""})
 			}
 			if n := p.Undelivered(); n > 0 {
-				all = append(all, matter{"not delivered", "warn", where, link, time.Time{}, counted(n, "notification", "notifications") + " could not be delivered to submitters", "Tell them, or bridge submission resend", "", ""})
+				all = append(all, matter{"not delivered", "warn", where, link, time.Time{}, counted(n, "notification", "notifications") + " could not be delivered to submitters", "Tell them, then bridge submission settle --told; or resend", "", ""})
 			}
 			if n := p.UnderReview; n > 0 {
 				all = append(all, matter{"review", "warn", where, link, time.Time{}, counted(n, "submission waits", "submissions wait") + " for a decision", "Decide", "reviews?set=" + set.Name, ""})

@@ -129,6 +129,9 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 	if err != nil {
 		return DecisionResult{}, err
 	}
+	if d.Settle != nil && d.Settle.Told {
+		return DecisionResult{}, b.endNotification(ctx, s)
+	}
 	server, err := b.serverOf(ctx, s, d.Settle != nil)
 	if err != nil {
 		return DecisionResult{}, err
@@ -203,7 +206,7 @@ func (b *Bridge) resend(ctx context.Context, d Decision) (done DecisionResult, e
 // was refused or given up.
 func (b *Bridge) notifyAgain(ctx context.Context, s *submission.Submission) (done DecisionResult, err error) {
 	n, err := b.SIP.Undelivered(ctx, s)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && n.State == submission.DeliveryWaiting {
 		return done, fmt.Errorf("submission %d was received, and no notification of it was refused or given up; only what a [[set.submit]] sends can be sent again: its submitter may repeat it; enter the ingest server's decision with bridge submission settle", s.ID)
 	}
 	if err != nil {
@@ -221,6 +224,21 @@ func (b *Bridge) notifyAgain(ctx context.Context, s *submission.Submission) (don
 	b.sip.notifier.Wake()
 	done.Result = fmt.Sprintf("the notification to its submitter is sent again: see bridge notification ls --sent --set %s", s.Set)
 	return done, nil
+}
+
+// endNotification has the notification to the submitter of a received submission not sent any
+// more, since an operator has told the submitter, or nobody can.
+func (b *Bridge) endNotification(ctx context.Context, s *submission.Submission) error {
+	n, err := b.SIP.Undelivered(ctx, s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("submission %d has no notification to its submitter that waits, was refused or was given up: see bridge notification ls --sent --set %s", s.ID, s.Set)
+	}
+	if err != nil {
+		return err
+	}
+	n.State, n.Due, n.Reason = submission.DeliveryDone, 0, "its submitter was told otherwise"
+	_, err = b.SIP.Write(ctx, &submission.Batch{Source: n.Source, Outgoing: []submission.OutgoingNotification{*n}})
+	return err
 }
 
 // withdraw applies the decision to withdraw a record. It needs only the log, so the set

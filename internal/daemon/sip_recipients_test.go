@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -189,6 +190,38 @@ func TestNotificationSentAgain_Late(t *testing.T) {
 	status.Store(http.StatusAccepted)
 	h.restart(nil)
 	eventually(t, "it is delivered", func() bool { return len(h.notices(submission.DeliveryDone)) == 1 })
+	h.verified()
+}
+
+// What an operator has ended is not sent any more, although a call was under way then that fails.
+func TestNotificationEnded(t *testing.T) {
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode))
+	called, answer := make(chan struct{}, 2), make(chan struct{})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		called <- struct{}{}
+		<-answer
+		w.WriteHeader(http.StatusGone)
+	}))
+	t.Cleanup(front.Close)
+	h.reviewed(sourceOf("1"), front.URL, daemon.Decision{Accept: true, Assigned: "17"})
+	<-called
+	ended := daemon.Decision{ID: 1, Settle: &daemon.Settlement{Told: true}}
+	if _, err := h.bridge.Decide(t.Context(), ended); err != nil {
+		t.Fatal(err)
+	}
+	close(answer)
+	eventually(t, "its result is committed", func() bool { return strings.Contains(h.said.String(), "a notification was not delivered") })
+	h.restart(nil) // with which all that waits is due
+	if all := h.notices(0); len(all) != 1 || all[0].State != submission.DeliveryDone || all[0].Due != 0 || all[0].Reason != "its submitter was told otherwise" {
+		t.Errorf("%+v", all)
+	}
+	if _, err := h.bridge.Decide(t.Context(), ended); err == nil || !strings.Contains(err.Error(), "submission 1 has no notification to its submitter that waits") {
+		t.Errorf("ended twice: %v", err)
+	}
+	if len(called) != 0 {
+		t.Error("it was sent again")
+	}
 	h.verified()
 }
 

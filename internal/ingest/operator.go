@@ -24,6 +24,9 @@ type Settlement struct {
 	// Notification is the ID of a notification of the set that belongs to no submission;
 	// 0 is none.
 	Notification int64
+	// Told settles nothing: the submitter has learned the decision otherwise, or cannot be
+	// reached any more, and its notification is not sent any more. All else is 0 then.
+	Told bool
 }
 
 // Settle settles a submission that was sent on and whose ultimate disposition is missing,

@@ -220,10 +220,10 @@ func (r Queries) OutgoingNotification(ctx context.Context, id int64) (*submissio
 	return one(found, err, "notification")
 }
 
-// Undelivered returns the notification of a submission that its recipient has refused, or that
-// was given up; fs.ErrNotExist when there is none.
+// Undelivered returns the notification of a submission that waits, that its recipient has
+// refused, or that was given up; fs.ErrNotExist when there is none.
 func (r Queries) Undelivered(ctx context.Context, s *submission.Submission) (*submission.OutgoingNotification, error) {
-	found, err := r.outgoing(ctx, "t.source = ? AND t.state IN (?, ?) AND t.submission = ?", int64(s.Source), int64(submission.DeliveryRefused), int64(submission.DeliveryExpired), s.ID)
+	found, err := r.outgoing(ctx, "t.source = ? AND t.state IN (?, ?, ?) AND t.submission = ?", int64(s.Source), int64(submission.DeliveryWaiting), int64(submission.DeliveryRefused), int64(submission.DeliveryExpired), s.ID)
 	return one(found, err, "notification")
 }
 

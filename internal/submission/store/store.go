@@ -344,7 +344,8 @@ func (w *writer) countReview(state submission.State, s *submission.Submission, n
 	}
 }
 
-// writeOutgoing replaces stored notifications, whichever Source they are of.
+// writeOutgoing replaces stored notifications, whichever Source they are of. One that is
+// delivered stays so.
 func (w *writer) writeOutgoing(ctx context.Context) error {
 	for _, n := range w.in.Outgoing {
 		found, err := outgoing.find(ctx, w.tx, "id = $1", n.ID)
@@ -353,6 +354,9 @@ func (w *writer) writeOutgoing(ctx context.Context) error {
 		}
 		if len(found) == 0 {
 			return fmt.Errorf("no outgoing notification %d in the log", n.ID)
+		}
+		if found[0].State == submission.DeliveryDone { // an operator has ended it while it was being sent
+			continue
 		}
 		n.Source, n.Submission, n.Created = found[0].Source, found[0].Submission, found[0].Created
 		if n.State == submission.DeliveryWaiting && found[0].State != n.State { // sent again: it has its time anew

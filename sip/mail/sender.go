@@ -40,7 +40,8 @@ type Sender struct {
 	LookupMX func(ctx context.Context, domain string) ([]*net.MX, error)
 	// Port of recipients' servers where none is named; 0 is 25.
 	Port int
-	// Timeout of the delivery to one server and of the lookup; 0 is two minutes. Once a server
+	// Timeout of the delivery to one server, which begins anew without encryption when that
+	// fails, and of the lookup; 0 is two minutes. Once a server
 	// has the whole mail it has ten minutes more to answer (RFC 5321, 4.5.3.2.6): a mail that
 	// is given up then may arrive all the same, and again each time that it is sent.
 	Timeout time.Duration
@@ -161,12 +162,10 @@ func (s *Sender) timeout() time.Duration { return cmp.Or(s.Timeout, 2*time.Minut
 // deliver sends a mail to one server. If encryption fails, it sends the mail without it. When
 // that fails too, the error is of that kind, and names both.
 func (s *Sender) deliver(ctx context.Context, server, to string, content []byte) error {
-	within, cancel := context.WithTimeout(ctx, s.timeout())
-	defer cancel()
-	err := s.converse(ctx, within, server, to, content, true)
+	err := s.converse(ctx, server, to, content, true)
 	var unsafe *encryptionError
 	if errors.As(err, &unsafe) {
-		if err = s.converse(ctx, within, server, to, content, false); err != nil {
+		if err = s.converse(ctx, server, to, content, false); err != nil {
 			err = fmt.Errorf("%s; without encryption: %w", unsafe.Error(), err)
 		}
 	}
@@ -178,8 +177,10 @@ func (s *Sender) deliver(ctx context.Context, server, to string, content []byte)
 const endWait, quitWait = 10 * time.Minute, 5 * time.Second
 
 // converse sends a mail on one connection, until ctx ends. The server has to take the whole
-// mail before the context within ends.
-func (s *Sender) converse(ctx, within context.Context, server, to string, content []byte, encrypt bool) error {
+// mail within the Timeout.
+func (s *Sender) converse(ctx context.Context, server, to string, content []byte, encrypt bool) error {
+	within, cancel := context.WithTimeout(ctx, s.timeout())
+	defer cancel()
 	dial := s.Dial
 	if dial == nil {
 		dial = new(net.Dialer).DialContext

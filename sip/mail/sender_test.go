@@ -470,6 +470,34 @@ func TestServersThatAreSilent(t *testing.T) {
 	}
 }
 
+// A TLS that hangs, as behind some firewalls, leaves the time in which the mail goes without it.
+func TestTLSThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{answers: map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "hang"}}
+		var served sync.WaitGroup
+		s := &Sender{From: "notify@bridge.example", Timeout: time.Minute, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			near, far := net.Pipe()
+			served.Go(func() {
+				defer far.Close()
+				server.serve(far)
+			})
+			return near, nil
+		}}
+		start := time.Now()
+		if err := s.Send(t.Context(), outgoing(Recipient{Host: "mx.example:25", Address: "box@lib.example"})); err != nil {
+			t.Error(err)
+		}
+		since(t, start, time.Minute)
+		served.Wait()
+		if got, want := server.verbs(), " EHLO STARTTLS EHLO MAIL RCPT DATA . QUIT"; got != want {
+			t.Errorf("the server heard %q, want %q", got, want)
+		}
+	})
+}
+
 // A server may take longer to store a mail than for anything before (RFC 5321, 4.5.3.2.6). A
 // mail that is given up meanwhile has arrived, and arrives again with each repeat.
 func TestServersThatStoreSlowly(t *testing.T) {

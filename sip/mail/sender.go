@@ -41,9 +41,9 @@ type Sender struct {
 	// Port of recipients' servers where none is named; 0 is 25.
 	Port int
 	// Timeout of the delivery to one server, which begins anew without encryption when that
-	// fails, and of the lookup; 0 is two minutes. Once a server
-	// has the whole mail it has ten minutes more to answer (RFC 5321, 4.5.3.2.6): a mail that
-	// is given up then may arrive all the same, and again each time that it is sent.
+	// fails, and of the lookup; 0 is two minutes. Once a server has the whole mail it has ten
+	// minutes more to answer (RFC 5321, 4.5.3.2.6): a mail that is given up then may arrive all
+	// the same, and again each time that it is sent.
 	Timeout time.Duration
 	// Now is the clock for the header; nil is time.Now.
 	Now func() time.Time
@@ -58,8 +58,8 @@ type permanent struct{ error }
 func (p *permanent) Unwrap() error { return p.error }
 
 // Permanent reports whether no repeat of what failed will help: the server refused
-// the mail for good (5xx, but not 530, nor because of its sender), or there can be no such
-// address. Everything else may be tried again.
+// the mail for good (5xx, but not 530, nor because of its sender, nor since our Relay relays
+// nothing for us), or there can be no such address. Everything else may be tried again.
 func Permanent(err error) bool {
 	var p *permanent
 	return errors.As(err, &p)
@@ -73,7 +73,8 @@ func (a *answered) Unwrap() error { return a.error }
 // Answered reports, of an error of Send, whether a server has answered about this mail or its
 // recipient, so that other mail may well go through to the same domain; a Permanent error
 // counts as an answer. Otherwise no server was found or reached, or it ended the session (reply
-// 421), or takes no mail in a session like ours (reply 530), or none from our sender.
+// 421), or takes no mail in a session like ours (reply 530), or none from our sender, or the
+// Relay denies to relay (5.7).
 func Answered(err error) bool {
 	var a *answered
 	return errors.As(err, &a) || Permanent(err)
@@ -281,6 +282,9 @@ func (s *Sender) transact(client *smtp.Client, to string, content []byte, sent f
 		return refusal("MAIL", err)
 	}
 	if err := command(client.Text, "RCPT TO:<%s>", to); err != nil {
+		if s.Relay != "" && deniesRelay(err) {
+			return said("RCPT", err)
+		}
 		return refusal("RCPT", err)
 	}
 	w, err := client.Data()
@@ -343,6 +347,13 @@ func refusal(step string, err error) error {
 // and say it with a code (RFC 3463, 3.2).
 func refusesSender(step string, reply *textproto.Error) bool {
 	return reply.Code/100 == 5 && (step == "MAIL" && reply.Code != 552 || strings.HasPrefix(reply.Msg, "5.1.7 ") || strings.HasPrefix(reply.Msg, "5.1.8 "))
+}
+
+// deniesRelay reports whether a relay refuses a recipient because of who is asking: it does not
+// relay for us (RFC 3463, 3.8), which is mended there, or in the configuration.
+func deniesRelay(err error) bool {
+	var reply *textproto.Error
+	return errors.As(err, &reply) && reply.Code/100 == 5 && strings.HasPrefix(reply.Msg, "5.7.")
 }
 
 // terse is a connection that limits how much is read from a server: replies have no limit of

@@ -669,6 +669,27 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
+// A relay that does not relay for us is set up wrong, or the configuration names another one:
+// that is mended, and says nothing about the mail. At a recipient's own server the same answer
+// is about the mail.
+func TestRelayThatRefuses(t *testing.T) {
+	for answer, permanent := range map[string]bool{
+		"554 5.7.1 <box@lib.example>: Relay access denied":              false,
+		"550 5.7.54 SMTP; Unable to relay recipient":                    false,
+		"550 5.1.1 <box@lib.example>: unknown in virtual mailbox table": true,
+		"550 5.7":  true,
+		"550 who?": true,
+	} {
+		host := (&scripted{answers: map[string]string{"RCPT": answer}}).start(t)
+		for s, want := range map[*Sender]bool{{From: "notify@bridge.example", Relay: host}: permanent, {From: "notify@bridge.example"}: true} {
+			err := s.Send(t.Context(), outgoing(Recipient{Host: host, Address: "box@lib.example"}))
+			if err == nil || Permanent(err) != want || Answered(err) != want {
+				t.Errorf("relay %q: permanent: %v, answered: %v, want %v: %v", s.Relay, Permanent(err), Answered(err), want, err)
+			}
+		}
+	}
+}
+
 // Of several servers it is enough that one has answered.
 func TestAnsweredByOneOfSeveral(t *testing.T) {
 	nobody, later := testenv.Nobody(t), (&scripted{answers: map[string]string{"RCPT": "450 later"}}).start(t)

@@ -112,6 +112,8 @@ type notifyLoop struct {
 	startup  bool          // all that waits is due
 	loadedAt time.Time     // when the log was queried last
 	loadTime time.Duration // how long that took
+
+	damaged map[int64]bool // those that cannot be read, and were logged
 }
 
 func newNotifyLoop(p *Notifier) *notifyLoop {
@@ -188,9 +190,17 @@ func (r *notifyLoop) read(ctx context.Context, due event.Micros, after *submissi
 		if err != nil {
 			return err
 		}
+		passed := after
 		r.mu.Lock()
 		for i := range page {
 			n := &page[i]
+			if n.Due != 0 {
+				passed = n
+			}
+			if n.State == 0 {
+				r.reportDamaged(n.ID)
+				continue
+			}
 			if n.Due > upto { // they come in the order of their times
 				r.next = n.Due.Time()
 				r.mu.Unlock()
@@ -199,10 +209,22 @@ func (r *notifyLoop) read(ctx context.Context, due event.Micros, after *submissi
 			r.add(item[*submission.OutgoingNotification]{id: n.ID, due: n.Due, tries: n.Tries, host: keyOf(hostOf(n.Recipient)), subject: keyOf(n.Recipient)})
 		}
 		r.mu.Unlock()
-		if len(page) < notifyPage {
+		if len(page) < notifyPage || passed == after {
 			return nil
 		}
-		after = &submission.OutgoingNotification{Due: page[len(page)-1].Due, ID: page[len(page)-1].ID}
+		after = &submission.OutgoingNotification{Due: passed.Due, ID: passed.ID}
+	}
+}
+
+// reportDamaged logs once that a notification cannot be delivered. It must not keep others from
+// that.
+func (r *notifyLoop) reportDamaged(id int64) {
+	if r.damaged == nil {
+		r.damaged = map[int64]bool{}
+	}
+	if !r.damaged[id] {
+		r.damaged[id] = true
+		r.log.Error("a notification is damaged in the log, and is not sent: run bridge verify", "notification", id)
 	}
 }
 

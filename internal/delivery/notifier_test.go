@@ -3,8 +3,10 @@ package delivery
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
@@ -35,6 +38,37 @@ func (r *notifyLoop) deliverDue() {
 		r.workers.Wait()
 		if err != nil || len(r.done) == 0 {
 			return
+		}
+	}
+}
+
+// Damaged rows, be they a whole page, keep no others from being delivered, and are named once.
+func TestDamagedNotificationsHoldUpNoOthers(t *testing.T) {
+	h := newHarness(t, testenv.NewClock())
+	box := serve(t, &sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}})
+	const damaged = notifyPage + 20
+	for i := range damaged + notifyPage {
+		h.owe(box, fmt.Sprint(i+1))
+	}
+	h.do(h.log.Do(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+		return errors.Join(tx.Exec(ctx, "UPDATE outgoing_notification SET message = 'other' WHERE id <= ?", notifyPage+10),
+			tx.Exec(ctx, "UPDATE outgoing_notification SET state = 300 WHERE id > ? AND id <= ?", notifyPage+10, damaged))
+	}))
+	said := &testenv.Log{}
+	p := h.notifier(&testenv.Life{})
+	p.Log = slog.New(slog.NewTextHandler(said, nil))
+	r := newNotifyLoop(p)
+	for range 3 {
+		r.deliverDue()
+	}
+	var delivered int
+	h.do(h.log.Each(t.Context(), "SELECT count(*) FROM outgoing_notification WHERE state = 2", nil, func(rows *sql.Rows) error { return rows.Scan(&delivered) }))
+	if delivered != notifyPage {
+		t.Errorf("%d were delivered, want %d", delivered, notifyPage)
+	}
+	for id := range damaged {
+		if n := strings.Count(said.String(), fmt.Sprintf("notification=%d\n", id+1)); n != 1 {
+			t.Errorf("notification %d is named %d times", id+1, n)
 		}
 	}
 }

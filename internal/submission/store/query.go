@@ -206,12 +206,24 @@ func (r Queries) outgoing(ctx context.Context, where string, args ...any) ([]sub
 // OutgoingDue returns the notifications with 0 < their Due <= due, the longest due first,
 // at most limit: those that come after the Due and ID of another one, which may have
 // changed since; nil is from the start.
+//
+// A damaged one has the State 0, and of the rest only the ID can be trusted, and the Due if it
+// is not 0.
 func (r Queries) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error) {
 	var passed submission.OutgoingNotification
 	if after != nil {
 		passed = *after
 	}
-	return r.outgoing(ctx, "t.due > 0 AND t.due <= $1 AND (t.due, t.id) > ($2, $3) ORDER BY t.due, t.id LIMIT $4", int64(due), int64(passed.Due), passed.ID, limit)
+	where := "t.due > 0 AND t.due <= $1 AND (t.due, t.id) > ($2, $3) ORDER BY t.due, t.id LIMIT $4"
+	return database.All(ctx, r.q.Each, outgoing.selection()+where, []any{int64(due), int64(passed.Due), passed.ID, limit}, func(n *submission.OutgoingNotification, rows *sql.Rows) (err error) {
+		var set string
+		*n, err = outgoing.scan(rows, &set)
+		n.Set = set
+		if errors.Is(err, errDamaged) {
+			n.State, err = 0, nil
+		}
+		return err
+	})
 }
 
 // OutgoingNotification returns one by its ID; fs.ErrNotExist when there is none.

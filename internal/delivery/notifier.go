@@ -342,7 +342,7 @@ func (r *notifyLoop) commit(ctx context.Context, done []item[*submission.Outgoin
 	for i := range done {
 		if err := done[i].err; err != nil {
 			n := &changed[i]
-			r.log.Warn("a notification was not delivered", "set", n.Set, "submission", n.Submission, "notification", n.ID, "state", n.State, "tries", n.Tries, "reason", n.Reason)
+			r.log.Warn("a notification was not delivered", "set", n.Set, "submission", n.Submission, "notification", n.ID, "state", n.State.String(), "tries", n.Tries, "reason", n.Reason)
 			defect.Log(r.log, err)
 		}
 	}

@@ -73,6 +73,26 @@ func TestDamagedNotificationsHoldUpNoOthers(t *testing.T) {
 	}
 }
 
+// The log of serve, which is JSON, has the words for the states that bridge notification ls has.
+func TestUndeliveredInTheLog(t *testing.T) {
+	h := newHarness(t, testenv.NewClock())
+	h.owe(serve(t, http.NotFoundHandler()), "1")
+	h.owe(serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/xml")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write(sip.AppendMessage(nil, &sip.Message{Kind: sip.KindFault, Fault: &sip.Fault{Code: sip.Client, Text: "no"}}))
+	})), "2")
+	said := &testenv.Log{}
+	p := h.notifier(&testenv.Life{})
+	p.Log = slog.New(slog.NewJSONHandler(said, nil))
+	drive(p)
+	for id, state := range map[int]string{1: "waiting", 2: "refused"} {
+		if want := fmt.Sprintf(`"notification":%d,"state":%q,"tries":1`, id, state); !strings.Contains(said.String(), want) {
+			t.Errorf("the log lacks %s: %s", want, said)
+		}
+	}
+}
+
 // A recipient that is down is asked ever later, and gets its notice in the end.
 func TestRecipientIsDownForADay(t *testing.T) {
 	h := newHarness(t, testenv.NewClock())

@@ -68,7 +68,7 @@ func settleCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		given := 0
 		for flag, state := range map[string]submission.State{"accepted": submission.StateAccepted, "rejected": submission.StateRejected, "not-taken": submission.StateUnsent, "notification": 0, "told": 0} {
-			if cmd.Flags().Changed(flag) {
+			if f := cmd.Flags().Lookup(flag); f.Changed && (f.Value.Type() != "bool" || f.Value.String() == "true") {
 				given++
 				how.Outcome = state
 			}

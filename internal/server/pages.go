@@ -556,12 +556,12 @@ func (v sourceView) Host() string {
 	return host
 }
 
-// The parts of a URL that Redact and public remove. A user, a password and a query may have an
-// apostrophe in them; queries have other quotes too, as they are typed, and go on as long as
-// there is another name or value.
+// The parts of a URL that Redact and public remove. A user, a password and a path may have an
+// apostrophe in them; paths and queries have other quotes and brackets too, as they are typed, and
+// go on until a space.
 var (
 	userPart  = pattern.Of(`(?i)\b(https?://)[^/?#\s"<>]*@`)
-	queryPart = pattern.Of(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s]*[&=])?(?:[^#\s"<>]*[^#\s"'<>.,:;)])?`)
+	queryPart = pattern.Of(`(?i)\b(https?://[^?#\s]*)\?(?:[^#\s]*(?:[&=]|[^#\s"'<>.,:;)]))?`)
 	// passwordPart is the password in the URL of a PostgreSQL server, passwordSetting one among
 	// its settings; the user and the other settings say which database it is.
 	passwordPart    = pattern.Of(`(?i)(postgres(?:ql)?://[^/?#\s"<>:]*:)[^/?#\s"<>]*@`)

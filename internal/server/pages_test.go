@@ -311,6 +311,9 @@ func TestPrivate(t *testing.T) {
 		"https://h.example/odata?$filter=kind%20eq%20'map'&key=secret":                     "https://h.example/odata?***",
 		`Get "https://h.example/sru?query=title=\"maps\"&key=secret": EOF`:                 `Get "https://h.example/sru?***": EOF`,
 		"'https://h.example/?a='secret'' is not":                                           "'https://h.example/?***'' is not",
+		`https://h.example/feed?key=a"b<c>secret`:                                          "https://h.example/feed?***",
+		"https://h.example/o'neill/feed?key=secret":                                        "https://h.example/o'neill/feed?***",
+		`https://h.example/"maps"/<a>?key=secret`:                                          `https://h.example/"maps"/<a>?***`,
 		"https://o'neill:se'cret@h.example/":                                               "https://h.example/",
 		"postgres://o'neill:se'cret@db.example/bridge?password=se'cret&sslmode=require":    "postgres://o'neill:***@db.example/bridge?password=***&sslmode=require",
 		// What holds no secret stays.

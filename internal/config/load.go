@@ -492,7 +492,11 @@ func checkHub(typed string) (string, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
 		return "", fmt.Errorf("%q is not the URL of a hub; write a whole one without a login, like %q", redact(typed), "https://hub.example.org/")
 	}
-	return u.String(), nil
+	address := u.String()
+	if !isURI(address + u.Host) { // it is part of a header field of each answer
+		return "", fmt.Errorf("%q has a character that no URL has; write it with %%, like %%20 for a space, and the name of a host in ASCII, like %q", redact(typed), "xn--bcher-kva.example")
+	}
+	return address, nil
 }
 
 // contentHosts reads the hosts of contents: "public", the default, "same", or a list of

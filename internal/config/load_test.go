@@ -932,6 +932,9 @@ func TestPushKeys(t *testing.T) {
 	for text, wrong := range map[string]string{
 		set + "hub = \"hub.example\"\n" + source:                            "is not the URL of a hub",
 		set + "hub = [\"https://u:p@hub.example/\"]\n" + source:             "is not the URL of a hub",
+		set + "hub = \"https://hub.example/?a=b c\"\n" + source:             "has a character that no URL has; write it with %, like %20 for a space",
+		set + "hub = [\"https://hub.example/?a>b\"]\n" + source:             "has a character that no URL has",
+		set + "hub = \"https://hüb.example/\"\n" + source:                   "has a character that no URL has",
 		set + "hub = true\n" + source:                                       "hub: is true or false",
 		set + source + "push = true\n":                                      "base_url: is missing: a Source has push = true",
 		"[defaults]\npush = true\n" + set + source:                          "base_url: is missing: a Source has push = true",

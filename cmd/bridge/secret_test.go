@@ -225,6 +225,9 @@ access_token_file = "sip.token"
 			t.Errorf("%s", got)
 		}
 	}
+	o.run(exitDone, "validate", feed)
+	o.run(exitDone, "validate", "--follow", "--json", feed)
+	o.run(exitPartly, "validate", far.URL+"/gone.atom?"+secret, far.URL+"/gone.atom?verb=Identify&x="+secret)
 	o.run(exitFailed, "source", "reset", "campus", far.URL+"/other.atom?key="+secret)
 	o.hasNoSecret()
 }

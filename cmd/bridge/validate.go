@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +47,9 @@ func validateCommand() *cobra.Command {
 		}
 		out := cmd.OutOrStdout()
 		var printed error
+		hide := secretsOf(args).Replace
 		o.Report = func(f validate.Finding) {
+			f.URL, f.Record, f.Found, f.Expected = hide(f.URL), hide(f.Record), hide(f.Found), hide(f.Expected)
 			switch {
 			case quiet && f.Severity == validate.Note:
 			case *asJSON:
@@ -57,6 +60,7 @@ func validateCommand() *cobra.Command {
 			}
 		}
 		o.Checked = func(d validate.Document) {
+			d.URL = hide(d.URL)
 			switch {
 			case quiet:
 			case *asJSON:
@@ -94,6 +98,33 @@ func validateCommand() *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+// secretsOf replaces the values in the queries of typed URLs by ***, wherever they stand in a URL.
+// Those of OAI-PMH are no secrets, and say which request was answered.
+func secretsOf(typed []string) *strings.Replacer {
+	var pairs []string
+	for _, target := range typed {
+		front, query, _ := strings.Cut(target, "?")
+		if !strings.Contains(front, "://") {
+			continue // a file
+		}
+		query, _, _ = strings.Cut(query, "#")
+		for part := range strings.SplitSeq(query, "&") {
+			name, _, _ := strings.Cut(part, "=")
+			hidden := name + "=***"
+			switch name {
+			case "", "verb", "metadataPrefix", "set", "from", "until", "identifier", "resumptionToken":
+				continue
+			case part:
+				hidden = "***"
+			}
+			for _, front := range []string{"?", "&", "&amp;"} {
+				pairs = append(pairs, front+part, front+hidden)
+			}
+		}
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // verdict counts the places where rules are broken.

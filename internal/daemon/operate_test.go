@@ -320,6 +320,49 @@ func TestReplayEndsHarvest(t *testing.T) {
 	}
 }
 
+// TestReplayOfPaused: the content of bad input that is replayed would be asked for, which a paused
+// Source is not.
+func TestReplayOfPaused(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		fmt.Fprint(w, "content")
+	}))
+	defer server.Close()
+	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"feed:" + server.URL + "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), c, Options{Network: Unresolved})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeBridge(t, b)
+	ctx, src := t.Context(), b.Sources()[0]
+	entry := strings.Replace(smallFeed, "http://h.example", server.URL, 1)
+	if _, err := b.Log.Append(ctx, &event.Batch{Source: src.ID, Quarantine: []event.Quarantined{{URL: server.URL + "/", Rule: "a-rule", Input: []byte(entry)}}}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := b.Log.Quarantined(ctx, "main")
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if _, err := b.Pause(ctx, "main", "", "", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	replay := Decision{Quarantine: "replay", ID: all[0].ID}
+	if _, err := b.Decide(ctx, replay); err == nil || !strings.Contains(err.Error(), "is paused, and not asked for anything: resume it with bridge source resume") || asked.Load() > 0 {
+		t.Errorf("while it is paused: %v, and %d requests", err, asked.Load())
+	}
+	if _, err := b.Resume(ctx, "main", ""); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := b.Decide(ctx, replay); err != nil || done.Result != "replayed: 1 event" || asked.Load() != 1 {
+		t.Errorf("resumed: %+v, %v, and %d requests", done, err, asked.Load())
+	}
+}
+
 // TestPauseEndsByItself: a pause with an end is over then, and a Source is asked neither for
 // documents nor for contents until then.
 func TestPauseEndsByItself(t *testing.T) {

@@ -371,7 +371,8 @@ func (b *Bridge) sourceOf(set, url string) *Source {
 }
 
 // Replay applies quarantined input again, and marks it as replayed if that succeeds. A
-// harvest of its Source that is under way ends at its next border, and continues later.
+// harvest of its Source that is under way ends at its next border, and continues later. That of
+// a Source that is paused stays as it is: its content would be asked for.
 func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
 	all, err := b.Log.Sources(ctx, q.Set)
 	if err != nil {
@@ -384,6 +385,13 @@ func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Repo
 		src, err := b.Find(ctx, q.Set, all[i].URL)
 		if err != nil {
 			return harvest.Report{}, err
+		}
+		was, err := b.paused(ctx, src.ID)
+		if err != nil {
+			return harvest.Report{}, err
+		}
+		if was != nil {
+			return harvest.Report{}, fmt.Errorf("%s: %s is paused, and not asked for anything: resume it with bridge source resume, and replay this again", src.Set, Redact(src.URL))
 		}
 		done := src.turn.takeFirst()
 		report, err := b.harvest.Replay(ctx, &src.Source, q)

@@ -32,6 +32,7 @@ type Config struct {
 	File    string
 	flags   Flags    // with which it was read
 	exposed []string // files with secrets that others may read
+	useless []string // warnings of keys that do nothing
 	unread  []string // credentials that were not read, see Flags.WithoutCredentials
 	// Listen is the address of the server, host:port.
 	Listen string `toml:"listen" default:"127.0.0.1:8080"`
@@ -516,6 +517,7 @@ func (c *Config) Warnings() []string {
 	for _, path := range c.exposed {
 		all = append(all, fmt.Sprintf("%s holds a secret and others may read it: chmod 600 %[1]s", path))
 	}
+	all = append(all, c.useless...)
 	here, _, _ := checkListen(c.Listen) // checked already
 	u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen))
 	web := !here || err != nil || !isLoopback(u.Hostname())

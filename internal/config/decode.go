@@ -72,6 +72,7 @@ type document struct {
 	// withoutSecrets and withoutCredentials are those of Flags.
 	withoutSecrets, withoutCredentials bool
 	unread                             []string       // credentials that were not read
+	useless                            []string       // warnings of keys that do nothing
 	exposed                            []string       // files with secrets that others may read
 	defaults                           map[string]any // of Sources that are harvested, from [defaults]
 	// The parts of the Simple Ingest Protocol, for crossCheck.

@@ -221,7 +221,7 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 		file.reportOutside(t)
 		d.members = append(d.members, file.doc.members...)
 		d.services, d.targets, d.exposed = append(d.services, file.doc.services...), append(d.targets, file.doc.targets...), append(d.exposed, file.doc.exposed...)
-		d.unread = append(d.unread, file.doc.unread...)
+		d.unread, d.useless = append(d.unread, file.doc.unread...), append(d.useless, file.doc.useless...)
 	}
 	known := keysOf(c)
 	known["defaults"], known["include"] = true, true
@@ -236,7 +236,7 @@ func (d *document) read(t table, flags Flags) (*Config, []table, error) {
 	for _, in := range t.tables("alert", "alert") {
 		c.Alerts = append(c.Alerts, in.alert(c))
 	}
-	c.exposed, c.unread = d.exposed, d.unread
+	c.exposed, c.unread, c.useless = d.exposed, d.unread, d.useless
 	d.crossCheck(c)
 	for _, file := range files[1:] {
 		d.problems = append(d.problems, file.doc.problems...)
@@ -452,6 +452,9 @@ func (d *document) source(t table, set string) Source {
 			t.report("push", "is of no use with a local file; leave it out")
 		}
 		s.Push = false
+	}
+	if _, given := own["full_every"]; given && s.Kind == Feed && s.FullEvery > 0 {
+		d.useless = append(d.useless, fmt.Sprintf("set %q: source %s: full_every does nothing for a Source of kind %q, of which only bridge harvest --full reads all pages again: leave it out", set, redact(cmp.Or(s.Name, s.URL)), Feed))
 	}
 	if s.Sets == EachSet {
 		if s.Kind != "" && s.Kind != ResourceSync {

@@ -949,3 +949,20 @@ func TestPushKeys(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestUselessKeys: a key that does nothing for a Source is no error, since it may have been there
+// for long, and is warned of; the same in [defaults] is for other Sources.
+func TestUselessKeys(t *testing.T) {
+	text := "[defaults]\nfull_every = \"24h\"\n[[set]]\nname = \"main\"\nsource = [{kind = \"feed\", url = \"http://a.example/?key\", full_every = \"48h\"}, " +
+		"{kind = \"feed\", url = \"http://b.example/\"}, {kind = \"feed\", url = \"http://c.example/\", full_every = \"0s\"}, {kind = \"atompmh\", url = \"http://d.example/\", full_every = \"48h\"}]\n"
+	folder := t.TempDir()
+	write(t, folder, "sets.toml", strings.NewReplacer("[defaults]\nfull_every = \"24h\"\n", "", "main", "more").Replace(text))
+	c, err := Load(write(t, folder, "bridge.toml", "include = [\"sets.toml\"]\n"+text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const of = `: source http://a.example/?***: full_every does nothing for a Source of kind "feed", of which only bridge harvest --full reads all pages again: leave it out`
+	if got, want := c.Warnings(), []string{`set "main"` + of, `set "more"` + of}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -122,15 +122,15 @@ func (b *Bridge) formerSets(ctx context.Context) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	sources, _, err := b.Log.SourceNamesOfSets(ctx) // at once: there may be thousands of sets
+	if err != nil {
+		return nil, err
+	}
 	for i := range sets {
 		if known && (configured == nil || configured[sets[i].Name]) {
 			continue
 		}
-		all, err := b.Log.Sources(ctx, sets[i].Name)
-		if err != nil {
-			return nil, err
-		}
-		if len(all) > 0 && !slices.ContainsFunc(all, func(s eventlog.Source) bool { return !s.Former }) {
+		if all := sources[sets[i].Name]; len(all) > 0 && !slices.ContainsFunc(all, func(s eventlog.Source) bool { return !s.Former }) {
 			names = append(names, sets[i].Name)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/pmh-bridge/bridge/internal/pattern"
 )
@@ -161,8 +162,9 @@ func reach(c *Config, root table, flags Flags) error {
 	if flags.BaseURL != "" {
 		given, base, baseKey = flags.BaseURL, arguments, "--base-url"
 	}
+	data, dataKey := root, "data"
 	if flags.Data != "" {
-		c.Data = flags.Data
+		c.Data, data, dataKey = flags.Data, arguments, "--data"
 		arguments.dataFolder("--data", flags.Data)
 	}
 	absolute, err := filepath.Abs(c.Data)
@@ -170,6 +172,10 @@ func reach(c *Config, root table, flags Flags) error {
 		return fmt.Errorf("data folder %s: %w", c.Data, err)
 	}
 	c.Data = absolute
+	switch info, err := os.Stat(c.Data); {
+	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
+		data.report(dataKey, "%s is a file, or below one; write the path of a folder", c.Data)
+	}
 	root.folders(c)
 	root.store(c)
 

@@ -758,6 +758,8 @@ func TestLoadFails(t *testing.T) {
 		"base user":       {`base_url = "http://u:hunter2@h.example/"`, "holds a user"},
 		"base empty":      {`base_url = ""`, "is not absolute"},
 		"data empty":      {`data = ""`, "bridge.toml:1: data: is empty"},
+		"data in a file":  {`data = "bridge.toml"`, `/bridge.toml is a file, or below one; write the path of a folder`},
+		"data below one":  {`data = "bridge.toml/data"`, `bridge.toml:1: data: `},
 		"data at home":    {`data = "~/bridge"`, `bridge.toml:1: data: "~/bridge" begins with ~, which only a shell reads as your home; write the whole path, or ./~/bridge`},
 		"set is no array": {"[set]\nname = \"a\"", "is a table; write a table with two brackets: [[set]]"},
 		"byte order mark": {"\ufefflisten = \"127.0.0.1:0\"\n", "bridge.toml:1: it begins with a byte order mark"},

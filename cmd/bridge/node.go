@@ -131,6 +131,9 @@ func (n *node) reread() (*config.Config, error) {
 	if err == nil {
 		err = checkNode(other, n.role)
 	}
+	if err == nil {
+		err = n.config.Empties(other)
+	}
 	if c := n.config; err == nil && (other.Data != c.Data || other.Listen != c.Listen || other.Store.Log != c.Store.Log) {
 		err = errors.New("data, listen and log cannot be changed while bridge runs: restart bridge serve")
 	}

@@ -468,6 +468,12 @@ func TestHangupOfNode(t *testing.T) {
 		says(t, "cannot be used; the former one is")
 		wantContact(t, server, "after@")
 	})
+	t.Run("without sets", func(t *testing.T) {
+		_, sets, _ := strings.Cut(sourceConfig(feed), "[[set]]")
+		reread(t, "[[set]]"+sets, "")
+		says(t, `was not read again, and nothing has changed.*has no \[\[set\]\] any more`)
+		wantContact(t, server, "after@")
+	})
 	web.end(publishing, os.Interrupt)
 	worker.end(working, os.Interrupt)
 }

@@ -1,9 +1,19 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 )
+
+// Empties returns an error where another configuration has no set, and this one has: an editor may
+// have emptied the file, to write it anew, or the included ones are on a disk that is not mounted.
+func (c *Config) Empties(other *Config) error {
+	if len(other.Sets) > 0 || len(c.Sets) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s has no [[set]] any more: without any, all that the data folder has is published, also sets that were taken out: write one, or restart bridge serve if you want that", other.File)
+}
 
 // Fixed returns the keys that have another value in another configuration and cannot be
 // changed while bridge runs: those of the process, its addresses and its files, and those

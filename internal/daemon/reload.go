@@ -62,8 +62,8 @@ func (b *Bridge) change(ctx context.Context, last *generation, file *config.Conf
 	if keys := last.file.Fixed(file); len(keys) > 0 {
 		return nil, fmt.Errorf("%s: these keys cannot be changed while bridge runs: restart bridge serve, or write them as they were: %s", file.File, strings.Join(keys, ", "))
 	}
-	if len(file.Sets) == 0 && len(last.file.Sets) > 0 { // an editor may have emptied the file, to write it anew
-		return nil, fmt.Errorf("%s has no [[set]] any more: without any, all that the data folder has is published, also sets that were taken out: write one, or restart bridge serve if you want that", file.File)
+	if err := last.file.Empties(file); err != nil {
+		return nil, err
 	}
 	said := last.file.Changes(file)
 	for i := range said {

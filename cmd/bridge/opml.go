@@ -97,7 +97,7 @@ func additionsOf(c *config.Config, feeds []opml.Feed, set string) (all []config.
 		}
 	}
 	for _, f := range feeds {
-		skip := func(why string) { skipped = append(skipped, skippedFeed{f.Line, f.URL + " " + why}) }
+		skip := func(why string) { skipped = append(skipped, skippedFeed{f.Line, config.Shown(f.URL) + " " + why}) }
 		at := f.URL
 		if rest, ok := strings.CutPrefix(at, "feed:"); ok { // feed://host/x or feed:https://host/x
 			if at = rest; strings.HasPrefix(rest, "//") {

@@ -126,9 +126,9 @@ func FromArguments(flags Flags, sources []string) (*Config, error) {
 		for _, other := range c.Sets[i].Sources {
 			switch {
 			case other.SIP != nil && source.SIP != nil:
-				root.report("source "+argument, "is the second of kind \"sip\" in set %q; one takes everything, so leave this out", name)
+				root.report("source "+Shown(argument), "is the second of kind \"sip\" in set %q; one takes everything, so leave this out", name)
 			case other.URL == source.URL:
-				root.report("source "+argument, "appears twice in set %q; write it once", name)
+				root.report("source "+Shown(argument), "appears twice in set %q; write it once", name)
 			}
 		}
 		c.Sets[i].Sources = append(c.Sets[i].Sources, source)

@@ -36,9 +36,20 @@ func ParseSource(argument string) (set string, s Source, err error) {
 		err = s.locate(rest, ".", false)
 	}
 	if err != nil {
-		return "", Source{}, fmt.Errorf("source %s: %w", argument, err)
+		return "", Source{}, fmt.Errorf("source %s: %w", Shown(argument), err)
 	}
 	return set, s, nil
+}
+
+// Shown returns a SOURCE as a message may have it: without what may be a secret in its URL, also in
+// one that is none, as it has a space.
+func Shown(argument string) string {
+	before, after, ok := strings.Cut(argument, "://")
+	if !ok {
+		return argument
+	}
+	const front = "http://"
+	return before + "://" + strings.TrimPrefix(redact(front+after), front)
 }
 
 func kinds() []string {

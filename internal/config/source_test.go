@@ -93,7 +93,7 @@ func TestParseSource(t *testing.T) {
 		"file://other.example/f.atom":  "is not a URL of a local file",
 	} {
 		_, _, err := ParseSource(argument)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(strings.ReplaceAll(err.Error(), argument, ""), "hunter") {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter") {
 			t.Errorf("%s: error %v, want %q", argument, err, want)
 		}
 	}
@@ -162,7 +162,7 @@ func TestSIPOnTheCommandLine(t *testing.T) {
 		"sip:http://u:hunter2@h.example/{assigned-identifier}": "holds a user",
 		"sip:https://{assigned-identifier}.example/":           "is in the host",
 	} {
-		if _, _, err := ParseSource(argument); !said(err, want) || !strings.HasPrefix(err.Error(), "source "+argument+": ") {
+		if _, _, err := ParseSource(argument); !said(err, want) || !strings.HasPrefix(err.Error(), "source "+strings.Replace(argument, "u:hunter2@", "", 1)+": ") {
 			t.Errorf("%s: error %v, want %q", argument, err, want)
 		}
 	}

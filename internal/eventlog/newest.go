@@ -116,8 +116,8 @@ func (l *Log) Back(ctx context.Context, set string, before event.Seq, do func(*e
 var selectObserved = fmt.Sprintf("SELECT e.id, e.observed FROM sets s JOIN event e ON e.id > s.id << %d | $2 AND e.id < s.id + 1 << %[1]d WHERE s.name = $1 ORDER BY e.id LIMIT 1", seqBits)
 
 // FirstAt returns the first event of a set that was observed at a time or later, and 0
-// when there is none. It looks at few events, however many there are: Observed grows
-// with Seq (I3).
+// when there is none; fs.ErrNotExist when there is no such set, or it was renamed meanwhile. It
+// looks at few events, however many there are: Observed grows with Seq (I3).
 func (l *Log) FirstAt(ctx context.Context, set string, at event.Micros) (event.Seq, error) {
 	// What was observed earlier is at low or before; found is the first known not to be.
 	var low, found event.Seq
@@ -140,6 +140,9 @@ func (l *Log) FirstAt(ctx context.Context, set string, at event.Micros) (event.S
 		default:
 			found, high = seq, middle
 		}
+	}
+	if err == nil {
+		_, err = l.Set(ctx, set)
 	}
 	return found, err
 }

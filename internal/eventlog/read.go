@@ -260,8 +260,8 @@ func viaOf(o *event.Observation, protocol string) event.Link {
 var errStop = errors.New("stop")
 
 // Events returns the events of a set in a range, in the order of the log; of
-// all sets when set is "". An event is good until the next one is asked for.
-// One of the log's few connections is in use until the sequence ends.
+// all sets when set is "". It is fs.ErrNotExist when there is no such set, or it was renamed
+// meanwhile. An event is good until the next one is asked for. One of the log's few connections is in use until the sequence ends.
 func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
 		err := l.read(ctx, func(q database.Querier) error {
@@ -270,8 +270,8 @@ func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*
 				return err
 			}
 			id := s.idOf(set)
-			if set != "" && id == 0 {
-				return nil
+			if set != "" && id == 0 { // it was renamed or removed: it has not ended here
+				return noSet(set)
 			}
 			last := max(r.After, 0)
 			if err := eachRow(ctx, q, id, r, nil, func(c columns, sealed []byte) error {

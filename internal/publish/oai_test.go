@@ -968,6 +968,35 @@ func TestEarliestInANewEpoch(t *testing.T) {
 	}
 }
 
+// renamedLog is a log whose set gets another name in the moment before a list is looked up.
+type renamedLog struct {
+	*repositoryLog
+}
+
+func (l renamedLog) FirstAt(ctx context.Context, set string, at event.Micros) (event.Seq, error) {
+	must(l.t, l.RenameSet(ctx, set, "another", false))
+	return l.Log.FirstAt(ctx, set, at)
+}
+
+// TestRenamedMeanwhile: who asks what has changed while the set gets another name is not told
+// that nothing has, after which what has would be missed.
+func TestRenamedMeanwhile(t *testing.T) {
+	t.Parallel()
+	l := openRepositoryLog(t, event.Reference)
+	l.add(live("urn:a", "First"))
+	set, err := l.Set(t.Context(), "main")
+	must(t, err)
+	r := NewRepository(RepositoryOptions{Log: renamedLog{l}, BaseURL: "https://bridge.example", Set: "main", AdminEmail: "a@bridge.example"})
+	list, err := r.List(t.Context(), &oaipmh.Query{Verb: oaipmh.ListRecords, Prefix: oaipmh.DC, From: l.wall.Add(-time.Hour)})
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("OAI-PMH: the list is %v, %v", list, err)
+	}
+	page, err := Changes(t.Context(), l, "https://bridge.example", &set, 0, DefaultChanges)
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("changes.json: the page is %+v, %v", page, err)
+	}
+}
+
 // Contents that are read together give the same records as those that are opened one by one,
 // and those that are left out are opened, as all are where one of them cannot be read.
 func TestRepositorySmallContents(t *testing.T) {

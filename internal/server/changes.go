@@ -123,7 +123,7 @@ func (s *Server) changes(c echo.Context) error {
 	}
 	page, err := publish.Changes(r.Context(), s.opt.Log, s.base, &place.set, place.after, place.limit)
 	if err != nil {
-		return err
+		return notFound(err)
 	}
 	m := publish.Meta{ContentType: "application/json", ETag: page.ETag(), Gzip: acceptsGzip(r.Header)}
 	if m.Gzip {
@@ -200,7 +200,7 @@ func (s *Server) stream(ctx context.Context, w *responseWriter, place *changesPl
 	for {
 		page, err := publish.Changes(ctx, s.opt.Log, s.base, &place.set, place.after, publish.DefaultChanges)
 		if err != nil {
-			return err
+			return notFound(err)
 		}
 		last := place.after
 		for i := range page.Changes {

@@ -74,7 +74,7 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 		if d == nil {
 			f, err := s.recentFeed(r.Context(), &set, form.Name)
 			if err != nil {
-				return err
+				return notFound(err)
 			}
 			body, err := form.encode(f)
 			if err != nil {

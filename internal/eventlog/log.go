@@ -106,8 +106,11 @@ type Log struct {
 	services map[servedBy]int64       // the documents that submissions came from
 	appended bool                     // the transaction under way has events
 	late     lateKeys                 // of the transaction under way
-	newKeys  recentRows               // recent_key
-	newLocs  recentRows               // recent_loc
+	// lastInput is the largest number that a bad input has, or has had since the log was opened:
+	// who has noted the number of one that was discarded must not meet another one.
+	lastInput int64
+	newKeys   recentRows // recent_key
+	newLocs   recentRows // recent_loc
 
 	mu     sync.Mutex // guards what follows
 	guard  clockGuard // of the clock
@@ -314,7 +317,7 @@ func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) e
 			return err
 		}
 		var noted int64
-		if err := tx.QueryRowContext(ctx, "SELECT last_event FROM log").Scan(&noted); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT last_event, (SELECT coalesce(max(id), 0) FROM quarantine) FROM log").Scan(&noted, &l.lastInput); err != nil {
 			return err
 		}
 		if seqOf(noted) < now.Seq {

@@ -88,9 +88,10 @@ func (b *batch) quarantineInput(ctx context.Context, in *event.Quarantined, dige
 		return err
 	}
 	if q.ID == 0 {
-		return b.tx.Exec(ctx, `INSERT INTO quarantine (id, source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum)
-VALUES ((SELECT coalesce(max(id), 0) + 1 FROM quarantine), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, int64(q.Source), digest[:], q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason,
-			q.Input, int64(q.First), int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
+		return b.tx.Each(ctx, `INSERT INTO quarantine (id, source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum)
+VALUES (1 + (SELECT max(n) FROM (SELECT coalesce(max(id), 0) AS n FROM quarantine UNION ALL SELECT CAST($15 AS BIGINT)) AS given), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING id`,
+			[]any{int64(q.Source), digest[:], q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, q.Input, int64(q.First), int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q), b.l.lastInput},
+			func(rows *sql.Rows) error { return rows.Scan(&b.l.lastInput) })
 	}
 	return b.tx.Exec(ctx, `UPDATE quarantine SET url = $2, line = $3, col = $4, identifier = $5, rule = $6, reason = $7, last = $8, times = $9, replayed = $10, sum = $11
 WHERE id = $1`, q.ID, q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))

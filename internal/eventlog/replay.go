@@ -238,6 +238,8 @@ func (v *verifier) observedAt(r *replay, c *columns, b *body, place string) {
 	}
 	if b.document != 0 && !v.documents.has(b.document) {
 		v.found(place, "its document %d is missing", b.document)
+	} else if b.document != 0 && v.ofSet[b.document] != c.set { // the sum of its row leaves out the number
+		v.found(place, "its document %d is of a Source that does not feed set %s", b.document, r.set.Name)
 	}
 	if observed <= after {
 		v.found(place, "it was observed at %v, not after the event before in set %s (%v)", observed, r.set.Name, after)

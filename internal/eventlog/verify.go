@@ -46,7 +46,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 		report(Finding{"file " + HeadName, l.loss.String(), doEpoch})
 	}
 	return l.read(ctx, func(q database.Querier) error {
-		v := &verifier{ctx: ctx, q: q, server: database.OnServer(l.path), report: report, reported: map[Finding]bool{}, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, has: map[event.SourceID]*seqs{}, weights: map[int64]int64{}}
+		v := &verifier{ctx: ctx, q: q, server: database.OnServer(l.path), report: report, reported: map[Finding]bool{}, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, has: map[event.SourceID]*seqs{}, weights: map[int64]int64{}, ofSet: map[int64]int64{}}
 		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 			v.conn = c
 		}
@@ -196,6 +196,7 @@ type verifier struct {
 	documents                  seqs
 	has                        map[event.SourceID]*seqs // by ordinal of the record
 	weights                    map[int64]int64          // of what documents give as atom:source
+	ofSet                      map[int64]int64          // the set of each document's Source
 }
 
 // found reports a finding of the check under way.
@@ -343,7 +344,7 @@ func (v *verifier) readDocuments() error {
 		if _, ok := v.sources[d.source]; !ok || err != nil {
 			v.found(fmt.Sprintf("document %d", d.id), "it is not what was stored, or its Source %d is missing", d.source)
 		}
-		v.weights[d.id], v.document = documentWeight(&d.Document), d.id
+		v.weights[d.id], v.ofSet[d.id], v.document = documentWeight(&d.Document), v.sources[d.source], d.id
 		v.documents.add(d.id)
 		return nil
 	}, v.document)

@@ -46,6 +46,7 @@ func TestVerify(t *testing.T) {
 		{"table document", "UPDATE document SET title = 'x' WHERE id = 1"},
 		{"table event", "DELETE FROM document WHERE id = 1"},
 		{"table event", "UPDATE document SET id = 1 << 60 WHERE id = 1"},
+		{"table event", "UPDATE document SET id = -(SELECT max(id) FROM document WHERE source = 3) WHERE id = 1; UPDATE document SET id = 1 WHERE source = 3; UPDATE document SET id = -id WHERE id < 0"},
 		{"table record", "UPDATE record_key SET key = key + 1 WHERE record & 4294967295 = 7; UPDATE recent_key SET key = key + 1 WHERE record & 4294967295 = 7"},
 		{"table record", "INSERT OR IGNORE INTO recent_key SELECT * FROM record_key; INSERT OR IGNORE INTO record_key SELECT * FROM recent_key"},
 		{"table record", "INSERT OR IGNORE INTO record_key SELECT * FROM recent_key WHERE record = 1 << 32 | 207; INSERT OR IGNORE INTO recent_key SELECT * FROM record_key WHERE record = 1 << 32 | 207; DELETE FROM record_key WHERE record = 1 << 32 | 209; DELETE FROM recent_key WHERE record = 1 << 32 | 209"},

@@ -56,6 +56,18 @@ func (all epochs) before(seq event.Seq) event.Seq {
 	return seq - 1
 }
 
+// lost returns how many of the Seqs between two are not there because they were lost.
+func (all epochs) lost(after, before event.Seq) (n int64) {
+	counted := after // upto here
+	for _, e := range all {
+		if from := max(e.After, counted); after <= e.After && before > e.Upto && e.Upto > from {
+			n += int64(e.Upto - from)
+			counted = e.Upto
+		}
+	}
+	return n
+}
+
 // began reports whether one of them began at a moment.
 func (all epochs) began(at event.Micros) bool {
 	return slices.ContainsFunc(all, func(e Epoch) bool { return e.Started == at })

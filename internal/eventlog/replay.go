@@ -121,14 +121,7 @@ func (v *verifier) replay() error {
 			}
 			v.found(place, "it follows event %d", v.last)
 		}
-		v.missingSeqs += c.seq - 1 - v.last
-		counted := event.Seq(v.last) // upto here
-		for _, e := range v.epochs {
-			if after := max(e.After, counted); v.last <= int64(e.After) && c.seq > int64(e.Upto) && e.Upto > after {
-				v.missingSeqs -= int64(e.Upto - after)
-				counted = e.Upto
-			}
-		}
+		v.missingSeqs += c.seq - 1 - v.last - v.epochs.lost(event.Seq(v.last), event.Seq(c.seq))
 		v.last = c.seq
 		raw, err := unseal(c, sealed)
 		if err == nil {
@@ -297,7 +290,7 @@ func words(s *segmentRow) string {
 
 // compareSets compares the sets' counters with those computed from the events.
 func (v *verifier) compareSets() error {
-	if missing := v.missingSeqs + v.upto - v.last; missing != v.removedEvents && len(v.removed) > 0 {
+	if missing := v.missingSeqs + v.upto - v.last - v.epochs.lost(event.Seq(v.last), event.Seq(v.upto)); missing != v.removedEvents && len(v.removed) > 0 {
 		v.found("", "%d events are missing, and the sets that were removed had %d", missing, v.removedEvents)
 	}
 	for _, r := range v.order {

@@ -22,7 +22,7 @@ type verifier struct {
 	s       *Store
 	ctx     context.Context
 	q       database.Querier
-	report  func(eventlog.Finding)
+	all     []eventlog.Finding
 	found   int
 	sources map[event.SourceID]string // their sets
 	rows    map[count]int64           // how many there are
@@ -35,18 +35,17 @@ type verifier struct {
 // log itself. The error means that the check could not be done; findings go to report.
 //
 // It leaves out the records that a target's import set should have: the log does not have
-// the time from which a target passes its records on.
+// the time from which a target passes its records on. Nor does it check anything while a set is
+// being removed, as its rows go one after the other.
 func (s *Store) Verify(ctx context.Context, report func(eventlog.Finding)) error {
-	v := &verifier{s: s, ctx: ctx, report: report, sources: map[event.SourceID]string{}, rows: map[count]int64{}}
+	v := &verifier{s: s, ctx: ctx, sources: map[event.SourceID]string{}, rows: map[count]int64{}}
+	removing := ""
 	err := s.Snapshot(ctx, func(q database.Querier) error {
 		v.q = q
-		if err := v.each("SELECT src.id, s.name FROM source src JOIN sets s ON s.id = src.set_id", func(rows *sql.Rows) error {
-			var id event.SourceID
-			var set string
-			err := rows.Scan(&id, &set)
-			v.sources[id] = set
+		if err := v.each("SELECT name FROM removed_set WHERE under_way <> 0 ORDER BY id", func(rows *sql.Rows) error { return rows.Scan(&removing) }); err != nil || removing != "" {
 			return err
-		}); err != nil {
+		}
+		if err := v.each(selectSources, scanSource(v.sources)); err != nil {
 			return err
 		}
 		whole := true
@@ -73,7 +72,37 @@ func (s *Store) Verify(ctx context.Context, report func(eventlog.Finding)) error
 	if more := v.found - maxFindings; more > 0 {
 		v.tell("", fmt.Sprintf("%d more findings of this check", more))
 	}
+	now := map[event.SourceID]string{}
+	if err := s.Each(ctx, selectSources, nil, scanSource(now)); ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
+		v.finding("", "it could not be read to its end: %v", err)
+	}
+	for id, set := range v.sources { // the log was read after the rows, and by the names of the sets
+		if now[id] != set && removing == "" {
+			removing = set
+		}
+	}
+	if removing != "" {
+		v.all = []eventlog.Finding{{Where: "tables of submissions", What: fmt.Sprintf("set %s was renamed or removed meanwhile, or is being removed, and they were not checked", removing), Do: "run bridge verify again"}}
+	}
+	for _, f := range v.all {
+		report(f)
+	}
 	return nil
+}
+
+// selectSources are the Sources with the names of their sets.
+const selectSources = "SELECT src.id, s.name FROM source src JOIN sets s ON s.id = src.set_id"
+
+func scanSource(sources map[event.SourceID]string) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var id event.SourceID
+		var set string
+		err := rows.Scan(&id, &set)
+		sources[id] = set
+		return err
+	}
 }
 
 func (v *verifier) finding(place, format string, args ...any) {
@@ -87,7 +116,7 @@ func (v *verifier) tell(place, what string) {
 	if place != "" {
 		where += ", " + place
 	}
-	v.report(eventlog.Finding{Where: where, What: what, Do: "restore the data folder from a backup"})
+	v.all = append(v.all, eventlog.Finding{Where: where, What: what, Do: "restore the data folder from a backup"})
 }
 
 func (v *verifier) each(query string, scan func(*sql.Rows) error) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -265,6 +266,62 @@ func TestVerify_Source(t *testing.T) {
 	}
 	if len(found) != 4 {
 		t.Errorf("found %q", found)
+	}
+}
+
+// meanwhile is a context that does something when it is asked for the n-th time.
+type meanwhile struct {
+	context.Context
+	left atomic.Int64
+	do   func()
+	done chan struct{}
+}
+
+func (c *meanwhile) Err() error {
+	if c.left.Add(-1) == 0 {
+		c.do()
+		close(c.done)
+	}
+	return c.Context.Err()
+}
+
+// A set that gets another name, or is removed, at any moment of the check is no damage.
+func TestVerify_SetGoes(t *testing.T) {
+	b := begin(t, event.Mirror)
+	b.fill()
+	name := func() string {
+		sets, err := b.Sets(context.Background())
+		b.must(err)
+		return sets[0].Name
+	}
+	verify := func(n int64, do func()) (asked bool) {
+		t.Helper()
+		ctx := &meanwhile{Context: t.Context(), do: do, done: make(chan struct{})}
+		ctx.left.Store(n)
+		b.must(b.Verify(ctx, func(f eventlog.Finding) {
+			if f.Do != "run bridge verify again" {
+				t.Errorf("at the moment %d: %+v", n, f)
+			}
+		}))
+		if asked = ctx.left.Add(1<<40) <= 1<<40; asked { // perhaps by a goroutine that is still at it
+			<-ctx.done
+		}
+		return asked
+	}
+	for n := int64(1); verify(n, func() {
+		b.must(b.RenameSet(context.Background(), name(), fmt.Sprintf("renamed-%d", n), true))
+	}); n++ {
+	}
+	if found := b.findings(); found != nil {
+		t.Errorf("the sets have their names: %q", found)
+	}
+	verify(3, func() { b.must(b.RemoveSet(context.Background(), name())) })
+	if found := b.findings(); len(found) != 1 || !strings.Contains(found[0], "run bridge verify again") {
+		t.Errorf("while the set is being removed: %q", found)
+	}
+	b.must(b.FinishRemovals(t.Context()))
+	if found := b.findings(); found != nil {
+		t.Errorf("the set is gone: %q", found)
 	}
 }
 

@@ -163,7 +163,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		sipService, formerSIPService, callback = b.laterSIP, laterFormerSIP, later
 	}
 	s := server.New(server.Options{
-		Moved: b.movedTo, Published: b.publishes,
+		Moved: b.movedTo, Renamed: b.isRenamed, Published: b.publishes,
 		Documents: p, Log: log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config().TrustedProxies, Logger: b.opt.Logger,
 		Status: b.pageStatus, About: b.about, SIPService: sipService, FormerSIPService: formerSIPService, Repository: b.repositoriesAt(base), Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader, Console: public, HasConsole: b.console.handler != nil, Answered: b.metrics.Answered,

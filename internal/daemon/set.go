@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -63,6 +64,21 @@ func (b *Bridge) movedTo(name string) string {
 		}
 	}
 	return ""
+}
+
+// renamedLately is for how long what is not found in a set that was renamed may be there: the
+// request may have come before.
+const renamedLately = 5 * time.Second
+
+// isRenamed reports whether a set has got, or lost, a name that not all of this process knows of:
+// the log has it first, then the redirects, then the configuration.
+func (b *Bridge) isRenamed(ctx context.Context, name string) bool {
+	all, err := b.Log.FormerNames(ctx)
+	return err == nil && slices.ContainsFunc(all, func(f eventlog.FormerName) bool {
+		age := time.Since(f.Since.Time())
+		return f.Name == name && (b.publishes(f.Now) || b.publishes(name)) ||
+			f.Now == name && (!b.publishes(name) && b.publishes(f.Name) || age >= 0 && age < renamedLately)
+	})
 }
 
 // underNewNames returns a configuration in which sets have the names that the log has for

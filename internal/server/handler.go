@@ -584,6 +584,24 @@ func (s *Server) writeNotFound(w http.ResponseWriter) {
 		s.base+"/.well-known/resourcesync; a set is an OAI-PMH repository at "+s.base+"/sets/SET/oai, and takes SIP, if it does, at "+s.base+"/sip/SET.\n")
 }
 
+// writeNotThere is writeNotFound, unless the request is for a set that gets another name at the
+// moment: whoever is told 404 may take its records for deleted.
+func (s *Server) writeNotThere(w http.ResponseWriter, r *http.Request) {
+	if !s.isRenamed(r) {
+		s.writeNotFound(w)
+		return
+	}
+	w.Header().Set("Retry-After", "2")
+	writeText(w, http.StatusServiceUnavailable, "The set is getting another name: ask again.\n")
+}
+
+// isRenamed reports whether a request is for a set that gets another name at the moment.
+func (s *Server) isRenamed(r *http.Request) bool {
+	rest, ok := strings.CutPrefix(r.URL.Path, "/sets/") // withPath has taken the mount away
+	name, _, _ := strings.Cut(rest, "/")
+	return ok && r.URL.RawPath == "" && s.opt.Renamed != nil && s.opt.Renamed(r.Context(), name)
+}
+
 // writeFault answers 500. Where a part of another answer was sent, it cuts the connection, so
 // that no client takes that part for whole.
 func (s *Server) writeFault(rw *responseWriter) {
@@ -606,8 +624,8 @@ func (s *Server) writeError(rw *responseWriter, r *http.Request, err error) {
 	switch {
 	case rw.status != 0:
 		s.writeFault(rw)
-	case errors.Is(err, publish.ErrNotFound), errors.As(err, &route) && route.Code == http.StatusNotFound:
-		s.writeNotFound(rw)
+	case errors.Is(err, publish.ErrNotFound), errors.Is(err, fs.ErrNotExist) && s.isRenamed(r), errors.As(err, &route) && route.Code == http.StatusNotFound:
+		s.writeNotThere(rw, r)
 	case errors.As(err, &tooMany):
 		writeText(rw, http.StatusNotFound, tooMany.Error()+"\n")
 	case errors.As(err, &wait):

@@ -133,6 +133,9 @@ type Options struct {
 	// Moved returns the name that a set has by now, "" when a name is none that a set had
 	// before. A nil func is a server whose sets keep their names.
 	Moved func(name string) string
+	// Renamed reports whether a set has got, or lost, a name so recently that what is not found
+	// under it has moved. A nil func is as with Moved.
+	Renamed func(ctx context.Context, name string) bool
 	// Published reports whether a set may be served, which can end while the server runs. A nil
 	// func is a server of all sets that Log has.
 	Published func(set string) bool

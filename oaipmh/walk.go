@@ -85,7 +85,8 @@ type Walk struct {
 //
 // How far the repository was read is the mark of a State: the responseDate of the first
 // answer of a walk that has ended whole, or the walk's own clock where that was earlier. It
-// is never taken from datestamps. The next walk asks from one granule before it.
+// is never taken from datestamps. The next walk asks from one granule before it, a day where
+// records had days as datestamps.
 //
 // Its text is JSON. As a field of something that is stored as JSON it is an object.
 type State struct{ m *memory }
@@ -137,6 +138,9 @@ type memory struct {
 	Earliest time.Time `json:"earliest,omitzero"`
 	// Mark is when the last whole walk began.
 	Mark time.Time `json:"mark,omitzero"`
+	// Coarse: datestamps are days, where Identify says seconds. They are earlier then than what
+	// they are of, by a day at most.
+	Coarse bool `json:"coarse,omitempty"`
 	// Walk is where an unfinished walk goes on; nil when none is.
 	Walk *cursor `json:"walk,omitempty"`
 }
@@ -174,8 +178,9 @@ type cursor struct {
 	Full    bool `json:"full,omitempty"`
 	Changed bool `json:"changed,omitempty"`
 	Unsure  bool `json:"unsure,omitempty"`
-	// Days: the repository takes days only, whatever its granularity.
-	Days bool `json:"days,omitempty"`
+	// Days: the repository takes days only, whatever its granularity. Coarse is that of a memory.
+	Days   bool `json:"days,omitempty"`
+	Coarse bool `json:"coarse,omitempty"`
 	// Failures counts the lists that broke off, Barren those of them that had no record,
 	// Lost the spans that were given up, of which First is the first one, and Reason says
 	// why.
@@ -300,6 +305,7 @@ type Document struct {
 	// changed: it is not the first of its list, and has a record that has changed since the
 	// walk began.
 	changed bool
+	coarse  bool  // it has a datestamp that is coarser than the granularity
 	fatal   error // what next returned last, if it ends the reading
 	held    []Problem
 	live    bool

@@ -922,6 +922,37 @@ func TestSecondsRefused(t *testing.T) {
 	}
 }
 
+// A repository that says seconds and stamps with days: what changes later on the day of the last
+// walk has a datestamp of before that walk.
+func TestSecondsSaidOfDays(t *testing.T) {
+	now := time.Date(2026, 1, 9, 15, 0, 0, 0, time.UTC)
+	days := []string{"2025-12-31"}
+	server := serveList(t, func(w http.ResponseWriter, r *http.Request) {
+		var records strings.Builder
+		for i, day := range days {
+			if day+"T00:00:00Z" >= r.FormValue("from") {
+				records.WriteString(strings.Replace(record(i), "2025-01-01T00:00:00Z", day, 1))
+			}
+		}
+		if records.Len() == 0 {
+			fmt.Fprint(w, refusal(NoRecordsMatch, ""))
+			return
+		}
+		fmt.Fprint(w, list(records.String(), ""))
+	})
+	w := Walk{Client: server.Client(), URL: server.URL, Now: func() time.Time { return now }}
+	for _, want := range []string{"[oai:x:0]", "[oai:x:1]", "[oai:x:1 oai:x:2]"} {
+		if ids, err := walkAll(&w); err != nil || fmt.Sprint(ids) != want {
+			t.Errorf("%s: %v, %v; want %s", now, ids, err, want)
+		}
+		text, err := w.Result().State.MarshalText()
+		if err := errors.Join(err, w.State.UnmarshalText(text)); err != nil {
+			t.Fatal(err)
+		}
+		now, days = now.Add(2*time.Hour), append(days, "2026-01-09")
+	}
+}
+
 // What is selected by URL, fields and both.
 func TestSelection(t *testing.T) {
 	day := time.Date(2021, 3, 1, 0, 0, 0, 0, time.UTC)

@@ -180,7 +180,11 @@ func (k *walker) begin() error {
 			k.report(Problem{Rule: ruleFrom, URL: k.base, Found: "responseDate " + Second.Format(k.cur.Start), Expected: "not before that of the last walk, " + Second.Format(mark)})
 			mark = k.cur.Start
 		}
-		if from := mark.Add(-k.granule() - k.w.Overlap); from.After(all.From) {
+		granule := k.granule()
+		if k.before.Coarse {
+			granule = 24 * time.Hour
+		}
+		if from := mark.Add(-granule - k.w.Overlap); from.After(all.From) {
 			all.From = from
 		}
 	}
@@ -500,7 +504,7 @@ func (k *walker) met(doc *Document, id string, rec *Record) {
 	case h.Day != day:
 		found = "a datestamp that is finer than its granularity"
 		if h.Day {
-			found = "a datestamp that is coarser than its granularity"
+			found, doc.coarse = "a datestamp that is coarser than its granularity", true
 		}
 		k.odd(ruleGranularity, doc, rec, found)
 	case h.Datestamp.Before(k.identity.Earliest):
@@ -529,6 +533,7 @@ func (k *walker) read(doc *Document) {
 	c.Records += int64(doc.Records)
 	c.Listed += int64(doc.Records)
 	c.Led = c.Led || doc.token != "" && doc.news > 0
+	c.Coarse = c.Coarse || doc.coarse
 	t := doc.reader.answer.Token
 	c.Changed = c.Changed || doc.changed || doc.token != "" && t != nil && t.Size > 0 && c.Claimed > 0 && t.Size != c.Claimed
 	if doc.token == "" {
@@ -579,6 +584,7 @@ func (k *walker) result(ended bool) Result {
 	m := k.w.State.memory()
 	if m.Walk = nil; r.Whole {
 		m.BaseURL, m.Mark = k.before.BaseURL, c.Start
+		m.Coarse = c.Coarse || m.Coarse && !c.Full
 		if at := k.identity.Earliest; !at.IsZero() {
 			m.Earliest = at
 		}

@@ -157,12 +157,32 @@ func Original(href string) string {
 func Public(href string) bool { return href != "" && !hasScheme(href, "file") }
 
 // URI returns an IRI as a URI (RFC 3987 3.1). It escapes as well what may stand in neither, such
-// as a blank, or a % that escapes nothing, which Sources write all the same.
-func URI(iri string) string {
+// as a blank, a % that escapes nothing, or a bracket that is not around the host, which Sources
+// write all the same.
+func URI(iri string) string { return escape(iri, true) }
+
+// FormerURI returns what URI has returned formerly: brackets, and each #, stand as they are.
+func FormerURI(iri string) string { return escape(iri, false) }
+
+func escape(iri string, delimiters bool) string {
 	var b []byte // nil as long as nothing was escaped
+	host, fragment := -1, false
 	for i := range len(iri) {
-		switch c := iri[i]; {
-		case !inURI(c), c == '%' && !escapes(iri[i:]):
+		c := iri[i]
+		bad := !inURI(c)
+		switch c {
+		case '%':
+			bad = !escapes(iri[i:])
+		case '[', ']':
+			if host < 0 {
+				host = authorityEnd(iri)
+			}
+			bad = delimiters && i >= host
+		case '#':
+			bad, fragment = delimiters && fragment, true
+		}
+		switch {
+		case bad:
 			if b == nil {
 				b = []byte(iri[:i])
 			}
@@ -175,6 +195,18 @@ func URI(iri string) string {
 		return iri
 	}
 	return string(b)
+}
+
+// authorityEnd returns where the authority of an IRI ends, 0 when it has none.
+func authorityEnd(iri string) int {
+	at := strings.IndexByte(iri, ':') + len("://")
+	if !strings.HasPrefix(iri[max(0, at-len("://")):], "://") {
+		return 0
+	}
+	if n := strings.IndexAny(iri[at:], "/?#"); n >= 0 {
+		return at + n
+	}
+	return len(iri)
 }
 
 func inURI(c byte) bool {

@@ -172,6 +172,19 @@ func TestFromResource(t *testing.T) {
 	}
 }
 
+// What is in a closed list stays as it is: an event that was logged when brackets of an address stood
+// in its Loc names its original so too.
+func TestOriginalAtFormerLoc(t *testing.T) {
+	l := NewListEncoder(listerBase, "main", event.Reference)
+	for _, loc := range []string{"https://h.example/a%20b[1]", "https://h.example/a%20b%5B1%5D"} {
+		const href = "https://h.example/a b[1]"
+		e := &event.Event{Kind: event.Created, Record: "urn:a", Loc: loc, Representations: []event.Representation{{Href: href, Length: event.NoLength}}, Via: event.Link{Href: href, Length: event.NoLength}}
+		if entry := l.ResourceEntry(e); entry.Loc != loc || len(entry.Links) != 1 || entry.Links[0].Href != loc {
+			t.Errorf("%s: %+v", loc, entry)
+		}
+	}
+}
+
 const listerBase = "https://bridge.example"
 
 // listed is an event of a record with three representations, the second of

@@ -89,7 +89,7 @@ func original(e *event.Event) (via event.Link, ok bool) {
 		return via, event.OnTheWeb(via.Href) && atompmh.CanBeID(via.Href)
 	}
 	own := func(r event.Representation) bool { return r.Href == via.Href }
-	if e.Loc != "" && e.Loc == event.URI(via.Href) && slices.ContainsFunc(e.Representations, own) {
+	if e.Loc != "" && (e.Loc == event.URI(via.Href) || e.Loc == event.FormerURI(via.Href)) && slices.ContainsFunc(e.Representations, own) {
 		via.Href = e.Loc
 	}
 	return via, event.Public(via.Href) && !event.IsInline(via.Href)

@@ -70,7 +70,7 @@ func TestAddressesThatAreNoURIs(t *testing.T) {
 
 func harvestOddAddresses(t *testing.T, kind string) {
 	s := newShelf(t, t.TempDir(), event.Mirror)
-	links := []string{"a b|ü", "?q=a b", "50%-off", "100%", "%zz%20?x=100%", "%C3%BC"}
+	links := []string{"a b|ü", "?q=a b", "50%-off", "100%", "%zz%20?x=100%", "%C3%BC", "b[1]?c[]=d"}
 	var server *httptest.Server
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch at := r.URL.EscapedPath() + "?" + r.URL.RawQuery; at {
@@ -80,7 +80,7 @@ func harvestOddAddresses(t *testing.T, kind string) {
 				entries += fmt.Sprintf(`<entry><id>urn:e:%d</id><title>e</title><updated>2025-01-01T00:00:00Z</updated><link rel="alternate" type="text/plain" href="%s/%s"/></entry>`, n, server.URL, to)
 			}
 			_, _ = fmt.Fprintf(w, `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>F</title><updated>2025-01-01T00:00:00Z</updated>%s</feed>`, entries)
-		case "/a%20b%7C%C3%BC?", "/?q=a%20b", "/50%25-off?", "/100%25?", "/%25zz%20?x=100%25", "/%C3%BC?":
+		case "/a%20b%7C%C3%BC?", "/?q=a%20b", "/50%25-off?", "/100%25?", "/%25zz%20?x=100%25", "/%C3%BC?", "/b%5B1%5D?c%5B%5D=d":
 			_, _ = fmt.Fprint(w, at)
 		default:
 			http.NotFound(w, r)

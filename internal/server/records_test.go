@@ -135,8 +135,8 @@ func TestOtherModes(t *testing.T) {
 func TestRedirectToAnIRI(t *testing.T) {
 	h := newTestServer(t, "", nil).set("away", "Away", event.Redirect)
 	h.observe("away", event.Observation{Record: "urn:example:1", Representations: []event.Representation{
-		{Href: `https://origin.example/a b|"ü"/100%25%?x=[1]&y={2}#<3>`, Type: "text/html", Length: event.NoLength}}})
-	const want = "https://origin.example/a%20b%7C%22%C3%BC%22/100%25%25?x=[1]&y=%7B2%7D#%3C3%3E"
+		{Href: `https://origin.example/a b|"ü"/100%25%?x=[1]&y={2}#<3>#4`, Type: "text/html", Length: event.NoLength}}})
+	const want = "https://origin.example/a%20b%7C%22%C3%BC%22/100%25%25?x=%5B1%5D&y=%7B2%7D#%3C3%3E%234"
 	r := h.get(recordPath("away", "urn:example:1", "")).want(t, 307).field(t, "Location", want)
 	if links := r.header.Values("Link"); !slices.Contains(links, "<"+want+`>; rel="via"`) {
 		t.Errorf("the links are %q", links)
@@ -152,9 +152,11 @@ func TestReferenceToAnIRI(t *testing.T) {
 	}
 	h.observe("names", at(`https://origin.example/a b|"ü"/100%25?x=1&y={2}`))
 	h.observe("names", at(`https://origin.example/c d`))
+	h.observe("names", at(`https://[::1]/c[1]?e[]=f#g#h`))
 	for path, want := range map[string][]string{
-		"changelist.xml": {"<loc>https://origin.example/a%20b%7C%22%C3%BC%22/100%25?x=1&amp;y=%7B2%7D</loc>", "<loc>https://origin.example/c%20d</loc>"},
-		"feed.atom":      {`<link rel="alternate" href="https://origin.example/c%20d"`},
+		"changelist.xml": {"<loc>https://origin.example/a%20b%7C%22%C3%BC%22/100%25?x=1&amp;y=%7B2%7D</loc>", "<loc>https://origin.example/c%20d</loc>",
+			"<loc>https://[::1]/c%5B1%5D?e%5B%5D=f#g%23h</loc>"},
+		"feed.atom": {`<link rel="alternate" href="https://origin.example/c%20d"`, `<link rel="alternate" href="https://[::1]/c%5B1%5D?e%5B%5D=f#g%23h"`},
 	} {
 		body := h.get("/sets/names/"+path).want(t, 200).body
 		for _, part := range want {

@@ -200,6 +200,10 @@ func testLocsAsURIs(t *testing.T) {
 		{0, "c@1=x", "c d", "c d", "created c@1=x at c d"},
 		{0, "-c@2", "", "", "deleted c@2 at c d"},
 		{0, "c@3=x", "c d", "", "created c@3=x at c%20d"},
+		{0, "d@1=x", "d e[1]", "d%20e[1]", "created d@1=x at d%20e[1]"},
+		{0, "d@2=x", "d e[1]", "", ""},
+		{1, "d@2=x", "d e[1]", "", ""},
+		{0, "d@3=y", "d e[1]", "", "updated d@3=y at d%20e%5B1%5D gone d%20e[1] arrived"},
 	} {
 		it := items(step.says)
 		if step.href != "" {

@@ -138,10 +138,11 @@ func IsInline(href string) bool { return strings.HasPrefix(href, inline) }
 // OnTheWeb reports whether a URL can be asked for with HTTP.
 func OnTheWeb(href string) bool { return hasScheme(href, "http") || hasScheme(href, "https") }
 
-// Original returns a string that identifies an original. A record of an OAI-PMH
-// repository has a GetRecord URL in each format: it is returned without the
-// metadataPrefix. Other URLs are returned as they are.
+// Original returns a string that identifies an original, whether its address is written as a URI
+// or not. A record of an OAI-PMH repository has a GetRecord URL in each format: it is returned
+// without the metadataPrefix.
 func Original(href string) string {
+	href = URI(href)
 	rest, value, ok := strings.Cut(href, "&metadataPrefix=")
 	if !ok || !strings.Contains(href, "verb=GetRecord&") {
 		return href

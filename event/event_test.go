@@ -217,6 +217,8 @@ func TestOriginal(t *testing.T) {
 		"https://a.example/oai?verb=GetRecord&identifier=oai:a:1&metadataPrefix=mods":     "https://a.example/oai?verb=GetRecord&identifier=oai:a:1",
 		"https://a.example/oai?x=y&verb=GetRecord&metadataPrefix=mods&identifier=oai:a:1": "https://a.example/oai?x=y&verb=GetRecord&identifier=oai:a:1",
 		"https://a.example/oai?verb=ListRecords&metadataPrefix=mods":                      "https://a.example/oai?verb=ListRecords&metadataPrefix=mods",
+		"https://a.example/a b[1]?ü":                                                      "https://a.example/a%20b%5B1%5D?%C3%BC",
+		"https://a.example/a%20b%5B1%5D?%C3%BC":                                           "https://a.example/a%20b%5B1%5D?%C3%BC",
 	} {
 		if got := event.Original(href); got != want {
 			t.Errorf("%q becomes %q, want %q", href, got, want)

@@ -41,12 +41,14 @@ func (r *record) hasOriginal(via string, except event.SourceID) (bool, error) {
 	return false, nil
 }
 
-// sameOriginal reports whether two URLs are of one original, in whatever format.
+// sameOriginal reports whether two URLs are of one original, in whatever format: a bridge
+// publishes as a URI what its Source writes otherwise.
 func sameOriginal(a, b string) bool { return a == b || event.Original(a) == event.Original(b) }
 
-// hadVia reports whether the Source has reported via as the original before.
+// hadVia reports whether the Source has reported via as the original before. Formerly it was
+// stored as it is written.
 func (s *sourceState) hadVia(via string) bool {
-	return len(s.vias) > 0 && slices.Contains(s.vias, event.KeyBits(event.Original(via)))
+	return len(s.vias) > 0 && (slices.Contains(s.vias, event.KeyBits(event.Original(via))) || slices.Contains(s.vias, event.KeyBits(via)))
 }
 
 // rememberVia stores the URL of the original that a Source has reported so far, when it reports

@@ -378,6 +378,30 @@ func testLoopbackOfFormer(t *testing.T) {
 	b.want("live", b.now(), "a")
 }
 
+// A bridge names the original by a URI, also where its Source writes an address that is none.
+func testLoopbackAsURI(t *testing.T) {
+	for _, mode := range []event.Content{event.Mirror, event.Reference} {
+		b := begin(t, set{content: mode}, "origin", "bridge")
+		at := func(words, address string) []*event.Item {
+			it := items(words)
+			it[0].Representations[0].Href = href(address)
+			it[0].Claim = it[0].ClaimOf()
+			return it
+		}
+		for i, address := range []string{"v 1", "ü[2]", "3|"} {
+			b.batch(0, &event.Batch{Start: true, Items: at(fmt.Sprintf("a@%d=%d", i+1, i), address)})
+		}
+		b.news()
+		for i, via := range []string{"3%7C", "v%201", "v 1", "%C3%BC%5B2%5D"} {
+			out := b.batch(1, &event.Batch{Start: true, Items: fromBridge(fmt.Sprintf("a@1%d=2", i), via)})
+			b.want(mode.String()+", given back as "+via, outcomes(out.Outcomes), "loopback")
+		}
+		b.walk("-a@9")
+		b.end(0)
+		b.want("deleted at the origin", b.now(), "")
+	}
+}
+
 // The set has had a record from a Source of its own also when another one's version is, or
 // was, published since.
 func testLoopbackOfReplaced(t *testing.T) {

@@ -166,9 +166,13 @@ func URI(iri string) string { return escape(iri, true) }
 func FormerURI(iri string) string { return escape(iri, false) }
 
 func escape(iri string, delimiters bool) string {
+	i := 0
+	for i < len(iri) && staysInURI(iri[i]) { // most are nothing else, and each record has one
+		i++
+	}
 	var b []byte // nil as long as nothing was escaped
 	host, fragment := -1, false
-	for i := range len(iri) {
+	for ; i < len(iri); i++ {
 		c := iri[i]
 		bad := !inURI(c)
 		switch c {
@@ -196,6 +200,16 @@ func escape(iri string, delimiters bool) string {
 		return iri
 	}
 	return string(b)
+}
+
+// staysInURI reports whether a byte stays as it is, wherever it stands.
+func staysInURI(c byte) bool {
+	const (
+		marks   uint64 = 1<<'!' | 1<<'$' | 1<<'&' | 1<<'\'' | 1<<'(' | 1<<')' | 1<<'*' | 1<<'+' | 1<<',' | 1<<'-' | 1<<'.' | 1<<'/' | 1<<':' | 1<<';' | 1<<'=' | 1<<'?'
+		figures uint64 = (1<<10 - 1) << '0'
+		letters uint64 = (1<<27-1)<<('@'-64) | 1<<('_'-64) | (1<<26-1)<<('a'-64) | 1<<('~'-64)
+	)
+	return c < 64 && (marks|figures)>>c&1 != 0 || c >= 64 && c < 128 && letters>>(c-64)&1 != 0
 }
 
 // authorityEnd returns where the authority of an IRI ends, 0 when it has none.

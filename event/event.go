@@ -326,7 +326,8 @@ type Event struct {
 	Origin Origin
 
 	// Loc is the upstream URI under which a set in mode reference publishes
-	// the record; "" in the other modes.
+	// the record. In the other modes it is how documents name the original where
+	// that is the record's own, and the Source writes no URI; else "".
 	Loc string
 	// ContentBits are those of the Observation.
 	ContentBits int64 `json:"-"`

@@ -183,6 +183,11 @@ func TestOriginalAtFormerLoc(t *testing.T) {
 			t.Errorf("%s: %+v", loc, entry)
 		}
 	}
+	const uri = "https://h.example/a%20b%5B1%5D"
+	e := &event.Event{Kind: event.Created, Record: "urn:a", Loc: uri, Representations: []event.Representation{{Href: "https://h.example/a b[1]", Length: event.NoLength}}, Via: event.Link{Href: "https://h.example/a b[1]", Length: event.NoLength}}
+	if p := NewOAIEncoder(listerBase, &event.Set{Name: "main", Content: event.Mirror}, nil).Encode(e, nil).Provenance; p == nil || p.BaseURL != uri {
+		t.Errorf("the provenance is %+v", p)
+	}
 }
 
 const listerBase = "https://bridge.example"

@@ -100,7 +100,7 @@ func (c *compared) compare() {
 	if event.Original(here.Via.Href) != event.Original(there.Via.Href) {
 		c.add(Metadata, "", "original "+cmp.Or(here.Via.Href, "none"), "original "+cmp.Or(there.Via.Href, "none"))
 	}
-	if event.URI(here.Loc) != event.URI(there.Loc) { // one that was logged before may stand as the Source writes it
+	if c.content == event.Reference && event.URI(here.Loc) != event.URI(there.Loc) { // one that was logged before may stand as the Source writes it
 		c.add(Metadata, "", "listed as "+cmp.Or(here.Loc, "none"), "listed as "+cmp.Or(there.Loc, "none"))
 	}
 	if a, b := categories(here), categories(there); a != b {

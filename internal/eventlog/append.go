@@ -248,6 +248,19 @@ func uriOf(href string) string {
 	return href
 }
 
+// originalURI returns the URI by which documents name the original of a record that is its own
+// original, if its Source writes that address otherwise; else "".
+func originalURI(o *event.Observation) string {
+	if o.Preferred >= len(o.Representations) {
+		return ""
+	}
+	href := o.Representations[o.Preferred].Href
+	if uri := uriOf(href); uri != href && o.ViaHref() == href {
+		return uri
+	}
+	return ""
+}
+
 // denormalize undoes normalize for an observation that is kept: its claim is the one of
 // the document.
 func denormalize(obs event.Observation) event.Observation {
@@ -334,7 +347,8 @@ type hashes struct {
 	same bool
 }
 
-// hashStates hashes what may change the state of a record.
+// hashStates hashes what may change the state of a record, which in modes other than reference has
+// the URI of its original where its Source writes none.
 func (b *batch) hashStates() error {
 	reference := b.set.Content == event.Reference
 	return b.onAllCores(func(i int) {
@@ -348,6 +362,9 @@ func (b *batch) hashStates() error {
 			return
 		}
 		it.Links = b.targets.resolve(it.Links)
+		if !reference {
+			it.Loc = originalURI(&it.Observation)
+		}
 		h.digest = it.Digest(b.set.Content)
 		if reference {
 			h.loc = locKey(b.set.id, it.Loc)

@@ -424,11 +424,11 @@ func (a *decider) logState(r *record, v *body, d *decision) {
 	r.last = v
 }
 
-// unchangedAt reports whether nothing has changed but that the address of the record was logged
-// as the Source writes it, and would be a URI now: that alone is no event. Closed lists name it
-// so, and go on to.
+// unchangedAt reports whether nothing has changed but that the address of the record, or of its
+// original, was logged as the Source writes it, and would be a URI now: that alone is no event.
+// Closed lists name it so, and go on to.
 func (a *decider) unchangedAt(r *record, v *body) bool {
-	if r.last == nil || r.last.obs.Loc == v.obs.Loc || uriOf(r.last.obs.Loc) != v.obs.Loc {
+	if r.last == nil || r.last.obs.Loc == v.obs.Loc || a.content == event.Reference && uriOf(r.last.obs.Loc) != v.obs.Loc {
 		return false
 	}
 	as := v.obs

@@ -1,10 +1,13 @@
 package eventlog
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"testing"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
 )
 
@@ -83,3 +86,43 @@ func (l *Log) Disconnect() error { return l.writer.Uncommitted().Close() }
 
 // KeyQueries are those that look up keys.
 var KeyQueries = []string{selectKeys, selectLogged, selectPresenceOf, selectCurrent, selectChain, selectLocs}
+
+// LogFormerly changes the events of live records to what was logged when no set but one in mode
+// reference had a Loc, and the records as well.
+func (l *Log) LogFormerly(t testing.TB, content event.Content) {
+	t.Helper()
+	if err := l.use(t.Context(), func(ctx context.Context, tx *database.Tx) error {
+		type row struct {
+			columns
+			body
+		}
+		var all []row
+		if err := tx.Each(ctx, "SELECT "+eventColumns+" FROM event", nil, func(rows *sql.Rows) error {
+			var r row
+			sealed, err := r.scan(rows)
+			if err == nil {
+				sealed, err = unseal(r.columns, sealed)
+			}
+			if err == nil {
+				err = readBody(bytes.Clone(sealed), &r.body)
+			}
+			all = append(all, r)
+			return err
+		}); err != nil {
+			return err
+		}
+		for i := range all {
+			r := &all[i]
+			r.obs.Loc = ""
+			if err := tx.Exec(ctx, "UPDATE event SET body = $2 WHERE id = $1", r.id(), seal(r.columns, appendBody(nil, &r.body))); err != nil {
+				return err
+			}
+			if err := tx.Exec(ctx, "UPDATE record SET digest = $2 WHERE id = $1 AND seq = $3", r.record, r.obs.Digest(content), r.seq); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

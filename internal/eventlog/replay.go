@@ -263,7 +263,7 @@ func (v *verifier) inSegment(r *replay, seq event.Seq, kind event.Kind, observed
 	s.Events++
 	entries := entriesOf(kind, b)
 	s.Entries += entries
-	w := weightOf(b, entries, v.weights[b.document])
+	w := weightOf(b, r.set.Content, entries, v.weights[b.document])
 	s.Weight += w.list
 	s.feed += w.feed
 }

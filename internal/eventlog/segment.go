@@ -44,7 +44,7 @@ func (b *batch) loadOpenSegment(ctx context.Context, q preparer) error {
 // never on a timer. It is never empty when it closes.
 func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *body, source int64) {
 	entries := entriesOf(kind, v)
-	w := weightOf(v, entries, source)
+	w := weightOf(v, b.set.Content, entries, source)
 	if s := &b.open; s.Events > 0 &&
 		(observed-s.start >= event.Micros(b.set.segmentHours)*event.Micros(time.Hour/time.Microsecond) || int64(s.Entries+entries) > maxEntries ||
 			s.Weight+w.list > listRoom || s.feed+w.feed > feedRoom) {
@@ -125,18 +125,23 @@ const (
 // weight is an upper bound of the bytes that an event takes.
 type weight struct{ list, feed int64 }
 
-// weightOf returns the weight of an event with so many entries in a Change List.
+// weightOf returns the weight of an event with so many entries in a Change List of a set that
+// treats content so.
 // source is that of the atom:source that its document gives it.
-func weightOf(v *body, entries int, source int64) (w weight) {
+func weightOf(v *body, content event.Content, entries int, source int64) (w weight) {
 	o := &v.obs
 	url := int64(weightURL)
-	if o.Loc != "" { // it is published under the Source's own
+	reference := content == event.Reference && o.Loc != ""
+	if reference { // it is published under the Source's own
 		url = 0
 	}
 	record, title := escaped(o.Record), escaped(o.Title)
 	via := weightLink + escaped(o.ViaHref()) + escaped(o.Via.Type) + escaped(o.Via.Hash) + escaped(o.SourceIdentifier)
 	w.list = (weightListed+via+url+record+title)*int64(max(entries, 1)) + escaped(o.Loc) + 2*escaped(v.gone)
 	w.feed = weightEntry + weightUUID + via + record
+	if !reference { // it stands in the via
+		w.feed += escaped(o.Loc)
+	}
 	if strings.TrimSpace(o.Title) == "" {
 		w.feed += record + weightUUID
 	} else {

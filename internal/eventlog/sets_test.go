@@ -241,3 +241,45 @@ func TestSetsReadOnce(t *testing.T) {
 		t.Errorf("a damaged set is read: %+v", all)
 	}
 }
+
+// Where a Source writes an address that is no URI, events are logged with the URI of it, so that
+// documents name the original by that. A record that was logged without, as formerly, is no event
+// for it alone.
+func TestOriginalsAsURIs(t *testing.T) {
+	for _, content := range []event.Content{event.Mirror, event.Redirect} {
+		l, src := filled(t, t.TempDir(), content)
+		defer l.Close()
+		stamp := int64(0)
+		report := func(title, href, via string) {
+			t.Helper()
+			stamp++
+			it := &event.Item{Observation: event.Observation{Record: "urn:a", Title: title, Order: event.StampFromNanos(stamp), Fetched: true, Via: event.Link{Href: via, Length: event.NoLength},
+				Representations: []event.Representation{{Href: href, Type: "text/html", Length: 1, Hash: event.HashOf([32]byte{1})}}}}
+			p, err := l.Progress(t.Context(), src)
+			must(t, err)
+			_, err = l.Append(t.Context(), &event.Batch{Source: src, Cursor: p.Cursor.Version, Start: true, Items: []*event.Item{it}})
+			must(t, err)
+		}
+		last := func() *event.Event {
+			t.Helper()
+			ev, err := l.Record(t.Context(), "main", event.Key("urn:a"))
+			must(t, err)
+			return ev
+		}
+		const href, uri = "https://h.example/a b[1]?ü", "https://h.example/a%20b%5B1%5D?%C3%BC"
+		report("one", href, "")
+		l.LogFormerly(t, content)
+		report("one", href, "")
+		if ev := last(); ev.Seq != 1 || ev.Loc != "" {
+			t.Errorf("%v: logged formerly: %+v", content, ev)
+		}
+		for i, c := range []struct{ title, href, via, loc string }{
+			{"two", href, "", uri}, {"two", href, "", uri}, {"three", uri, "", ""}, {"four", href, uri, ""}, {"five", href, href, uri},
+		} {
+			report(c.title, c.href, c.via)
+			if ev := last(); ev.Title != c.title || ev.Loc != c.loc || ev.Seq != event.Seq(i+2-min(i, 1)) {
+				t.Errorf("%v, %+v: logged as %+v", content, c, ev)
+			}
+		}
+	}
+}

@@ -78,6 +78,9 @@ func TestWeightLaw(t *testing.T) {
 				v.arrived, v.gone = true, href.Draw(t, "gone")
 			}
 		}
+		if content != event.Reference {
+			o.Loc = originalURI(o)
+		}
 		e := &event.Event{Seq: 1, Set: "main", Record: o.Record, Kind: kind, Observed: event.MicrosOf(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)),
 			Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred,
 			Via: viaOf(o, ""), Links: o.Links, Loc: o.Loc, Gone: v.gone, Arrived: v.arrived, Origin: event.Origin{Protocol: rapid.SampledFrom([]string{"sip", "atom-pmh"}).Draw(t, "protocol"), SourceIdentifier: o.SourceIdentifier}}
@@ -87,7 +90,7 @@ func TestWeightLaw(t *testing.T) {
 			e.Origin.FeedID, e.Origin.FeedTitle, e.Origin.FeedUpdated, e.Origin.Feed = f.ID, f.Title.Value, f.Updated, f
 			source = documentWeight(&event.Document{FeedID: f.ID, FeedTitle: f.Title.Value, Feed: f})
 		}
-		w := weightOf(&v, entriesOf(kind, &v), source)
+		w := weightOf(&v, content, entriesOf(kind, &v), source)
 
 		var doc bytes.Buffer
 		list := resourcesync.NewWriter(&doc, &resourcesync.Document{Capability: resourcesync.ChangeList, From: resourcesync.Seconds(time.Unix(0, 0)),

@@ -141,6 +141,12 @@ func TestRedirectToAnIRI(t *testing.T) {
 	if links := r.header.Values("Link"); !slices.Contains(links, "<"+want+`>; rel="via"`) {
 		t.Errorf("the links are %q", links)
 	}
+	via := `rel="via" href="` + strings.NewReplacer("&", "&amp;").Replace(want) + `"`
+	for _, name := range []string{"changelist.xml", "resourcelist.xml", "feed.atom"} {
+		if body := h.get("/sets/away/"+name).want(t, 200).body; !strings.Contains(body, via) {
+			t.Errorf("%s lacks %s:\n%s", name, via, body)
+		}
+	}
 }
 
 // The loc of a record in mode reference is a URI, whatever its Source writes (ResourceSync 7, RFC

@@ -138,8 +138,8 @@ type memory struct {
 	Earliest time.Time `json:"earliest,omitzero"`
 	// Mark is when the last whole walk began.
 	Mark time.Time `json:"mark,omitzero"`
-	// Coarse: datestamps are days, where Identify says seconds. They are earlier then than what
-	// they are of, by a day at most.
+	// Coarse: datestamps are days, or all of them midnights, where Identify says seconds. They are
+	// earlier then than what they are of, by a day at most.
 	Coarse bool `json:"coarse,omitempty"`
 	// Walk is where an unfinished walk goes on; nil when none is.
 	Walk *cursor `json:"walk,omitempty"`
@@ -178,9 +178,12 @@ type cursor struct {
 	Full    bool `json:"full,omitempty"`
 	Changed bool `json:"changed,omitempty"`
 	Unsure  bool `json:"unsure,omitempty"`
-	// Days: the repository takes days only, whatever its granularity. Coarse is that of a memory.
-	Days   bool `json:"days,omitempty"`
-	Coarse bool `json:"coarse,omitempty"`
+	// Days: the repository takes days only, whatever its granularity. Coarse: a datestamp was
+	// a day, where Identify says seconds. Midnight, Timed: one was a midnight, or another time.
+	Days     bool `json:"days,omitempty"`
+	Coarse   bool `json:"coarse,omitempty"`
+	Midnight bool `json:"midnight,omitempty"`
+	Timed    bool `json:"timed,omitempty"`
 	// Failures counts the lists that broke off, Barren those of them that had no record,
 	// Lost the spans that were given up, of which First is the first one, and Reason says
 	// why.
@@ -305,11 +308,13 @@ type Document struct {
 	// changed: it is not the first of its list, and has a record that has changed since the
 	// walk began.
 	changed bool
-	coarse  bool  // it has a datestamp that is coarser than the granularity
-	fatal   error // what next returned last, if it ends the reading
-	held    []Problem
-	live    bool
-	after   cursor // the cursor once this document is done
+	// coarse, midnight, timed: those of a cursor, for its own datestamps.
+	coarse, midnight, timed bool
+
+	fatal error // what next returned last, if it ends the reading
+	held  []Problem
+	live  bool
+	after cursor // the cursor once this document is done
 }
 
 // Answer returns what was read of the answer so far, see Reader.Answer.

@@ -498,6 +498,11 @@ func (k *walker) met(doc *Document, id string, rec *Record) {
 	}
 	h := &rec.Header
 	doc.changed = doc.changed || doc.token != "" && !h.Datestamp.Before(k.cur.Start.Truncate(k.granule()))
+	if h.Datestamp.Unix()%(24*60*60) == 0 {
+		doc.midnight = true
+	} else {
+		doc.timed = true
+	}
 	// O7: datestamps that are not as they should be are taken.
 	found := ""
 	switch day := k.identity.Granularity == Day; {
@@ -533,7 +538,7 @@ func (k *walker) read(doc *Document) {
 	c.Records += int64(doc.Records)
 	c.Listed += int64(doc.Records)
 	c.Led = c.Led || doc.token != "" && doc.news > 0
-	c.Coarse = c.Coarse || doc.coarse
+	c.Coarse, c.Midnight, c.Timed = c.Coarse || doc.coarse, c.Midnight || doc.midnight, c.Timed || doc.timed
 	t := doc.reader.answer.Token
 	c.Changed = c.Changed || doc.changed || doc.token != "" && t != nil && t.Size > 0 && c.Claimed > 0 && t.Size != c.Claimed
 	if doc.token == "" {
@@ -583,8 +588,8 @@ func (k *walker) result(ended bool) Result {
 	r.Empty = r.Whole && c.Records == 0
 	m := k.w.State.memory()
 	if m.Walk = nil; r.Whole {
+		m.Coarse = c.Coarse || m.Coarse && !c.Full || (c.Full || m.Mark.IsZero()) && c.Midnight && !c.Timed
 		m.BaseURL, m.Mark = k.before.BaseURL, c.Start
-		m.Coarse = c.Coarse || m.Coarse && !c.Full
 		if at := k.identity.Earliest; !at.IsZero() {
 			m.Earliest = at
 		}

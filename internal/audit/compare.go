@@ -195,7 +195,7 @@ func links(o *event.Observation, content event.Content) string {
 		case l.Describes() && l.Record != "":
 			all = append(all, l.Rel+" "+l.Record)
 		case !l.Describes() && l.Published(content):
-			all = append(all, l.Rel+" "+l.Href)
+			all = append(all, l.Rel+" "+event.URI(l.Href)) // one that was logged before may stand as the Source writes it
 		}
 	}
 	slices.Sort(all)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
@@ -261,6 +262,25 @@ func originalURI(o *event.Observation) string {
 	return ""
 }
 
+// linksAsURIs returns the links with the URIs by which documents name what they lead to. A profile
+// is a name: it stays as it is.
+func linksAsURIs(links []event.Link) []event.Link {
+	cloned := false
+	for i := range links {
+		l := &links[i]
+		if l.Rel == event.RelProfile || !event.Public(l.Href) {
+			continue
+		}
+		if uri := uriOf(l.Href); uri != l.Href {
+			if !cloned {
+				links, cloned = slices.Clone(links), true
+			}
+			links[i].Href = uri
+		}
+	}
+	return links
+}
+
 // denormalize undoes normalize for an observation that is kept: its claim is the one of
 // the document.
 func denormalize(obs event.Observation) event.Observation {
@@ -347,8 +367,8 @@ type hashes struct {
 	same bool
 }
 
-// hashStates hashes what may change the state of a record, which in modes other than reference has
-// the URI of its original where its Source writes none.
+// hashStates hashes what may change the state of a record. The state has URIs where the Source writes
+// none: of links, and in modes other than reference of the original.
 func (b *batch) hashStates() error {
 	reference := b.set.Content == event.Reference
 	return b.onAllCores(func(i int) {
@@ -358,7 +378,10 @@ func (b *batch) hashStates() error {
 			h.same = s.source == b.source.id && len(s.parts) == 0 && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place &&
 				inOrder(s.stamp, s.place, b.source.ordering)
 		}
-		if h.same || it.Deleted || it.Quarantine || it.Unselected {
+		if h.same || it.Quarantine || it.Unselected {
+			return
+		}
+		if it.Links = linksAsURIs(it.Links); it.Deleted {
 			return
 		}
 		it.Links = b.targets.resolve(it.Links)

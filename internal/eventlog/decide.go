@@ -424,16 +424,26 @@ func (a *decider) logState(r *record, v *body, d *decision) {
 	r.last = v
 }
 
-// unchangedAt reports whether nothing has changed but that the address of the record, or of its
-// original, was logged as the Source writes it, and would be a URI now: that alone is no event.
-// Closed lists name it so, and go on to.
+// unchangedAt reports whether nothing has changed but that the address of the record, of its
+// original or of a link was logged as the Source writes it, and would be a URI now: that alone is no
+// event. Closed lists name it so, and go on to.
 func (a *decider) unchangedAt(r *record, v *body) bool {
-	if r.last == nil || r.last.obs.Loc == v.obs.Loc || a.content == event.Reference && uriOf(r.last.obs.Loc) != v.obs.Loc {
+	if r.last == nil {
 		return false
 	}
-	as := v.obs
-	as.Loc = r.last.obs.Loc
-	return as.Digest(a.content) == r.digest
+	was, as := &r.last.obs, v.obs
+	if a.content != event.Reference || uriOf(was.Loc) == as.Loc {
+		as.Loc = was.Loc
+	}
+	sameLink := func(x, y event.Link) bool { return x.Rel == y.Rel && uriOf(x.Href) == uriOf(y.Href) }
+	former := !slices.Equal(was.Links, as.Links) && slices.EqualFunc(was.Links, as.Links, sameLink)
+	if former {
+		as.Links = slices.Clone(as.Links)
+		for i := range as.Links {
+			as.Links[i].Href = was.Links[i].Href
+		}
+	}
+	return (former || as.Loc != v.obs.Loc) && as.Digest(a.content) == r.digest
 }
 
 // logDeletion decides on an event of kind deleted, with the last title, categories and

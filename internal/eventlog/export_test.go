@@ -87,9 +87,8 @@ func (l *Log) Disconnect() error { return l.writer.Uncommitted().Close() }
 // KeyQueries are those that look up keys.
 var KeyQueries = []string{selectKeys, selectLogged, selectPresenceOf, selectCurrent, selectChain, selectLocs}
 
-// LogFormerly changes the events of live records to what was logged when no set but one in mode
-// reference had a Loc, and the records as well.
-func (l *Log) LogFormerly(t testing.TB, content event.Content) {
+// LogFormerly changes what was logged of live records to what it was formerly.
+func (l *Log) LogFormerly(t testing.TB, content event.Content, change func(*event.Observation)) {
 	t.Helper()
 	if err := l.use(t.Context(), func(ctx context.Context, tx *database.Tx) error {
 		type row struct {
@@ -113,7 +112,7 @@ func (l *Log) LogFormerly(t testing.TB, content event.Content) {
 		}
 		for i := range all {
 			r := &all[i]
-			r.obs.Loc = ""
+			change(&r.obs)
 			if err := tx.Exec(ctx, "UPDATE event SET body = $2 WHERE id = $1", r.id(), seal(r.columns, appendBody(nil, &r.body))); err != nil {
 				return err
 			}

@@ -268,7 +268,7 @@ func TestOriginalsAsURIs(t *testing.T) {
 		}
 		const href, uri = "https://h.example/a b[1]?ü", "https://h.example/a%20b%5B1%5D?%C3%BC"
 		report("one", href, "")
-		l.LogFormerly(t, content)
+		l.LogFormerly(t, content, func(o *event.Observation) { o.Loc = "" })
 		report("one", href, "")
 		if ev := last(); ev.Seq != 1 || ev.Loc != "" {
 			t.Errorf("%v: logged formerly: %+v", content, ev)
@@ -279,6 +279,60 @@ func TestOriginalsAsURIs(t *testing.T) {
 			report(c.title, c.href, c.via)
 			if ev := last(); ev.Title != c.title || ev.Loc != c.loc || ev.Seq != event.Seq(i+2-min(i, 1)) {
 				t.Errorf("%v, %+v: logged as %+v", content, c, ev)
+			}
+		}
+	}
+}
+
+// The same goes for links to other resources, but for a profile, which is a name.
+func TestLinksAsURIs(t *testing.T) {
+	const raw, uri = "https://h.example/a b[1]?%zz", "https://h.example/a%20b%5B1%5D?%25zz"
+	for _, content := range []event.Content{event.Mirror, event.Redirect, event.Reference} {
+		l, src := filled(t, t.TempDir(), content)
+		defer l.Close()
+		stamp := int64(0)
+		report := func(title string, deleted bool) []event.Link {
+			t.Helper()
+			stamp++
+			it := &event.Item{Observation: event.Observation{Record: "urn:a", Title: title, Order: event.StampFromNanos(stamp), Deleted: deleted,
+				Links: []event.Link{{Rel: event.RelProfile, Href: raw}, {Rel: event.RelLicense, Href: raw}, {Rel: event.RelCollection, Href: raw}, {Rel: event.RelLicense, Href: "https://h.example/"}}}}
+			if !deleted {
+				it.Fetched, it.Representations = true, []event.Representation{{Href: "https://h.example/a", Type: "text/html", Length: 1, Hash: event.HashOf([32]byte{1})}}
+			}
+			given := slices.Clone(it.Links)
+			p, err := l.Progress(t.Context(), src)
+			must(t, err)
+			_, err = l.Append(t.Context(), &event.Batch{Source: src, Cursor: p.Cursor.Version, Start: true, Items: []*event.Item{it}})
+			must(t, err)
+			ev, err := l.Record(t.Context(), "main", event.Key("urn:a"))
+			must(t, err)
+			if it.Claim != (&event.Observation{Title: title, Deleted: deleted, Representations: it.Representations, Links: given}).ClaimOf() {
+				t.Errorf("%v: the claim is not that of the document", content)
+			}
+			return ev.Links
+		}
+		hrefs := func(links []event.Link) (all []string) {
+			for i := range links {
+				all = append(all, links[i].Href)
+			}
+			return all
+		}
+		want := []string{raw, uri, uri, "https://h.example/"}
+		if got := hrefs(report("one", false)); !slices.Equal(got, want) {
+			t.Errorf("%v: logged %q", content, got)
+		}
+		l.LogFormerly(t, content, func(o *event.Observation) {
+			o.Links[1].Href, o.Links[2].Href = raw, raw
+		})
+		if got := hrefs(report("one", false)); !slices.Equal(got, []string{raw, raw, raw, "https://h.example/"}) {
+			t.Errorf("%v: logged formerly, and then %q", content, got)
+		}
+		if last, err := l.LastSeq(t.Context()); err != nil || last != 1 {
+			t.Errorf("%v: event %d, %v", content, last, err)
+		}
+		for _, deleted := range []bool{false, true} {
+			if got := hrefs(report("two", deleted)); !slices.Equal(got, want) {
+				t.Errorf("%v: then logged %q", content, got)
 			}
 		}
 	}

@@ -252,14 +252,19 @@ func uriOf(href string) string {
 // originalURI returns the URI by which documents name the original of a record that is its own
 // original, if its Source writes that address otherwise; else "".
 func originalURI(o *event.Observation) string {
-	if o.Preferred >= len(o.Representations) {
+	if o.Via.Href != "" && !ownVia(o) || o.Preferred >= len(o.Representations) {
 		return ""
 	}
 	href := o.Representations[o.Preferred].Href
-	if uri := uriOf(href); uri != href && o.ViaHref() == href {
+	if uri := uriOf(href); uri != href {
 		return uri
 	}
 	return ""
+}
+
+// ownVia reports whether the original that a record names is its own preferred representation.
+func ownVia(o *event.Observation) bool {
+	return o.Preferred < len(o.Representations) && o.Via.Href == o.Representations[o.Preferred].Href
 }
 
 // linksAsURIs returns the links with the URIs by which documents name what they lead to. A profile
@@ -368,7 +373,7 @@ type hashes struct {
 }
 
 // hashStates hashes what may change the state of a record. The state has URIs where the Source writes
-// none: of links, and in modes other than reference of the original.
+// none: of links, of an original elsewhere, and in modes other than reference of one that is its own.
 func (b *batch) hashStates() error {
 	reference := b.set.Content == event.Reference
 	return b.onAllCores(func(i int) {
@@ -381,7 +386,11 @@ func (b *batch) hashStates() error {
 		if h.same || it.Quarantine || it.Unselected {
 			return
 		}
-		if it.Links = linksAsURIs(it.Links); it.Deleted {
+		it.Links = linksAsURIs(it.Links)
+		if event.OnTheWeb(it.Via.Href) && !ownVia(&it.Observation) {
+			it.Via.Href = uriOf(it.Via.Href)
+		}
+		if it.Deleted {
 			return
 		}
 		it.Links = b.targets.resolve(it.Links)

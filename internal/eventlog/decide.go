@@ -435,6 +435,9 @@ func (a *decider) unchangedAt(r *record, v *body) bool {
 	if a.content != event.Reference || uriOf(was.Loc) == as.Loc {
 		as.Loc = was.Loc
 	}
+	if uriOf(was.Via.Href) == as.Via.Href {
+		as.Via.Href = was.Via.Href
+	}
 	sameLink := func(x, y event.Link) bool { return x.Rel == y.Rel && uriOf(x.Href) == uriOf(y.Href) }
 	former := !slices.Equal(was.Links, as.Links) && slices.EqualFunc(was.Links, as.Links, sameLink)
 	if former {
@@ -443,7 +446,7 @@ func (a *decider) unchangedAt(r *record, v *body) bool {
 			as.Links[i].Href = was.Links[i].Href
 		}
 	}
-	return (former || as.Loc != v.obs.Loc) && as.Digest(a.content) == r.digest
+	return (former || as.Loc != v.obs.Loc || as.Via.Href != v.obs.Via.Href) && as.Digest(a.content) == r.digest
 }
 
 // logDeletion decides on an event of kind deleted, with the last title, categories and
@@ -465,7 +468,7 @@ func (a *decider) logDeletion(r *record, it *event.Item, d *decision) error {
 	v.obs.Via = event.Link{Href: last.obs.ViaHref(), Length: event.NoLength, Modified: v.obs.Modified}
 	switch {
 	case last.obs.Via.Href == "":
-	case it.Via.Href == last.obs.Via.Href && it.Via.Modified.Known():
+	case sameOriginal(it.Via.Href, last.obs.Via.Href) && it.Via.Modified.Known():
 		v.obs.Via.Modified = it.Via.Modified
 	default: // an inherited link is passed on as it came
 		v.obs.Via.Modified = last.obs.Via.Modified

@@ -273,13 +273,21 @@ func TestOriginalsAsURIs(t *testing.T) {
 		if ev := last(); ev.Seq != 1 || ev.Loc != "" {
 			t.Errorf("%v: logged formerly: %+v", content, ev)
 		}
-		for i, c := range []struct{ title, href, via, loc string }{
-			{"two", href, "", uri}, {"two", href, "", uri}, {"three", uri, "", ""}, {"four", href, uri, ""}, {"five", href, href, uri},
+		for i, c := range []struct{ title, href, via, loc, logged string }{
+			{"two", href, "", uri, href}, {"two", href, "", uri, href}, {"three", uri, "", "", uri}, {"four", href, uri, "", uri}, {"five", href, href, uri, href},
+			{"six", href, "https://o.example/c d", "", "https://o.example/c%20d"}, {"seven", href, "urn:c d", "", "urn:c d"},
 		} {
 			report(c.title, c.href, c.via)
-			if ev := last(); ev.Title != c.title || ev.Loc != c.loc || ev.Seq != event.Seq(i+2-min(i, 1)) {
+			if ev := last(); ev.Title != c.title || ev.Loc != c.loc || ev.Via.Href != c.logged || ev.Seq != event.Seq(i+2-min(i, 1)) {
 				t.Errorf("%v, %+v: logged as %+v", content, c, ev)
 			}
+		}
+		// An original elsewhere, as it was logged formerly.
+		report("eight", href, "https://o.example/c d")
+		l.LogFormerly(t, content, func(o *event.Observation) { o.Via.Href = "https://o.example/c d" })
+		report("eight", href, "https://o.example/c d")
+		if ev := last(); ev.Seq != 8 || ev.Via.Href != "https://o.example/c d" {
+			t.Errorf("%v: logged formerly: %+v", content, ev)
 		}
 	}
 }

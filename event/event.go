@@ -401,7 +401,8 @@ type Segment struct {
 	// none.
 	First, Last Seq
 	// Events and Entries count its events and the entries they have in a
-	// Change List; Weight is an upper bound of that list's bytes.
+	// Change List; Weight is an upper bound of that list's bytes; in
+	// mode reference that is half as much again.
 	Events, Entries int
 	Weight          int64
 }

@@ -45,9 +45,18 @@ func (b *batch) loadOpenSegment(ctx context.Context, q preparer) error {
 func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *body, source int64) {
 	entries := entriesOf(kind, v)
 	w := weightOf(v, b.set.Content, entries, source)
+	// The weight has the URI of a record in mode reference once, beside the address that its Source
+	// writes, which may be a third of it. Documents have the URI twice.
+	more := func(list int64, entries int) int64 {
+		if b.set.Content != event.Reference {
+			return 0
+		}
+		return max(0, list-(weightListed+weightLink)*int64(entries)) / 2
+	}
+	extra := more(b.open.Weight+w.list, b.open.Entries+entries)
 	if s := &b.open; s.Events > 0 &&
 		(observed-s.start >= event.Micros(b.set.segmentHours)*event.Micros(time.Hour/time.Microsecond) || int64(s.Entries+entries) > maxEntries ||
-			s.Weight+w.list > listRoom || s.feed+w.feed > feedRoom) {
+			s.Weight+w.list+extra > listRoom || s.feed+w.feed+extra > feedRoom) {
 		b.closeSegment()
 	}
 	s := &b.open
@@ -59,7 +68,7 @@ func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *
 	s.Entries += entries
 	s.Weight += w.list
 	s.feed += w.feed
-	if s.Events >= b.set.segmentEvents || s.Weight > maxWeight || int64(s.Entries) >= maxEntries {
+	if s.Events >= b.set.segmentEvents || s.Weight+more(s.Weight, s.Entries) > maxWeight || int64(s.Entries) >= maxEntries {
 		s.Until = observed
 		b.closeSegment()
 	}

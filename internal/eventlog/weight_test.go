@@ -2,6 +2,8 @@ package eventlog
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -125,4 +127,47 @@ func TestWeightLaw(t *testing.T) {
 			t.Fatalf("%d bytes in a feed, weight %d:\n%s", n, w.feed, doc.Bytes())
 		}
 	})
+}
+
+// A record in mode reference has its URI twice in a list, which may be three times as long as the
+// address that its Source writes. Lists keep to their size all the same (ResourceSync 7).
+func TestListsOfLongAddresses(t *testing.T) {
+	l, err := Open(t.Context(), t.TempDir(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.EnsureSet(t.Context(), SetConfig{Name: "main", Content: event.Reference, SegmentEvents: 50_000}); err != nil {
+		t.Fatal(err)
+	}
+	src, err := l.EnsureSource(t.Context(), "main", "atompmh", "https://source.example/feed.atom", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &event.Batch{Source: src, Start: true}
+	for i := range 4200 {
+		b.Items = append(b.Items, &event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:", i), Order: event.StampFromNanos(1),
+			Representations: []event.Representation{{Href: fmt.Sprint("https://source.example/", i, strings.Repeat("録", 800)), Length: event.NoLength}}}})
+	}
+	if _, err := l.Append(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := l.Segments(t.Context(), "main")
+	if err != nil || len(segments) < 2 {
+		t.Fatalf("%d segments, %v", len(segments), err)
+	}
+	for _, s := range segments {
+		list := resourcesync.NewWriter(io.Discard, &resourcesync.Document{Capability: resourcesync.ChangeList, From: resourcesync.Seconds(time.Unix(0, 0)),
+			Links: []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "http://h.example/"}}})
+		list.MaxBytes = resourcesync.MaxBytes
+		encoder := translate.NewListEncoder("https://b.example", "main", event.Reference)
+		for e, err := range l.Events(t.Context(), "main", s.Range()) {
+			if err == nil {
+				err = list.Entry(&encoder.ChangeEntries(e)[0])
+			}
+			if err != nil {
+				t.Fatalf("segment %d of %d events: %v", s.N, s.Events, err)
+			}
+		}
+	}
 }

@@ -59,3 +59,13 @@ func TestChangesOfLongEvents(t *testing.T) {
 		}
 	}
 }
+
+// The weight of a segment of a set in mode reference may be less than what its URIs take.
+func TestWindowOfLongAddresses(t *testing.T) {
+	for content, first := range map[event.Content]int{event.Mirror: 2, event.Reference: 3} {
+		segments := []event.Segment{{N: 1, Weight: 20_000_000, Until: 1}, {N: 2, Weight: 20_000_000, Until: 2}, {N: 3, Weight: 20_000_000}}
+		if it := changeListWindow(event.Set{Name: "main", Content: content}, segments); it.N != first {
+			t.Errorf("%v: the window begins with segment %d, want %d", content, it.N, first)
+		}
+	}
+}

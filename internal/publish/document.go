@@ -365,13 +365,13 @@ func (p *Publisher) wholeList(ctx context.Context, st *state, set event.Set, gzi
 // It does where everything that was ever logged fits; otherwise it is rendered to find
 // out.
 func (p *Publisher) fitsOneDocument(ctx context.Context, st *state, doc *Document) (bool, error) {
-	_, segments, err := p.segments(ctx, st)
+	set, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return false, err
 	}
 	bytes := int64(headRoom)
-	for _, s := range segments {
-		bytes += s.Weight
+	for i := range segments {
+		bytes += maxBytes(&set, &segments[i])
 	}
 	if bytes <= resourcesync.MaxBytes {
 		return true, nil

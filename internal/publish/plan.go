@@ -272,6 +272,14 @@ func changeList(set event.Set, s event.Segment) Item {
 // headRoom is the number of bytes for the head and the end of a list.
 const headRoom = 4 << 10
 
+// maxBytes returns how many bytes the Change List of a segment has at most.
+func maxBytes(set *event.Set, s *event.Segment) int64 {
+	if set.Content == event.Reference {
+		return s.Weight + s.Weight/2
+	}
+	return s.Weight
+}
+
 // changeListWindow returns the Change List of the whole open segment and as many whole
 // closed ones before it as fit into one document.
 func changeListWindow(set event.Set, segments []event.Segment) Item {
@@ -281,7 +289,7 @@ func changeListWindow(set event.Set, segments []event.Segment) Item {
 	for i := len(segments) - 1; i >= 0; i-- {
 		s := &segments[i]
 		it.Entries += s.Entries
-		bytes += s.Weight
+		bytes += maxBytes(&set, s)
 		if !s.Open() && (it.Entries > resourcesync.MaxEntries || bytes > resourcesync.MaxBytes) {
 			it.Entries -= s.Entries
 			break

@@ -139,6 +139,9 @@ func (p *auditPrinter) set(s *daemon.AuditedSet) error {
 		return printJSON(p.out, jsonAudited{s})
 	}
 	var w strings.Builder
+	if len(s.Sources) == 0 && s.Records > 0 {
+		fmt.Fprintf(&w, "%s: no Source to compare %s with; bridge verify checks what is here\n", s.Set, plural(int(s.Records), "record", "records"))
+	}
 	for _, r := range s.Sources {
 		if p.report {
 			printAuditReport(&w, s, r)

@@ -90,17 +90,17 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 		}
 		at := slices.IndexFunc(configured, func(s *Source) bool { return s.ID == all[i].ID })
 		var src *Source
+		unread := ""
 		if at >= 0 {
 			src = configured[at]
 		} else if src, err = b.unconfigured(ctx, set, &all[i]); err != nil {
 			return nil, err
+		} else if unread, err = b.unread(src, &all[i]); err != nil {
+			return nil, err
 		}
-		report, err := b.auditSource(ctx, src, o)
+		report, err := b.auditSource(ctx, src, unread, o)
 		if err != nil {
 			return nil, fmt.Errorf("set %s, %s: %w", set, Redact(src.URL), err)
-		}
-		if all[i].Former {
-			report.Unchecked = append(report.Unchecked, "the Source is no longer configured: its settings are not known")
 		}
 		out.Sources = append(out.Sources, report)
 	}
@@ -162,8 +162,21 @@ func (b *Bridge) emptyReport(set, url, kind, why string) *audit.Report {
 	return &audit.Report{Set: set, Source: url, Kind: kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{why}}
 }
 
-func (b *Bridge) auditSource(ctx context.Context, src *Source, o AuditOptions) (*audit.Report, error) {
-	a := audit.Auditor{Log: b.Log, Contents: b.Contents, Folder: b.Config().Data, Now: b.opt.Now}
+// unread says why a Source that is not configured is not read: with other settings than it was
+// harvested with it has other records and representations, and to repair these would damage them.
+// Where no Source is configured it was named on a command line, without settings.
+func (b *Bridge) unread(src *Source, stored *eventlog.Source) (string, error) {
+	if stored.Former || len(b.FileConfig().Sets) > 0 {
+		return "the Source is no longer configured, so its settings are not known, and it is not read: configure it again, or end it with bridge source forget", nil
+	}
+	if asked, err := src.AskedBefore(&stored.Progress); err != nil || asked {
+		return "", err
+	}
+	return "the Source was harvested with settings that are not known here, and is not read: name the configuration that it stands in with --config", nil
+}
+
+func (b *Bridge) auditSource(ctx context.Context, src *Source, unread string, o AuditOptions) (*audit.Report, error) {
+	a := audit.Auditor{Log: b.Log, Contents: b.Contents, Folder: b.Config().Data, Now: b.opt.Now, Unread: unread}
 	if o.Origin {
 		a.Origin = b.originClient(src)
 	}

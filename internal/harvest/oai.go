@@ -117,6 +117,13 @@ func (src *Source) asks() string {
 	return strings.Join(append([]string{p.Format, p.Set}, p.Also...), " ")
 }
 
+// AskedBefore reports whether the last harvest of the Source asked for what its settings ask for now.
+func (src *Source) AskedBefore(p *event.Progress) (bool, error) {
+	var m memory
+	err := unmarshal(p.Memory, &m)
+	return m.URL == "" || m.Asked == src.asks(), err
+}
+
 func (w *oaiWalk) begin(ctx context.Context, state []byte) (err error) {
 	r := w.r
 	*w = oaiWalk{r: r, first: r.memory.OAI.State.IsZero()}

@@ -278,6 +278,10 @@ func (t table) text(key string, tag reflect.StructTag, to *string) {
 func (t table) number(key string, tag reflect.StructTag, to *int) {
 	var least, most int64
 	_, _ = fmt.Sscan(tag.Get("range"), &least, &most)
+	if f, ok := t.values[key].(float64); ok {
+		t.report(key, "%v is not a whole number; write one from %d to %d", f, least, most)
+		return
+	}
 	n, ok := typed[int64](t, key, fmt.Sprintf("a number: %s = %d", key, *to))
 	switch {
 	case !ok:
@@ -315,8 +319,8 @@ func (t table) duration(key string, tag reflect.StructTag, to *time.Duration) {
 // parseDuration reads a duration as Go writes it, or a number of days.
 func parseDuration(s string) (time.Duration, bool) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil && n < 100*366 {
-			return time.Duration(n) * 24 * time.Hour, true
+		if n, err := strconv.ParseUint(days, 10, 64); err == nil {
+			return time.Duration(min(n, 100*366)) * 24 * time.Hour, true // longer ones are too long, too
 		}
 	}
 	d, err := time.ParseDuration(s)

@@ -182,7 +182,9 @@ func isURI(s string) bool {
 func checkBaseURL(base string) (string, error) {
 	u, err := url.Parse(base)
 	switch {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+	case err == nil && u.Hostname() != "" && u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https":
+		return "", fmt.Errorf("%q does not begin with http:// or https://; write one that does", redact(base))
+	case err != nil || u.Scheme == "" || u.Hostname() == "":
 		return "", fmt.Errorf(`%q is not absolute; write a whole URL, like "https://www.example.org"`, redact(base))
 	case u.User != nil:
 		return "", fmt.Errorf("%s holds a user or password; leave it out", redact(base))

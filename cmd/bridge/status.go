@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -204,7 +205,7 @@ func sourceLine(s *status.Source) string {
 		if s.Failures > 1 {
 			text += fmt.Sprintf(", %d in a row", s.Failures)
 		}
-		return text + attention + ": " + failureText(s)
+		return text + attention + ": " + attempts.ReplaceAllString(failureText(s), "")
 	case status.Paused:
 		until := ""
 		if !s.Paused.Until.IsZero() {
@@ -257,6 +258,10 @@ func needs(s *status.Source) string {
 	}
 	return text
 }
+
+// attempts is what an error begins with that the line of a Source has no room for: its cause
+// stands behind.
+var attempts = regexp.MustCompile(`^(tried \d+ times: )?(dial tcp )?`)
 
 // failureText returns the newest error of a Source.
 func failureText(s *status.Source) string {

@@ -116,6 +116,13 @@ func TestRepository(t *testing.T) {
 			t.Errorf("%s %.60s: %d %v, want %d", c.method, c.path, r.status, r.header, c.status)
 		}
 	}
+	for _, encoding := range []string{"identity", "gzip"} {
+		ended := h.journal.expect("DEBUG request method=HEAD")
+		h.ask("HEAD", h.base+list, "Accept-Encoding", encoding)
+		if line := <-ended; !strings.Contains(line, "status=200") {
+			t.Errorf("a HEAD in %s is logged, and so counted, as %q", encoding, line)
+		}
+	}
 	if page := h.get("/sets/main/"); !strings.Contains(page.body, `href="oai?verb=Identify"`) {
 		t.Errorf("the page does not name the repository: %s", page.body)
 	}

@@ -1103,7 +1103,7 @@ func TestListsEndTooEarly(t *testing.T) {
 			r, err := a.try(harvest.Options{Full: c.full})
 			a.must(err)
 			a.want("events", a.news(), "")
-			if r.Held != c.held || len(r.Warnings) != c.complaints {
+			if r.Held != c.held || len(r.Warnings) != c.complaints || slices.ContainsFunc(r.Warnings, harvest.IsAboutHeld) != (c.held > 0) {
 				t.Errorf("%+v", r)
 			}
 			a.week()
@@ -1152,7 +1152,7 @@ func TestListsChangeMeanwhile(t *testing.T) {
 				}
 			}
 			r := a.run()
-			if ids := a.news(); strings.Contains(ids, "deleted") || r.Held == 0 || len(r.Warnings) != 1 {
+			if ids := a.news(); strings.Contains(ids, "deleted") || r.Held == 0 || len(r.Warnings) != 1 || !harvest.IsAboutHeld(r.Warnings[0]) {
 				t.Errorf("while it changed: %q, %+v", ids, r)
 			}
 			a.repo.OnPage = nil

@@ -362,7 +362,8 @@ func (r *run) guardDeletions(absent, have int64) (mode event.Mode, person bool) 
 		return event.ModeAbsent, false
 	}
 	if r.doubtful && !isMassDeletion(absent, have) {
-		r.warn(fmt.Sprintf("records that the Source does not list: %d of %d, but its lists ended too early, or changed while they were read, or would not show what they leave out; they are deleted when they are absent once more", absent, have))
+		r.warn(fmt.Sprintf("the Source does not list %d of %d records%s its lists ended too early, or changed while they were read, or would not show what they leave out; "+
+			"what is absent still after hold_deletions is deleted, or at once with bridge source release %s %s", absent, have, areHeld, r.src.Set, r.src.URL))
 		return event.ModeHold, r.active == 0
 	}
 	r.warn(fmt.Sprintf("the Source no longer has %d of %d records%s look at the Source, then apply them with bridge source release %s %s", absent, have, areHeld, r.src.Set, r.src.URL))

@@ -274,16 +274,19 @@ func TestMeterLines(t *testing.T) {
 	}
 }
 
-// TestStatusLineHasReason: the line of a Source whose server is not there has room for the reason.
+// TestStatusLineHasReason: the line of a Source whose server is not there has room for the reason,
+// whichever of its documents was asked for.
 func TestStatusLineHasReason(t *testing.T) {
-	const feed = "http://127.0.0.1:8000/new-books.xml"
-	sets := []status.Set{{Name: "new-books", Sources: []status.Source{{
-		Set: "new-books", Name: "catalogue", URL: feed, State: status.Failing, Failures: 12, FailingSince: status.Time{Time: time.Date(2026, 11, 24, 0, 6, 0, 0, time.UTC)},
-		LastError: &status.HarvestError{Text: `Get "` + feed + `": tried 4 times: dial tcp 127.0.0.1:8000: connect: connection refused; try again later, and check the address and the server`},
-	}}}}
-	var out strings.Builder
-	printSourceLines(&out, sets)
-	if want := "failing  new-books/catalogue  since 2026-11-24 00:06Z, 12 in a row: 127.0.0.1:8000: connect: connection refused; try ag…\n"; out.String() != want {
-		t.Errorf("%swant\n%s", out.String(), want)
+	const source = "http://127.0.0.1:8000/oai"
+	for _, asked := range []string{source, source + "?***", "http://127.0.0.1:8000/a-list-that-the-source-names.xml"} {
+		sets := []status.Set{{Name: "articles", Sources: []status.Source{{
+			Set: "articles", Name: "repository", URL: source, State: status.Failing, Failures: 12, FailingSince: status.Time{Time: time.Date(2026, 11, 24, 0, 6, 0, 0, time.UTC)},
+			LastError: &status.HarvestError{Text: `Get "` + asked + `": tried 4 times: dial tcp 127.0.0.1:8000: connect: connection refused; try again later, and check the address and the server`},
+		}}}}
+		var out strings.Builder
+		printSourceLines(&out, sets)
+		if want := "failing  articles/repository  since 2026-11-24 00:06Z, 12 in a row: 127.0.0.1:8000: connect: connection refused; try ag…\n"; out.String() != want {
+			t.Errorf("%swant\n%s", out.String(), want)
+		}
 	}
 }

@@ -205,7 +205,7 @@ func sourceLine(s *status.Source) string {
 		if s.Failures > 1 {
 			text += fmt.Sprintf(", %d in a row", s.Failures)
 		}
-		return text + attention + ": " + attempts.ReplaceAllString(failureText(s), "")
+		return text + attention + ": " + request.ReplaceAllString(failureText(s), "")
 	case status.Paused:
 		until := ""
 		if !s.Paused.Until.IsZero() {
@@ -259,9 +259,9 @@ func needs(s *status.Source) string {
 	return text
 }
 
-// attempts is what an error begins with that the line of a Source has no room for: its cause
+// request is what an error may begin with that the line of a Source has no room for: its cause
 // stands behind.
-var attempts = regexp.MustCompile(`^(tried \d+ times: )?(dial tcp )?`)
+var request = regexp.MustCompile(`^(Get "[^"]*": )?(tried \d+ times: )?(dial tcp )?`)
 
 // failureText returns the newest error of a Source.
 func failureText(s *status.Source) string {

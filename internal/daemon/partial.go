@@ -55,12 +55,18 @@ func (b *Bridge) completeSet(ctx context.Context, set *event.Set, all []eventlog
 	return nil
 }
 
-// hasNoSource reports whether the configuration has a set and no Source of it: what the
-// log has of its former ones is all there will be.
+// hasNoSource reports whether the configuration has a set and no Source of it, or nothing is
+// configured: what the log has of its former ones is all there will be.
 func (b *Bridge) hasNoSource(set string) bool {
+	if b.hasNoSet() {
+		return true
+	}
 	s := b.FileConfig().Set(set)
 	return s != nil && len(s.Sources) == 0
 }
+
+// hasNoSet reports whether nothing is configured: all that the log has is published.
+func (b *Bridge) hasNoSet() bool { return len(b.FileConfig().Sets) == 0 }
 
 // awaits reports whether a set waits for a Source, whatever its others have said.
 func (b *Bridge) awaits(set *event.Set, p event.Progress) bool {
@@ -94,12 +100,12 @@ func (b *Bridge) completeSetOf(ctx context.Context, name string) error {
 
 // progress returns the progress of the walks that must end before a set is complete, of which
 // all are the Sources: those of the configured ones, also when this run harvests some of them
-// alone, and without a configuration those of this run and the unfinished ones. ids are the
-// numbers of their Sources. configured counts SIP Sources too, which are not walked.
+// alone, without a configuration those of this run and the unfinished ones, and all where this
+// run has none. ids are the numbers of their Sources. configured counts SIP Sources too, which are not walked.
 func (b *Bridge) progress(all []eventlog.Source) (walks []event.Progress, ids []event.SourceID, configured int) {
 	for i := range all {
 		src := &all[i]
-		ours := (b.Config().File != "" || b.opt.Beside) && !src.Former || b.sourceByID(src.ID) != nil
+		ours := (b.Config().File != "" || b.opt.Beside || b.hasNoSet()) && !src.Former || b.sourceByID(src.ID) != nil
 		if ours {
 			configured++
 		}

@@ -157,6 +157,29 @@ func TestStaleChangeList(t *testing.T) {
 	}
 }
 
+// TestUntilBeforeFrom: an until that cannot be true does not keep a Change List that has grown
+// since it was read from being read to its end.
+func TestUntilBeforeFrom(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	w := s.walk("/cap")
+	first := s.run(w)
+	s.put("/cl4", changes(10, 3, change("c", 11), change("d", 12)))
+	s.put("/cl5", changes(13, 0, change("f", 14)))
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 3), named("/cl5", "from", 13)))
+	got := s.again(w, first)
+	got.expect(t, "/cl5 /cl4")
+	if !got.reported(ruleUntil) || got.Lost != "" || !got.Mark.Equal(day(14)) {
+		t.Errorf("%+v, %v", got.Result, got.problems)
+	}
+	s.requests()
+	if end := s.again(w, got); !end.NotModified {
+		t.Errorf("%+v", end.Result)
+	}
+	expectRequests(t, s, "/cl! /cl5!")
+}
+
 // TestReportedOnce: what is wrong with a document is said once, however
 // often it is opened.
 func TestReportedOnce(t *testing.T) {

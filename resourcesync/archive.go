@@ -29,7 +29,7 @@ func (k *walker) addArchived(stream int, since, covered, oldest time.Time, index
 	a := archiveReader{walker: k, stream: stream, since: since, most: most, seen: map[string]bool{}}
 	others := k.cur.Others
 	lists, err := a.read(url, 0)
-	if err != nil && (k.ctx.Err() != nil || k.w.Ends != nil && k.w.Ends(err)) {
+	if err != nil && k.ends(err) {
 		return oldest, err
 	}
 	// Any other error may be permanent, and a baseline replaces the archive.

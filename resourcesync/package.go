@@ -368,11 +368,14 @@ func (k *walker) findPackages(at string, since time.Time, depth int, found map[[
 			}
 		})
 	}
-	if errors.Is(err, ErrRefused) {
-		deeper, err = nil, &DumpError{URL: at, Reason: err.Error()}
+	if err != nil {
+		if k.ends(err) {
+			return err
+		}
+		k.report(Problem{Rule: ruleMissing, URL: at, Found: err.Error(), Expected: "a Change Dump; Change Lists are read instead"}, false)
 	}
-	if err := k.tolerate(err, "a Change Dump; Change Lists are read instead"); err != nil || depth == maxIndexes {
-		return err
+	if depth == maxIndexes {
+		return nil
 	}
 	for _, to := range deeper {
 		if err := k.countOther(to); err != nil {

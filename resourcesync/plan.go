@@ -234,7 +234,7 @@ func (k *walker) probeOwed(stream int) error {
 		}
 		unchanged = l.answer.Validators
 	case follow.Status(err) == http.StatusNotModified:
-	case k.ctx.Err() != nil || k.w.Ends != nil && k.w.Ends(err):
+	case k.ends(err):
 		return err
 	default: // the Change Lists are read all the same
 		k.report(Problem{Rule: ruleMissing, URL: url, Found: err.Error(), Expected: "the Resource List, which may be a newer one"}, false)
@@ -284,10 +284,15 @@ func (k *walker) peek() error {
 			continue
 		}
 		l, err := k.open(s.URL, follow.Validators{})
-		if missing(err) {
+		switch {
+		case err != nil && k.replaceable(s) && !k.ends(err):
+			if err := k.handleMissing(s, err); err != nil {
+				return err
+			}
+			return k.peek()
+		case missing(err):
 			continue // reported when its step is read
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		l.step, l.Baseline, l.Lists = s, true, stream.Lists

@@ -281,12 +281,16 @@ func TestListsOrDumps(t *testing.T) {
 		{"a Resource Dump without at", true, 1, func(s *site) {
 			s.put("/rd", urlset(attrs("capability", "resourcedump"), ln("up", "{}/cap"), inDump("/1.zip", "")))
 		}, "/cl3 /cl2 /rl*", true},
-		{"no Resource Dump", true, 1, func(s *site) { s.remove("/rd") }, "/cl3 /cl2 /cl1 /rl*", true},
+		{"no Resource Dump", true, 1, func(s *site) { s.remove("/rd") }, "/cl3 /cl2 /rl*", true},
+		{"a Resource Dump that may not be read", true, 1, func(s *site) { s.status("/rd", 403) }, "/cl3 /cl2 /rl*", true},
+		{"a Resource Dump that fails", true, 1, func(s *site) { s.status("/rd", 503) }, "/cl3 /cl2 /rl*", true},
 		{"a failing Resource Dump", true, 1, func(s *site) { s.status("/1.zip", 503) }, "/cl3 /cl2 /cl1 /rl*", true},
 		{"a package that is refused", true, 1, broken("/1.zip"), "/cl3 /cl2 /cl1 /rl*", true},
 		{"a later package that is refused", true, 1, broken("/2.zip"), "/cl3 /cl2 /cl1 /1.zip* /rl*", false},
 		{"packages of changes that are refused", true, 1, broken("/c1.zip", "/c2.zip"), "/cl3 /cl2 /cl1 /1.zip* /2.zip*", true},
 		{"no Change Dump", true, 1, func(s *site) { s.remove("/cd") }, "/cl3 /cl2 /cl1 /1.zip* /2.zip*", true},
+		{"no Change Dump that may be read", true, 1, func(s *site) { s.status("/cd", 403) }, "/cl3 /cl2 /cl1 /1.zip* /2.zip*", true},
+		{"no Change Dump without too many requests", true, 1, func(s *site) { s.status("/cd", 429) }, "/cl3 /cl2 /cl1 /1.zip* /2.zip*", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSite(t)
@@ -301,7 +305,7 @@ func TestListsOrDumps(t *testing.T) {
 				t.Errorf("%+v", got.Result)
 			}
 			packages := slices.Contains(strings.Fields(s.requests()), "/c2.zip")
-			if packages != tt.contents && tt.name != "no Change Dump" {
+			if packages != tt.contents && !strings.HasPrefix(tt.name, "no Change Dump") {
 				t.Errorf("packages of changes were asked for: %v", packages)
 			}
 			if w.State = stored(t, got.State); !tt.complete {
@@ -315,6 +319,27 @@ func TestListsOrDumps(t *testing.T) {
 				t.Errorf("later: %s", asked)
 			}
 		})
+	}
+}
+
+// Where a dump cannot be had, changes between the Resource List in its place and the first Change
+// List are not taken as read.
+func TestListInsteadOfADumpIsOld(t *testing.T) {
+	for _, status := range []int{403, 404, 500} {
+		s := newSite(t)
+		both(s, 10)
+		s.put("/cl", changes(10, 0, change("e", 11)))
+		s.status("/rd", status)
+		w := s.walk("/cap")
+		w.Contents = true
+		first := s.run(w)
+		if first.expect(t, "/cl /rl*"); !first.reported(ruleReach) {
+			t.Errorf("%d: %v", status, first.problems)
+		}
+		s.put("/rl", resources(12, res("a"), res("e")))
+		if got := s.again(w, first); !got.Complete {
+			t.Errorf("%d: the newer list: %v, %+v", status, got.lists, got.Result)
+		}
 	}
 }
 

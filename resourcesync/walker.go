@@ -361,6 +361,11 @@ func (k *walker) report(q Problem, live bool) {
 	k.w.Report(q)
 }
 
+// ends reports whether an error ends the walk although it could do without the document.
+func (k *walker) ends(err error) bool {
+	return k.ctx.Err() != nil || k.w.Ends != nil && k.w.Ends(err)
+}
+
 // missing reports whether a list is missing: it is gone, or is no document
 // of the framework. 401, 403 and 5xx may pass.
 func missing(err error) bool { return follow.Missing(err) || faulty(err) }

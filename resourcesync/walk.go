@@ -45,14 +45,22 @@ import (
 // In the first walk; with Full; in a stream without a Change List; when the
 // Change Lists begin later than what has been read, and the Change List Archive, if there
 // is one, does so too (then Capability List and index are asked once more before), or has
-// more lists than MaxDocuments; when a needed Change List is missing, or fails (5xx and, in
-// an index, 403) and does so in the first walk, with Full or, in an index, where an unfinished
-// walk goes on; and
+// more lists than MaxDocuments; when a needed Change List is missing, or fails for long; and
 // when one that had failed can be read again; when a Resource List shows by now what no Change
 // List has had; after a baseline whose lists were changed while they were read; when a
 // stream has come or gone. When one stream needs a
 // baseline, all that have a Resource List get one, since only all of them together show
 // what is absent.
+//
+// # Lists that fail
+//
+// A list that fails ends the walk, and the next one goes on at it. If a list of an index, or of
+// one of several sets of resources, still fails then, it fails for long: all others are read. So
+// it is at once where it has the URL Failing; where it is the first list of a walk; and, of a
+// Change List whose stream has a Resource List, in the first walk and with Full. That
+// is for 5xx, in an index also for 4xx and, where the index itself can be had, for what breaks off
+// or is not answered; it is not for 401, 407 and 429. What nothing replaces, a Resource List or
+// the changes of a stream that has none, is a Gap.
 //
 // # Steady state
 //
@@ -106,6 +114,10 @@ type Walk struct {
 	// Accepted are URLs of lists that are known to be gone. They are not asked
 	// for, but for a Resource List: it is read when it is there again.
 	Accepted []string
+
+	// Failing is the URL of the Gap of the walk before, "" for none: if that list still fails,
+	// the walk goes on without it at once.
+	Failing string
 
 	// MaxDocuments caps the lists of one walk, resumed parts included, and each
 	// on their own its indexes and missing lists, and the documents of its
@@ -271,6 +283,7 @@ type List struct {
 	ended    bool  // read to io.EOF, and taken into the walker's cursor
 	fatal    error // what next returned last, if it ends the reading
 	live     bool  // the loop is reading it
+	resuming bool  // the walk before ended at it
 	// datetime is the largest of the entries, late ones left out; nameless counts
 	// bad entries without a readable loc.
 	datetime time.Time

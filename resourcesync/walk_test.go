@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -440,6 +441,154 @@ func TestChangeListFailsForLong(t *testing.T) {
 		}
 		if end := s.again(w, fourth); !end.NotModified {
 			t.Errorf("%+v", end.Result)
+		}
+	}
+}
+
+// failing serves a list that fails: with a status or, if that is 0, by breaking off.
+func (s *site) failing(path string, status int) {
+	s.handle(path, func(w http.ResponseWriter, _ *http.Request) {
+		if status > 0 {
+			w.WriteHeader(status)
+			return
+		}
+		w.Header().Set("Content-Length", "9999")
+		_, _ = io.WriteString(w, strings.TrimSuffix(strings.ReplaceAll(changes(7, 10, change("x", 8), change("y", 9)), "{}", s.URL), "</urlset>"))
+	})
+}
+
+// TestListFailsForLong: a list of an index that nothing replaces, and that fails, ends the walk,
+// which is tried again. When it fails again all others are read, and it is a gap; so it is at
+// once where the last walk had that gap, and where no list was read that a walk could go on from.
+func TestListFailsForLong(t *testing.T) {
+	listed := func(s *site) {
+		classic(s)
+		s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist")))
+	}
+	apart := func(s *site) { parts(s, 6) }
+	for _, tt := range []struct {
+		name     string
+		serve    func(*site)
+		fails    string
+		statuses []int
+		before   string // lists that are read before it
+		behind   string
+	}{
+		{"a Change List", listed, "/cl3", []int{0, 400, 403, 500, 503}, "/cl4", "/cl2 /cl1"},
+		{"the newest Change List", listed, "/cl4", []int{400, 403, 500, 503}, "", "/cl3 /cl2 /cl1"},
+		{"a part of the Resource List", apart, "/p2", []int{0, 400, 403, 500, 503}, "/p1*", "/p3*"},
+		{"the first part of the Resource List", apart, "/p1", []int{400, 403, 500, 503}, "", "/p2* /p3*"},
+		{"the list of one set of several", func(s *site) {
+			s.put("/cap", urlset(attrs("capability", "description"), lists("/cap1", "capabilitylist"), lists("/cap2", "capabilitylist"), lists("/cap3", "capabilitylist")))
+			for _, n := range []string{"1", "2", "3"} {
+				s.put("/cap"+n, urlset(attrs("capability", "capabilitylist"), lists("/rl"+n, "resourcelist")))
+				s.put("/rl"+n, resources(5, res("a"+n)))
+			}
+		}, "/rl2", []int{500, 503}, "/rl1*", "/rl3*"},
+	} {
+		for _, status := range tt.statuses {
+			t.Run(fmt.Sprintf("%s, %d", tt.name, status), func(t *testing.T) {
+				s := newSite(t)
+				tt.serve(s)
+				s.failing(tt.fails, status)
+				w := s.walk("/cap")
+				gap := func(got *walked, want string) {
+					t.Helper()
+					read := slices.DeleteFunc(slices.Clone(got.lists), func(l string) bool { return strings.TrimSuffix(l, "*") == tt.fails }) // a part of it
+					if got.err != nil || got.Gap == nil || got.Gap.URL != s.URL+tt.fails || got.Complete || strings.Join(read, " ") != strings.TrimSpace(want) {
+						t.Errorf("visited %v, want %s; gap %v, error %v, complete %v", got.lists, want, got.Gap, got.err, got.Complete)
+					}
+				}
+				first := s.run(w)
+				if tt.before == "" {
+					gap(first, tt.behind)
+				} else {
+					if first.err == nil || first.lists[0] != tt.before || first.Gap != nil {
+						t.Errorf("at first: visited %v, gap %v, error %v", first.lists, first.Gap, first.err)
+					}
+					w.State = stored(t, first.states[0])
+					gap(s.run(w), tt.behind)
+				}
+				w.State, w.Failing = State{}, s.URL+tt.fails
+				gap(s.run(w), tt.before+" "+tt.behind)
+				tt.serve(s)
+				star := "" // of Resource Lists
+				if strings.Contains(tt.behind, "*") {
+					star = "*"
+				}
+				if got := s.run(w); !got.whole || got.Lost != "" || strings.Join(got.lists, " ") != strings.TrimSpace(tt.before+" "+tt.fails+star+" "+tt.behind) {
+					t.Errorf("it answers: visited %v, gap %v, error %v", got.lists, got.Gap, got.err)
+				}
+			})
+		}
+	}
+}
+
+// TestServerFailsForLong: where the index cannot be had either, no list is a gap.
+func TestServerFailsForLong(t *testing.T) {
+	for _, status := range []int{0, 500} {
+		s := newSite(t)
+		parts(s, 6)
+		s.failing("/p2", status)
+		w := s.walk("/cap")
+		first := s.run(w)
+		s.failing("/rl", status)
+		w.State = stored(t, first.states[0])
+		if got := s.run(w); got.err == nil || got.Gap != nil || len(got.lists) > 0 {
+			t.Errorf("%d: visited %v, gap %v", status, got.lists, got.Gap)
+		}
+	}
+}
+
+// TestWithheldListIsNoGap: a bridge that has not walked all its own Sources is asked again.
+func TestWithheldListIsNoGap(t *testing.T) {
+	s := newSite(t)
+	s.put("/cap", urlset(attrs("capability", "description"), lists("/cap1", "capabilitylist"), lists("/cap2", "capabilitylist")))
+	for _, n := range []string{"1", "2"} {
+		s.put("/cap"+n, urlset(attrs("capability", "capabilitylist"), lists("/rl"+n, "resourcelist")))
+		s.put("/rl"+n, resources(5, res("a"+n)))
+	}
+	s.handle("/rl1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(follow.PartialHeader, "some-set")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	got := s.run(s.walk("/cap"))
+	if e, ok := errors.AsType[*StatusError](got.err); !ok || e.Partial != "some-set" || got.Gap != nil {
+		t.Errorf("visited %v, gap %v, error %v", got.lists, got.Gap, got.err)
+	}
+}
+
+// TestListsFailOneAfterTheOther: a walk that goes on without one Change List that fails does so
+// without the next one, too.
+func TestListsFailOneAfterTheOther(t *testing.T) {
+	for _, status := range []int{0, 503} {
+		s := newSite(t)
+		s.tags = true
+		classic(s)
+		w := s.walk("/cap")
+		first := s.run(w)
+		s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 13),
+			named("/cl5", "from", 13, "until", 15), named("/cl6", "from", 15, "until", 17), named("/cl7", "from", 17)))
+		s.put("/cl4", changes(10, 13, change("c", 11), change("d", 12)))
+		s.failing("/cl5", status)
+		s.failing("/cl6", status)
+		s.put("/cl7", changes(17, 0, change("f", 18)))
+		w.State = stored(t, first.State)
+		failed := s.run(w)
+		if failed.err == nil || failed.lists[0] != "/cl7" {
+			t.Fatalf("visited %v, error %v", failed.lists, failed.err)
+		}
+		w.State = stored(t, failed.states[0])
+		second := s.run(w)
+		if all := strings.Join(second.lists, " "); !strings.HasSuffix(all, "/cl4 /rl*") || !strings.Contains(second.Lost, "/cl5") || !strings.Contains(second.Lost, "/cl6") || second.Complete {
+			t.Errorf("%d: visited %s, error %v, %+v", status, all, second.err, second.Result)
+		}
+		s.put("/cl5", changes(13, 15, change("e", 14)))
+		s.put("/cl6", changes(15, 17, change("e", 16)))
+		third := s.again(w, second)
+		third.expect(t, "/cl7 /cl6 /cl5 /cl4 /cl3 /rl*")
+		if third.Lost != "" || !third.Complete {
+			t.Errorf("%d: %+v", status, third.Result)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"slices"
@@ -209,8 +210,8 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
 	case missing(err), err != nil && k.ctx.Err() == nil && k.replaceable(s):
 		return nil, k.handleMissing(s, err)
-	case !s.Baseline && stream.baseline() != "" && (follow.Status(err) >= http.StatusInternalServerError || follow.Status(err) == http.StatusForbidden && s.Depth > 0) && k.failsForLong(s, resuming):
-		return nil, k.handleMissing(s, err) // the Resource List makes up for it
+	case err != nil && k.failsForLong(s, err, resuming):
+		return nil, k.handleMissing(s, err)
 	case err != nil:
 		return nil, err
 	case k.read[follow.Key(l.URL)] != 0:
@@ -222,7 +223,7 @@ func (k *walker) openList(s step) (*List, error) {
 			return nil, err
 		}
 	}
-	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, stream.Lists, stream.Number
+	l.step, l.Baseline, l.Lists, l.Set, l.resuming = s, s.Baseline, stream.Lists, stream.Number, resuming
 	head, want := l.Head(), s.capability()
 	archive := want == ChangeList && head.Capability == ChangeListArchive // one that goes on in place of an index
 	if c := head.Capability; c != "" && c != want && !archive {
@@ -240,11 +241,55 @@ func (k *walker) openList(s step) (*List, error) {
 	return l, nil
 }
 
-// failsForLong reports whether a Change List that fails has failed before, as far as is known, or
-// has to do so now: the walk goes on without it. resuming: it is what the walk before ended at.
-func (k *walker) failsForLong(s step, resuming bool) bool {
+// failsForLong reports whether the walk goes on without a list that fails: it has failed before,
+// as far as is known, or has to do so now. resuming: it is what the walk before ended at.
+func (k *walker) failsForLong(s step, err error, resuming bool) bool {
+	stream, status := k.stream(s.Stream), follow.Status(err)
+	first := !stream.Known || k.cur.Full
+	switch {
+	case k.ends(err), errors.Is(err, ErrRefused), errors.As(err, new(*fs.PathError)), errors.As(err, new(interface{ PauseUntil() time.Time })):
+		return false
+	case status > 0 && status < http.StatusBadRequest, slices.Contains(notAtFault, status), withheld(err):
+		return false
+	case s.Depth == 0 && status < http.StatusInternalServerError: // the network fails, or who asks is not welcome
+		return false
+	}
+	replaced := !s.Baseline && stream.baseline() != "" // by the Resource List
+	if replaced && first && status != 0 {
+		return true
+	}
+	long := resuming || replaced && (stream.Missed || stream.New.Missed)
+	if !replaced { // no other walk could go on here where none was read yet
+		long = long || k.cur.Gap != nil || s.URL == k.w.Failing || k.cur.Documents == 0 && status != 0 && (s.Baseline || first)
+	}
+	if !long || s.Depth == 0 {
+		return long && len(k.cur.Memory.Streams) > 1
+	}
+	return replaced && status != 0 || k.answers(s)
+}
+
+// notAtFault are answers that say nothing of the document: a login is wanted, or fewer requests.
+var notAtFault = []int{http.StatusUnauthorized, http.StatusProxyAuthRequired, http.StatusTooManyRequests}
+
+// withheld reports whether a bridge has not walked all its own Sources yet.
+func withheld(err error) bool {
+	e, ok := errors.AsType[*StatusError](err)
+	return ok && e.Partial != ""
+}
+
+// answers reports whether the index that has led to a step can be had, so that it is not the
+// server that fails, or the network.
+func (k *walker) answers(s step) bool {
 	stream := k.stream(s.Stream)
-	return !stream.Known || k.cur.Full || s.Depth > 0 && (resuming || stream.Missed)
+	index := stream.changes()
+	if s.Baseline {
+		index = k.baseline(s.Stream).URL
+	}
+	l, err := k.open(index, follow.Validators{})
+	if err == nil {
+		l.close()
+	}
+	return err == nil || missing(err)
 }
 
 // capability is what the document of a step must be.
@@ -337,6 +382,9 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 	case faulty(l.fatal):
 		return true, k.handleMissing(l.step, l.fatal)
 	case l.fatal != nil && l.fatal != io.EOF:
+		if k.failsForLong(l.step, l.fatal, l.resuming) {
+			return true, k.handleMissing(l.step, l.fatal)
+		}
 		return true, l.fatal
 	case !l.ended:
 		return true, fmt.Errorf("%s: %w: read all its Entries", l.URL, errUnread)

@@ -54,6 +54,7 @@ func (w *listWalk) begin(ctx context.Context, state []byte) (err error) {
 	w.walk.Client = r.documentClient()
 	w.walk.Folder, w.walk.Contents = r.h.Folder, r.wantsDumps()
 	w.walk.State, w.walk.Accepted, w.walk.Now = r.memory.Lists, r.memory.Accepted, r.h.now
+	w.walk.Failing = r.gapURL()
 	w.walk.Ends = func(err error) bool { return errors.Is(err, ErrSpent) }
 	w.walk.Report = func(p resourcesync.Problem) { r.problem(p.Rule, p.String()) }
 	return unmarshal(state, &w.walk.State)

@@ -30,6 +30,77 @@ func resourceList(root, entry string, locs ...string) string {
 	return b.String()
 }
 
+// A list that fails for good, of a Source without Resource Lists, keeps no other one from being
+// harvested for more than one harvest, and is a gap that can be accepted. Nothing is taken from what
+// arrives of it.
+func TestChangeListFailsForGood(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		s := newShelf(t, t.TempDir(), event.Redirect)
+		var mended atomic.Bool
+		const head = `<%s xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist" from="2026-01-0%dT00:00:00Z"/>`
+		var server *httptest.Server
+		server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			day, name := 1, strings.TrimPrefix(r.URL.Path, "/")
+			if name == "index" {
+				fmt.Fprintf(w, head, "sitemapindex", 1)
+				for i := range 3 {
+					fmt.Fprintf(w, `<sitemap><loc>%s/%d</loc><rs:md from="2026-01-0%dT00:00:00Z"/></sitemap>`, server.URL, i+1, i+1)
+				}
+				_, _ = io.WriteString(w, "</sitemapindex>")
+				return
+			}
+			_, _ = fmt.Sscan(name, &day)
+			bad := day == 2 && !mended.Load()
+			if bad && !broken {
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			if bad {
+				w.Header().Set("Content-Length", "9999")
+			}
+			fmt.Fprintf(w, head, "urlset", day)
+			fmt.Fprintf(w, `<url><loc>%s/r%d</loc><rs:md change="created" datetime="2026-01-0%dT12:00:00Z" type="text/html"/></url>`, server.URL, day, day)
+			if !bad {
+				_, _ = io.WriteString(w, "</urlset>")
+			}
+		}))
+		t.Cleanup(server.Close)
+		s.from(harvest.ResourceSync, server.URL+"/index", server.Client())
+		want := func(when, news string) {
+			t.Helper()
+			if got := strings.ReplaceAll(s.news(), server.URL, ""); got != news {
+				t.Errorf("%s: %s, want %s", when, got, news)
+			}
+		}
+		if r, err := s.harvest.Run(t.Context(), &s.src, harvest.Options{}); err == nil || r.Gap != "" {
+			t.Errorf("at first: %+v, error %v", r, err)
+		}
+		want("at first", "created /r3")
+		for _, when := range []string{"created /r1", ""} {
+			if r, err := s.harvest.Run(t.Context(), &s.src, harvest.Options{}); err != nil || !strings.HasPrefix(r.Gap, server.URL+"/2: ") {
+				t.Errorf("again: %+v, error %v", r, err)
+			}
+			want("again", when)
+		}
+		if broken {
+			url, err := s.harvest.AcceptGap(t.Context(), &s.src)
+			if err != nil || url != server.URL+"/2" {
+				t.Errorf("accepted %s, error %v", url, err)
+			}
+			if r := s.run(); r.Gap != "" {
+				t.Errorf("it is accepted: %+v", r)
+			}
+			want("it is accepted", "")
+			continue
+		}
+		mended.Store(true)
+		if r := s.run(); r.Gap != "" {
+			t.Errorf("it answers: %+v", r)
+		}
+		want("it answers", "created /r2")
+	}
+}
+
 // A part of a Resource List that is gone, which an operator has accepted, is read when it is
 // there again.
 func TestPartComesBack(t *testing.T) {

@@ -536,6 +536,13 @@ func (r *run) setGap(g gap) error {
 	return err
 }
 
+// gapURL returns the URL of the document that was missing in the last harvest, "" for none.
+func (r *run) gapURL() string {
+	var open gap
+	_ = json.Unmarshal([]byte(r.stored.Gap), &open) // where there is none, nothing is missing
+	return open.URL
+}
+
 // progress is what is stored beside the cursor.
 func (r *run) progress() *event.Progress {
 	data, err := json.Marshal(r.memory)

@@ -180,6 +180,54 @@ func TestUntilBeforeFrom(t *testing.T) {
 	expectRequests(t, s, "/cl! /cl5!")
 }
 
+// TestClosedListIsGone: a closed Change List that is gone, while its index goes on to name it, costs
+// one baseline, and a second one if the first is older than the list.
+func TestClosedListIsGone(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 13.5)))
+	s.remove("/cl4")
+	w := s.walk("/cap")
+	got := s.run(w)
+	got.expect(t, "/cl3 /rl*")
+	if !strings.Contains(got.Lost, "/cl4") {
+		t.Errorf("%+v", got.Result)
+	}
+	quiet := func() {
+		t.Helper()
+		got = s.again(w, got)
+		if got.expect(t, ""); !got.reported(ruleMissing) || got.Baseline || got.Lost != "" {
+			t.Errorf("%+v, %v", got.Result, got.problems)
+		}
+	}
+	quiet()
+	quiet()
+	s.put("/rl", resources(13.6, res("a"), res("d")))
+	got = s.again(w, got)
+	if got.expect(t, "/rl*"); !got.Complete {
+		t.Errorf("%+v", got.Result)
+	}
+	quiet()
+	s.put("/cl4", changes(10, 13.5, change("d", 11)))
+	s.again(w, got).expect(t, "/cl4")
+	// The next one is gone as well.
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl4", "from", 10, "until", 13.5), named("/cl5", "from", 13.5, "until", "2020-01-15")))
+	got = s.again(w, got)
+	if got.expect(t, "/cl4 /rl*"); !strings.Contains(got.Lost, "/cl5") {
+		t.Errorf("%+v", got.Result)
+	}
+	s.put("/rl", resources(15.5, res("a"), res("d"))) // within the day to whose end the list reaches
+	for range 2 {
+		got = s.again(w, got)
+		got.expect(t, "/rl*")
+	}
+	s.put("/rl", resources(16, res("a"), res("d")))
+	got = s.again(w, got)
+	got.expect(t, "/rl*")
+	quiet()
+}
+
 // TestReportedOnce: what is wrong with a document is said once, however
 // often it is opened.
 func TestReportedOnce(t *testing.T) {

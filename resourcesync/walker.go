@@ -803,6 +803,12 @@ func (k *walker) handleMissing(s step, why error) error {
 		k.noteGap(Gap{URL: s.URL, Reason: why.Error()})
 		return nil
 	}
+	if follow.Missing(why) {
+		delete(stream.Validators, stream.changes()) // what the index states of the list is wanted again
+		if stream.replaced(s.Until) {
+			return nil
+		}
+	}
 	due := k.cur.Due
 	stream.New.Owed = latest(stream.New.Owed, s.Until)
 	k.noteLost(fmt.Sprintf("the Change List %s is missing (%v)", s.URL, why))
@@ -811,6 +817,20 @@ func (k *walker) handleMissing(s step, why error) error {
 		k.cur.Due = due || !stream.Missed // one baseline makes up for it, not one a walk
 	}
 	return nil
+}
+
+// replaced reports whether a Resource List was read in the place of a Change List that reaches to
+// until, or a newer one is waited for already, so that a walk needs no baseline again while the
+// index goes on to name that list.
+func (s *stream) replaced(until time.Time) bool {
+	if until.IsZero() || s.Missed || !s.Stale.IsZero() {
+		return false
+	}
+	reaches := until.Add(time.Minute)
+	if until.Equal(until.Truncate(24 * time.Hour)) { // it may be a date, to whose end the list reaches
+		reaches = until.Add(24 * time.Hour)
+	}
+	return !s.At.Before(reaches) || !s.Owed.Before(until)
 }
 
 // redirected decides what it means that a list is redirected to another document of the walk.

@@ -342,6 +342,27 @@ func TestLaterErrors(t *testing.T) {
 	}
 }
 
+// TestChangeListAsAPart: where the place of a Resource List has a Change List that was read in the
+// same walk, or an index of some, the other parts are no complete enumeration.
+func TestChangeListAsAPart(t *testing.T) {
+	for _, wrong := range []string{"/cl", "/cl4", "/cl4#2"} {
+		s := newSite(t)
+		classic(s)
+		s.put("/rl", sitemapindex(attrs("capability", "resourcelist", "at", 5), named("/p1", "at", 5), named(wrong, "at", 5)))
+		s.put("/p1", resources(5, res("a")))
+		w := s.walk("/cap")
+		got := s.run(w)
+		if got.expect(t, "/cl4 /cl3 /cl2 /p1*"); got.Complete || !got.reported(ruleMissing) {
+			t.Errorf("%s: %+v, %v", wrong, got.Result, got.problems)
+		}
+		s.put("/rl", sitemapindex(attrs("capability", "resourcelist", "at", 5), named("/p1", "at", 5), named("/p1#2", "at", 5)))
+		w.Full = true
+		if got = s.again(w, got); !got.Complete {
+			t.Errorf("a part that is named twice: %v, %+v", got.lists, got.Result)
+		}
+	}
+}
+
 // TestLost: what is missing between what was read and what is to be had.
 func TestLost(t *testing.T) {
 	for _, tt := range []struct {

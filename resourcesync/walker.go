@@ -45,6 +45,7 @@ type walker struct {
 	before   memory // what the State of the Walk holds
 	cur      cursor
 	read     map[string]readAs // documents of this run, as asked for and as answered
+	changes  map[string]bool   // those of them that were read as Change Lists, or as an index of some
 	reported map[Problem]bool  // of documents that may be opened again
 	held     *List             // opened, and perhaps the next to be read
 	asked    map[int]bool      // streams whose Capability List was asked in this run
@@ -69,7 +70,7 @@ const (
 )
 
 func newWalker(ctx context.Context, w *Walk) (*walker, error) {
-	k := &walker{w: w, ctx: ctx, read: map[string]readAs{}, reported: map[Problem]bool{}, asked: map[int]bool{}}
+	k := &walker{w: w, ctx: ctx, read: map[string]readAs{}, changes: map[string]bool{}, reported: map[Problem]bool{}, asked: map[int]bool{}}
 	if w.State.m != nil {
 		k.before = *w.State.m
 	}
@@ -179,13 +180,20 @@ func (k *walker) next() (*List, error) {
 
 // passed reports whether the document of a step was read in this run, under another name
 // or because two indexes name it.
-func (k *walker) passed(s step) bool { return s.Sum == "" && k.read[follow.Key(s.URL)] != 0 }
+func (k *walker) passed(s step) bool {
+	key := follow.Key(s.URL)
+	return s.Sum == "" && k.read[key] != 0 && (!s.Baseline || !k.changes[key])
+}
 
 // openList opens a list; nil when it is not to be read.
 func (k *walker) openList(s step) (*List, error) {
 	switch {
 	case s.Sum != "":
 		return nil, k.compare(s)
+	case s.Baseline && k.changes[follow.Key(s.URL)]:
+		k.cur.Incomplete = true
+		k.report(Problem{Rule: ruleMissing, URL: s.URL, Found: "a document that was read as a Change List", Expected: "a Resource List; nothing counts as deleted"}, false)
+		return nil, k.countOther(s.URL)
 	case k.passed(s):
 		return nil, nil
 	}
@@ -363,6 +371,7 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 	}
 	k.read[follow.Key(l.URL)] = readTarget
 	k.read[follow.Key(l.Requested)] = readList
+	k.changes[follow.Key(l.Requested)] = !l.Baseline
 	l.Index = k.cur.Documents
 	l.live = true
 	if len(k.cur.Steps) > 0 && k.cur.Documents+1 < k.most() {
@@ -524,6 +533,7 @@ func (k *walker) expand(l *List) error {
 		return fmt.Errorf("%s: %w: its indexes name more than %d lists; if the Source is that large, raise the cap", l.URL, ErrTooManyDocuments, most)
 	}
 	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = readIndex, readIndex
+	k.changes[follow.Key(l.Requested)] = !s.Baseline
 	k.cur.Memory.validate(s.Stream, l)
 	if len(lists) == 0 && (s.Baseline || !s.Dump) { // nothing may have changed yet
 		l.broken(ruleEmpty, "an index without a list", "the lists of the Source")

@@ -44,7 +44,8 @@ type Found struct {
 // Resource List.
 //
 // The error is a *NoSourceError when nothing was found, and a *StatusError when the URL itself
-// answered 401 or 410. Any other error may be temporary.
+// answered 401 or 410. Any other error may be temporary; if it is that of one of several documents
+// that a Source Description names, Found has the sets that the others lead to.
 func (w *Walk) Discover(ctx context.Context) (Found, error) {
 	k, err := newWalker(ctx, w)
 	if err != nil {
@@ -52,7 +53,9 @@ func (w *Walk) Discover(ctx context.Context) (Found, error) {
 	}
 	defer k.close()
 	d := discovery{walker: k}
-	err = d.run()
+	if err = d.run(); err == nil {
+		err = d.failed
+	}
 	return d.found, err
 }
 
@@ -68,6 +71,7 @@ type discovery struct {
 	seen         map[string]bool // documents looked at
 	partial      bool            // some set is left out
 	ended        bool            // the Walk's URL answered 410
+	failed       error           // the first document that is named and fails, or may not be asked
 }
 
 // page is what an address answered.
@@ -201,6 +205,9 @@ func (d *discovery) addRoute(l *List, route string) error {
 	if err := d.enter(l, 0); err != nil {
 		return err
 	}
+	if len(d.found.Sets) == before && d.failed != nil {
+		return d.failed // another route may lead elsewhere
+	}
 	if len(d.found.Sets) == before {
 		d.fail(route, found.URL, "a "+cmp.Or(string(found.Capability), "sitemap")+" that leads to no list")
 		return nil
@@ -303,6 +310,9 @@ func (d *discovery) names(l *List, depth int) error {
 		}
 		got, err := d.look(to)
 		switch {
+		case err != nil && !d.walker.ends(err) && !withheld(err) && (follow.Status(err) >= http.StatusInternalServerError || errors.Is(err, ErrRefused)):
+			d.failed = cmp.Or(d.failed, err)
+			d.noteMissing(to, err) // the others are read
 		case err != nil:
 			return err
 		case got.list == nil:

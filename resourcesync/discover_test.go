@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 func (s *site) discover(path string) (Found, error) {
@@ -308,5 +310,49 @@ func TestFiles(t *testing.T) {
 	w.URL = "file://" + dir + "/page.html"
 	if _, err := w.Discover(t.Context()); !errors.As(err, new(*NoSourceError)) || strings.Contains(err.Error(), "robots") {
 		t.Errorf("a page on disk: %v", err)
+	}
+}
+
+// A Capability List that fails, or that a Source Description names on a host that may not be asked,
+// keeps no other set of resources from being read. It is a gap; where there is no other set, it is
+// the error.
+func TestOneCapabilityListFails(t *testing.T) {
+	for _, status := range []int{0, 500, 503} {
+		s := newSite(t)
+		two := "{}/cap2"
+		if status == 0 {
+			two = "http://127.0.0.2/cap2"
+		}
+		description := func(caps ...string) {
+			for i := range caps {
+				caps[i] = `<url><loc>` + caps[i] + `</loc><rs:md capability="capabilitylist"/></url>`
+			}
+			s.put("/.well-known/resourcesync", urlset(attrs("capability", "description"), caps...))
+		}
+		description("{}/cap1", two, "{}/cap3")
+		for _, n := range []string{"1", "2", "3"} {
+			s.put("/cap"+n, urlset(attrs("capability", "capabilitylist"), lists("/rl"+n, "resourcelist")))
+			s.put("/rl"+n, resources(5, res("a"+n)))
+		}
+		s.put("/sitemap", urlset("", res("s")))
+		s.put("/robots.txt", "Sitemap: {}/sitemap")
+		if status > 0 {
+			s.status("/cap2", status)
+		}
+		w := s.walk("/")
+		if found, err := w.Discover(t.Context()); len(found.Sets) != 2 || follow.Status(err) != status || err == nil {
+			t.Errorf("%d: found %+v, error %v", status, found.Sets, err)
+		}
+		for range 2 {
+			got := s.run(w)
+			if got.expect(t, "/rl1* /rl3*"); got.Gap == nil || got.Complete || !strings.HasSuffix(got.Gap.URL, "/cap2") {
+				t.Errorf("%d: gap %v, %+v", status, got.Gap, got.Result)
+			}
+			w.Full = true
+		}
+		description(two)
+		if got := s.run(w); got.Gap != nil || follow.Status(got.err) != status || status == 0 && !errors.Is(got.err, ErrRefused) {
+			t.Errorf("%d: it is the only one: visited %v, gap %v, error %v", status, got.lists, got.Gap, got.err)
+		}
 	}
 }

@@ -63,6 +63,8 @@ func detect(ctx context.Context, src *Source) (kind string, err error) {
 	switch {
 	case errors.As(err, &nothing):
 		return "", &kindError{URL: src.URL, Found: what, Tried: append(tried, nothing.Tried...)}
+	case len(found.Sets) > 0 && err != nil: // of one of its sets
+		return ResourceSync, nil
 	case err == nil && found.Capability == "" && failed != nil:
 		return "", fmt.Errorf("%w; until it answers, it is not known whether this is an OAI-PMH repository or a site with the sitemap %s: wait, or write the kind, %s or %s, into the configuration", failed, found.URL, OAIPMH, ResourceSync)
 	}

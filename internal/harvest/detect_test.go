@@ -104,6 +104,27 @@ func TestDetectNothing(t *testing.T) {
 	}
 }
 
+// A host is that of a ResourceSync Source also while one of several Capability Lists fails.
+func TestDetectWithAFailingSet(t *testing.T) {
+	const root = `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="%s"/>`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/.well-known/resourcesync":
+			fmt.Fprintf(w, root+`<url><loc>http://%s/1</loc></url><url><loc>http://%[2]s/2</loc></url></urlset>`, "description", r.Host)
+		case "/1":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "/2":
+			fmt.Fprintf(w, root+`<url><loc>http://%s/rl</loc><rs:md capability="resourcelist"/></url></urlset>`, "capabilitylist", r.Host)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer s.Close()
+	if got, err := detect(t.Context(), &Source{URL: s.URL, Client: s.Client()}); got != ResourceSync || err != nil {
+		t.Errorf("kind %q, %v", got, err)
+	}
+}
+
 // A set that has nothing but dumps, and no Capability List, is harvested by its dump.
 func TestSetsOfDumps(t *testing.T) {
 	for _, capability := range []string{"resourcedump", "changedump"} {

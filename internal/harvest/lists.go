@@ -236,7 +236,9 @@ func (d *listDocument) add(b *backlog[*event.Item], it *event.Item) {
 	if it.Late = it.Order.Known() && d.doc.Late(it.Order.Time()); it.Late {
 		d.r.problem(ruleLate, fmt.Sprintf("%s: record %q at %s, which is later than the answer itself; it does not move the mark", d.doc.URL, it.Record, it.Order))
 	}
-	d.trend.add(it.Order)
+	if !it.Late || !d.doc.Late(it.Order.Time().Add(-aheadMost)) {
+		d.trend.add(it.Order)
+	}
 	if !it.Baseline {
 		if open := d.doc.OpenTime(); open >= time.Second {
 			it.Open = open
@@ -330,6 +332,10 @@ func (d *listDocument) reverse(items []*event.Item) {
 		*at = int64(d.doc.Position()) + 1 - *at
 	}
 }
+
+// aheadMost is how far a Source's clock may be ahead of the time of its answers, or its zone be wrong.
+// A datetime that is later than that is a mistake, and does not show in which order a list is.
+const aheadMost = 24 * time.Hour
 
 // trend is whether the datetimes of a list rise or fall.
 type trend struct {

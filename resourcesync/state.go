@@ -203,6 +203,8 @@ type cursor struct {
 	Planned bool `json:"planned,omitempty"`
 	// Incomplete: the baseline is no complete enumeration.
 	Incomplete bool `json:"incomplete,omitempty"`
+	// Empty: a list of the baseline had no entry.
+	Empty bool `json:"empty,omitempty"`
 	// Moved: the lists of the baseline were changed while they were read. A resource that moved
 	// from an unread list into one that was read already may be missing.
 	Moved bool `json:"moved,omitempty"`
@@ -291,6 +293,7 @@ func (c *cursor) enumerated(l *List) {
 		c.Memory.Streams[s.Stream].Parts = nil // it was an index before, perhaps
 	}
 	if l.read == 0 {
+		c.Empty = true
 		l.broken(ruleEmpty, "no entry", "the resources of the Source; ignore this if it has none any more")
 	}
 	if s.Depth == 0 && l.read >= MaxEntries {

@@ -443,7 +443,7 @@ func (k *walker) result(whole bool) Result {
 	if c.MoreLost > 0 {
 		lost = append(lost, fmt.Sprintf("and %d times more", c.MoreLost))
 	}
-	r := Result{Ended: k.ended, Full: c.Full, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(lost, "; ")}
+	r := Result{Ended: k.ended, Full: c.Full, Empty: c.Empty, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(lost, "; ")}
 	lists := 0
 	for i := range c.Memory.Streams {
 		if c.Memory.Streams[i].baseline() != "" {

@@ -210,6 +210,7 @@ type run struct {
 	memberPartial   bool // the Source is a set of which not all Sources were walked whole
 	absencesDoubted bool // some deletion by absence waits for the answer of its URL
 	doubtful        bool // see walkResult.Doubtful and Unsure
+	emptyList       bool // see walkResult.Empty
 	// bad has the digests of bad inputs that were counted. It is of the walk's goroutine.
 	bad map[[sha256.Size]byte]bool
 	// flush waits until all that the walk has sent so far is durable.

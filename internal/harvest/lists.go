@@ -98,7 +98,7 @@ func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[*event.Item
 func (w *listWalk) result() walkResult {
 	result := w.walk.Result()
 	o := walkResult{
-		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Mark, Complete: result.Complete, At: w.datetimes.sure(result.At).Time(), Parts: result.Sets,
+		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Mark, Complete: result.Complete, Empty: result.Empty, At: w.datetimes.sure(result.At).Time(), Parts: result.Sets,
 		Whole: result.Baseline, Full: result.Full, Confirmed: true, Memory: w.r.memory.walkMemory, Short: w.r.memory.Short,
 	}
 	if result.Ended {

@@ -30,6 +30,59 @@ func resourceList(root, entry string, locs ...string) string {
 	return b.String()
 }
 
+// A part of a Resource List without an entry, as of a server that has lost its database for a while,
+// deletes no more than a few records at once.
+func TestPartWithoutEntries(t *testing.T) {
+	for _, records := range []int{5, 12} {
+		s := newShelf(t, t.TempDir(), event.Redirect)
+		var pages sync.Map
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			page, _ := pages.Load(r.URL.Path)
+			text, _ := page.(string)
+			_, _ = io.WriteString(w, text)
+		}))
+		t.Cleanup(server.Close)
+		var parts []string
+		whole := map[string]string{}
+		for i := range 10 {
+			var names []string
+			for j := range records {
+				names = append(names, fmt.Sprintf("%s/r%d-%d", server.URL, i, j))
+			}
+			path := fmt.Sprintf("/%d", i)
+			parts = append(parts, server.URL+path)
+			whole[path] = resourceList("urlset", "url", names...)
+			pages.Store(path, whole[path])
+		}
+		pages.Store("/rl", resourceList("sitemapindex", "sitemap", parts...))
+		s.from(harvest.ResourceSync, server.URL+"/rl", server.Client())
+		s.run()
+		s.news()
+		pages.Store("/3", resourceList("urlset", "url"))
+		want := ""
+		if records == 5 {
+			want = "deleted /r3-0, deleted /r3-1, deleted /r3-2, deleted /r3-3, deleted /r3-4"
+		}
+		for range 2 {
+			r := s.run()
+			if got := strings.ReplaceAll(s.news(), server.URL, ""); got != want || (r.Held > 0) != (records == 12) {
+				t.Errorf("%d records: %s, %+v", records, got, r)
+			}
+			want = ""
+		}
+		if records == 12 {
+			s.later += 2 * time.Hour // HoldDeletions is one
+			if s.run(); strings.Count(s.news(), "deleted") != records {
+				t.Error("the part is still empty, and its records are there")
+			}
+			pages.Store("/3", whole["/3"])
+			if s.run(); strings.Count(s.news(), "created") != records {
+				t.Error("the part is whole again, and its records are not there")
+			}
+		}
+	}
+}
+
 // A list that fails for good, of a Source without Resource Lists, keeps no other one from being
 // harvested for more than one harvest, and is a gap that can be accepted. Nothing is taken from what
 // arrives of it.

@@ -99,10 +99,12 @@ type walkResult struct {
 	// be unknown: records that were absent are deleted. Parts are the sets of resources of
 	// the Source, if it ever had several. Doubtful: the Source says that there are some
 	// more than it has enumerated, or has changed meanwhile, so that the deletions are held.
-	// Unsure: so are they since nothing would show that it has left some out.
+	// Unsure: so are they since nothing would show that it has left some out. Empty: one of its
+	// lists has no entry, so that they are held where they are more than a few.
 	Complete bool      `json:"complete,omitempty"`
 	Doubtful bool      `json:"doubtful,omitempty"`
 	Unsure   bool      `json:"unsure,omitempty"`
+	Empty    bool      `json:"empty,omitempty"`
 	At       time.Time `json:"at,omitzero"`
 	Parts    []int     `json:"parts,omitempty"`
 	// Stamped: entries are ordered by their stamps, so that records may have fallen
@@ -272,6 +274,7 @@ func (r *run) end(ctx context.Context, o *walkResult) error {
 			return err
 		}
 	}
+	r.emptyList = o.Empty
 	if r.doubtful = o.Doubtful || o.Unsure; o.Complete {
 		at := stampOrUnknown(o.At)
 		if len(o.Parts) > 0 {
@@ -352,16 +355,22 @@ func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, 
 }
 
 // isMassDeletion reports whether deletions by absence are so many of a Source's records
-// that they are held (A6): all of them, or more than ten and more than a fifth.
-func isMassDeletion(absent, have int64) bool { return absent == have || absent > 10 && absent*5 > have }
+// that they are held (A6): all of them, or more than a few and more than a fifth.
+func isMassDeletion(absent, have int64) bool {
+	return absent == have || absent > fewDeletions && absent*5 > have
+}
+
+// fewDeletions is how many deletions by absence are not held, unless they are those of all records.
+const fewDeletions = 10
 
 // guardDeletions returns how deletions by absence are applied: held, where they are too
 // many or in doubt, for a person to release if the Source has no record any more.
 func (r *run) guardDeletions(absent, have int64) (mode event.Mode, person bool) {
-	if !r.doubtful && !isMassDeletion(absent, have) {
+	mass := isMassDeletion(absent, have) || r.emptyList && absent > fewDeletions
+	if !r.doubtful && !mass {
 		return event.ModeAbsent, false
 	}
-	if r.doubtful && !isMassDeletion(absent, have) {
+	if r.doubtful && !mass {
 		r.warn(fmt.Sprintf("the Source does not list %d of %d records%s its lists ended too early, or changed while they were read, or would not show what they leave out; "+
 			"what is absent still after hold_deletions is deleted, or at once with bridge source release %s %s", absent, have, areHeld, r.src.Set, r.src.URL))
 		return event.ModeHold, r.active == 0

@@ -540,6 +540,44 @@ func TestServerFailsForLong(t *testing.T) {
 	}
 }
 
+// TestFirstSetFailsForLong: where the Change List of the first of several sets fails, those of the
+// others are read.
+func TestFirstSetFailsForLong(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	s.put("/cap", urlset(attrs("capability", "description"), lists("/cap1", "capabilitylist"), lists("/cap2", "capabilitylist"), lists("/cap3", "capabilitylist")))
+	put := func(d float64) {
+		for _, n := range []string{"1", "2", "3"} {
+			s.put("/cap"+n, urlset(attrs("capability", "capabilitylist"), lists("/rl"+n, "resourcelist"), lists("/cl"+n, "changelist")))
+			s.put("/rl"+n, resources(5, res("a"+n)))
+			s.put("/cl"+n, changes(5, 0, change("a"+n, d)))
+		}
+	}
+	put(6)
+	w := s.walk("/cap")
+	first := s.run(w)
+	w.State = first.State
+	s.failing("/cl1", 500)
+	if got := s.run(w); follow.Status(got.err) != 500 || len(got.lists) > 0 {
+		t.Errorf("nothing has changed: visited %v, error %v", got.lists, got.err)
+	}
+	put(7)
+	s.failing("/cl1", 500)
+	got := s.run(w)
+	if follow.Status(got.err) != 500 || strings.Join(got.lists, " ") != "/cl2 /cl3" {
+		t.Fatalf("visited %v, error %v", got.lists, got.err)
+	}
+	w.State = stored(t, got.states[1])
+	got = s.run(w)
+	if got.expect(t, "/rl1* /rl2* /rl3*"); got.Complete || got.Gap != nil || !strings.Contains(got.Lost, "/cl1") {
+		t.Errorf("%+v", got.Result)
+	}
+	put(7)
+	if got = s.again(w, got); got.Lost != "" || !got.Complete {
+		t.Errorf("visited %v, %+v", got.lists, got.Result)
+	}
+}
+
 // TestWithheldListIsNoGap: a bridge that has not walked all its own Sources is asked again.
 func TestWithheldListIsNoGap(t *testing.T) {
 	s := newSite(t)

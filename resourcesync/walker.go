@@ -49,6 +49,7 @@ type walker struct {
 	reported map[Problem]bool  // of documents that may be opened again
 	held     *List             // opened, and perhaps the next to be read
 	asked    map[int]bool      // streams whose Capability List was asked in this run
+	later    map[int]bool      // streams whose Change List was put behind those of the others
 
 	saved   bool // a cursor of this run was to be stored
 	unsaved int  // lists since then
@@ -70,7 +71,7 @@ const (
 )
 
 func newWalker(ctx context.Context, w *Walk) (*walker, error) {
-	k := &walker{w: w, ctx: ctx, read: map[string]readAs{}, changes: map[string]bool{}, reported: map[Problem]bool{}, asked: map[int]bool{}}
+	k := &walker{w: w, ctx: ctx, read: map[string]readAs{}, changes: map[string]bool{}, reported: map[Problem]bool{}, asked: map[int]bool{}, later: map[int]bool{}}
 	if w.State.m != nil {
 		k.before = *w.State.m
 	}
@@ -220,6 +221,8 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, k.handleMissing(s, err)
 	case err != nil && k.failsForLong(s, err, resuming):
 		return nil, k.handleMissing(s, err)
+	case err != nil && k.postpone(s, err):
+		return nil, nil
 	case err != nil:
 		return nil, err
 	case k.read[follow.Key(l.URL)] != 0:
@@ -274,6 +277,24 @@ func (k *walker) failsForLong(s step, err error, resuming bool) bool {
 		return long && len(k.cur.Memory.Streams) > 1
 	}
 	return replaced && status != 0 || k.answers(s)
+}
+
+// postpone puts the Change List, or the index, of one set of several that fails as the first document
+// of a walk behind those of the others, once: no walk could go on behind it otherwise.
+func (k *walker) postpone(s step, err error) bool {
+	if s.Baseline || s.Depth > 0 || k.cur.Documents > 0 || k.later[s.Stream] || k.ends(err) || withheld(err) || follow.Status(err) < http.StatusInternalServerError {
+		return false
+	}
+	i := slices.IndexFunc(k.cur.Steps, func(o step) bool { return o.Baseline })
+	if i < 0 {
+		i = len(k.cur.Steps)
+	}
+	if i == 0 || slices.ContainsFunc(k.cur.Steps[:i], func(o step) bool { return o.Stream == s.Stream }) {
+		return false // of one set the newest list comes first
+	}
+	k.later[s.Stream] = true
+	k.cur.Steps = slices.Insert(k.cur.Steps, i, s)
+	return true
 }
 
 // notAtFault are answers that say nothing of the document: a login is wanted, or fewer requests.

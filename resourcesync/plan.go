@@ -182,6 +182,9 @@ func (k *walker) plan() error {
 	return k.peek()
 }
 
+// failingParts is how many parts that fail a probe goes on behind: of more, it is the server that fails.
+const failingParts = 10
+
 // probe finds out whether a stream that has only a Resource List has changed. A
 // baseline is due then. replanned: the Source was discovered anew.
 func (k *walker) probe(stream int) (replanned bool, err error) {
@@ -193,6 +196,7 @@ func (k *walker) probe(stream int) (replanned bool, err error) {
 			return false, nil
 		}
 	}
+	var failed []error // a part does not keep the others from showing that they have changed
 	for i, url := range urls {
 		l, err := k.open(url, s.before[url])
 		switch {
@@ -210,9 +214,14 @@ func (k *walker) probe(stream int) (replanned bool, err error) {
 		case missing(err):
 			k.cur.Due = true
 			return false, nil
+		case i > 0 && len(failed) < failingParts && follow.Status(err) >= http.StatusBadRequest && !slices.Contains(notAtFault, follow.Status(err)) && !withheld(err) && !k.ends(err):
+			failed = append(failed, err)
 		default:
 			return false, err
 		}
+	}
+	if len(failed) > 0 {
+		return false, failed[0]
 	}
 	s.Validators = maps.Clone(s.before)
 	return false, nil

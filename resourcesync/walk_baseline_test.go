@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -339,6 +341,33 @@ func TestLaterErrors(t *testing.T) {
 	})
 	if got := s.run(s.walk("/cap")); got.err == nil || got.Gap != nil || errors.As(got.err, new(*DocumentError)) {
 		t.Errorf("a short body: gap %v, error %v", got.Gap, got.err)
+	}
+}
+
+// TestPartFailsAndAnotherChanges: where there are only Resource Lists, a part that fails does not
+// hide that another one has changed.
+func TestPartFailsAndAnotherChanges(t *testing.T) {
+	for _, status := range []int{403, 500} {
+		s := newSite(t)
+		s.tags = true
+		parts(s, 0)
+		w := s.walk("/cap")
+		first := s.run(w)
+		s.failing("/p2", status)
+		w.State = stored(t, first.State)
+		s.requests()
+		if got := s.run(w); follow.Status(got.err) != status || len(got.lists) > 0 {
+			t.Errorf("nothing has changed: visited %v, error %v", got.lists, got.err)
+		}
+		s.put("/p3", resources(0, res("c"), res("d")))
+		got := s.run(w)
+		if follow.Status(got.err) != status || strings.Join(got.lists, " ") != "/p1*" {
+			t.Fatalf("visited %v, error %v", got.lists, got.err)
+		}
+		w.State = stored(t, got.states[0])
+		if got = s.run(w); got.err != nil || strings.Join(got.lists, " ") != "/p3*" || got.Gap == nil || got.Complete {
+			t.Errorf("visited %v, error %v, %+v", got.lists, got.err, got.Result)
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package resourcesync
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -279,5 +281,49 @@ func TestNoLongerPartial(t *testing.T) {
 		if third := s.again(w, second); !third.NotModified {
 			t.Errorf("%+v", third.Result)
 		}
+	}
+}
+
+// TestSourceMoves: a Source all of whose addresses are redirected to another host, for good, is read
+// there by the next walk. One Change List that is redirected to another host is not.
+func TestSourceMoves(t *testing.T) {
+	s := newSite(t)
+	there := strings.Replace(s.URL, "127.0.0.1", "there.localhost", 1)
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.Listener.Addr().String())
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
+	s.put("/rl", resources(5, res("a")))
+	s.put("/cl", changes(5, 0, change("a", 6)))
+	w := s.walk("/cap")
+	w.Client = client
+	first := s.run(w)
+	moved := func(path string) {
+		page := s.pages[path]
+		s.handle(path, func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.Host, "127.") {
+				http.Redirect(w, r, there+path, http.StatusMovedPermanently)
+				return
+			}
+			page(w, r)
+		})
+	}
+	s.put("/cl", changes(5, 0, change("a", 7)))
+	moved("/cl")
+	w.State = stored(t, first.State)
+	if got := s.run(w); !errors.Is(got.err, ErrRefused) {
+		t.Errorf("one list has moved: visited %v, error %v", got.lists, got.err)
+	}
+	moved("/cap")
+	moved("/rl")
+	got := s.run(w)
+	if got.expect(t, "/cl"); got.Lost != "" || got.Gap != nil || !got.Mark.Equal(day(7)) {
+		t.Errorf("%+v", got.Result)
+	}
+	s.put("/cl", changes(5, 0, change("a", 8)))
+	moved("/cl")
+	if got = s.again(w, got); !got.Mark.Equal(day(8)) {
+		t.Errorf("%+v, error %v", got.Result, got.err)
 	}
 }

@@ -217,6 +217,8 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, nil
 	case resuming && follow.Missing(err):
 		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
+	case errors.Is(err, ErrRefused) && s.Depth == 0 && !s.Baseline && !k.surveyed && !k.resumed:
+		return nil, k.discover() // the Source has moved, perhaps
 	case missing(err), err != nil && k.ctx.Err() == nil && k.replaceable(s):
 		return nil, k.handleMissing(s, err)
 	case err != nil && k.failsForLong(s, err, resuming):

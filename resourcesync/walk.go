@@ -438,7 +438,8 @@ const stateParts = 64
 // lists that are still to be read: storing it after each would cost the square of their number.
 // So it is due after the first list, after every list while few are left, and else after so
 // many that it is short beside them. A walk from an earlier State reads the lists since then
-// again. Call it once for each list.
+// again; such a walk has one due after two lists, four, eight and so on as well, so that a few
+// more come to a list that fails each time. Call it once for each list.
 func (l *List) Checkpoint() bool {
 	k := l.walker
 	parts := len(k.cur.Steps)
@@ -447,7 +448,10 @@ func (l *List) Checkpoint() bool {
 			parts += len(m.Streams[i].Validators)
 		}
 	}
-	if k.unsaved++; k.saved && k.unsaved*stateParts < parts {
+	k.unsaved++
+	k.lists++
+	again := k.resumed && k.lists&(k.lists-1) == 0
+	if k.saved && !again && k.unsaved*stateParts < parts {
 		return false
 	}
 	k.saved, k.unsaved = true, 0

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -257,6 +258,44 @@ func TestCheckpoints(t *testing.T) {
 		t.Errorf("bytes a list: %v", share)
 	}
 	t.Logf("bytes a list: %v", share)
+}
+
+// A list that fails in the midst of very many is the first one of a walk after a few that were
+// broken off there, although not each has left a State.
+func TestCheckpointsBeforeAListThatFails(t *testing.T) {
+	testenv.Heavy(t)
+	const n, bad = 2000, 30 // lists, the newest first
+	s := newSite(t)
+	var index []string
+	for i := range n {
+		from := 1 + float64(i)
+		at := fmt.Sprintf("/cl%d", i)
+		index = append(index, named(at, "from", from, "until", from+1))
+		if i >= n-bad-5 {
+			s.put(at, changes(from, from+1, change("a", from+0.5)))
+		}
+	}
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), index...))
+	fails := fmt.Sprintf("/cl%d", n-bad)
+	s.failing(fails, http.StatusInternalServerError)
+	behind := fmt.Sprintf("/cl%d", n-bad-5)
+	w := s.walk("/cl")
+	walks := 0
+	for ; walks < 20; walks++ {
+		got := s.finish(w, &walked{sparse: true, stop: behind})
+		if errors.Is(got.err, errStop) {
+			break
+		}
+		if follow.Status(got.err) != http.StatusInternalServerError {
+			t.Fatalf("walk %d: %v", walks, got.err)
+		}
+		if len(got.states) > 0 {
+			w.State = stored(t, got.states[len(got.states)-1])
+		}
+	}
+	if walks > 7 {
+		t.Errorf("%d walks have not gone on without it", walks)
+	}
 }
 
 // A Source is read whole again once its Capability List has nothing any more that is not followed.

@@ -53,6 +53,7 @@ type walker struct {
 
 	saved   bool // a cursor of this run was to be stored
 	unsaved int  // lists since then
+	lists   int  // of this run
 
 	ended    bool // the Source has ended
 	surveyed bool // discovery was made in this run

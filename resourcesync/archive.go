@@ -108,7 +108,7 @@ func (a *archiveReader) read(url string, depth int) ([]step, error) {
 	var named []step
 	if _, err := l.entries(func(e *Entry) {
 		m := &e.Metadata
-		named = append(named, step{Stream: a.stream, URL: e.Loc, Depth: 1, From: m.From.Time(), Until: m.Until.Time()})
+		named = append(named, step{Stream: a.stream, URL: e.Loc, Depth: 1, From: m.From.Time(), Until: l.until(e)})
 	}); err != nil {
 		return nil, err
 	}

@@ -61,6 +61,7 @@ func TestArchiveIsRead(t *testing.T) {
 		{name: "a list", archive: urlset(head, all(entry, 2, 7)...), asked: "/cla", lists: lists},
 		{name: "the paper's index", archive: sitemapindex(head, all(sitemap, 2, 7)...), asked: "/cla /cl6", lists: lists},
 		{name: "newest first", archive: urlset(head, entry("/cl6", 6, 7), entry("/cl5", 5, 6), entry("/cl4", 4, 5)), asked: "/cla", lists: lists},
+		{name: "an until before its from", archive: urlset(head, entry("/cl4", 4, 4.9), entry("/cl5", 5, 3), entry("/cl6", 6, 7)), asked: "/cla", lists: "/cl7 /cl6 /cl5"},
 		{name: "parts, of which one is needed", archive: sitemapindex(head, sitemap("/p1", 2, 4), sitemap("/p2", 4, 7)), asked: "/cla /p2", lists: lists,
 			pages: map[string]string{"/p2": urlset(head, all(entry, 4, 7)...)}},
 		{name: "an index of Change Lists in it", archive: urlset(head, entry("/i", 2, 7)), asked: "/cla /cl7 /i", lists: lists,

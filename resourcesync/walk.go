@@ -466,6 +466,17 @@ func (l *List) later(t time.Time, d Datetime) time.Time {
 	return t
 }
 
+// until returns the until that an index or archive states for the list of its last entry; none for
+// one that is before its from, and cannot be true.
+func (l *List) until(e *Entry) time.Time {
+	from, until := e.Metadata.From.Time(), e.Metadata.Until.Time()
+	if until.IsZero() || !until.Add(l.reader.openBorder).Before(from) {
+		return until
+	}
+	l.broken(ruleUntil, "until "+stamp(until)+" before from "+stamp(from)+" of "+e.Loc, "until at from or later; the list is read as if it had none")
+	return time.Time{}
+}
+
 // open reports whether the list may still grow.
 func (l *List) open() bool { return l.Head().Until.IsZero() }
 

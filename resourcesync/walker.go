@@ -529,11 +529,7 @@ func (k *walker) expand(l *List) error {
 		open = max(open, l.reader.openBorder)
 		sum = append(sum, e.Loc, e.LastMod.String(), m.At.String())
 		next := step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
-			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: moment}
-		if until := next.Until; !until.IsZero() && until.Add(l.reader.openBorder).Before(next.From) {
-			l.broken(ruleUntil, "until "+stamp(until)+" before from "+stamp(next.From)+" of "+e.Loc, "until at from or later; the list is read as if it had none")
-			next.Until = time.Time{}
-		}
+			From: m.From.Time(), Until: l.until(e), At: m.At.Time(), IndexAt: moment}
 		if s.Dump && !head.Index {
 			next.Package = packageOf(e)
 			if t := next.At; s.Baseline && !t.IsZero() && !l.Late(t) { // what is later is not in the dump

@@ -197,7 +197,7 @@ type Result struct {
 	// index; none leads to another one by a redirect; none was changed while it was read, as
 	// far as is known.
 	Complete bool
-	// Empty: a Resource List, or a part of one, had no entry, as where a server has lost its
+	// Empty: a Resource List, a part of one, or an index of some had no entry, as where a server has lost its
 	// database for a while.
 	Empty bool
 	// At is the earliest moment that the baseline shows (clause 7, at); zero

@@ -371,6 +371,34 @@ func TestPartFailsAndAnotherChanges(t *testing.T) {
 	}
 }
 
+// TestEmptyLists: a Resource List or an index without an entry, in whichever set of resources, makes
+// it doubtful what is absent.
+func TestEmptyLists(t *testing.T) {
+	for _, tt := range []struct {
+		name, path, doc string
+		empty           bool
+	}{
+		{"none", "", "", false},
+		{"a part", "/p2", resources(6), true},
+		{"an index", "/rl", sitemapindex(attrs("capability", "resourcelist", "at", 5)), true},
+		{"a Change List", "/cl2", changes(5, 0), false},
+		{"a Change List Index", "/cl2", sitemapindex(attrs("capability", "changelist", "from", 5)), false},
+	} {
+		s := newSite(t)
+		parts(s, 6)
+		s.put("/sd", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist"), lists("/cap2", "capabilitylist")))
+		s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/rl2", "resourcelist"), lists("/cl2", "changelist")))
+		s.put("/rl2", resources(5, res("x")))
+		s.put("/cl2", changes(5, 0, change("x", 6)))
+		if tt.path != "" {
+			s.put(tt.path, tt.doc)
+		}
+		if got := s.run(s.walk("/sd")); got.Empty != tt.empty || !got.Complete || got.err != nil {
+			t.Errorf("%s: %+v, error %v", tt.name, got.Result, got.err)
+		}
+	}
+}
+
 // TestChangeListAsAPart: where the place of a Resource List has a Change List that was read in the
 // same walk, or an index of some, the other parts are no complete enumeration.
 func TestChangeListAsAPart(t *testing.T) {

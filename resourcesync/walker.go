@@ -556,6 +556,7 @@ func (k *walker) expand(l *List) error {
 	k.changes[follow.Key(l.Requested)] = !s.Baseline
 	k.cur.Memory.validate(s.Stream, l)
 	if len(lists) == 0 && (s.Baseline || !s.Dump) { // nothing may have changed yet
+		k.cur.Empty = k.cur.Empty || s.Baseline
 		l.broken(ruleEmpty, "an index without a list", "the lists of the Source")
 	}
 	if !s.Baseline {

@@ -166,7 +166,7 @@ func (b *Bridge) emptyReport(set, url, kind, why string) *audit.Report {
 // harvested with it has other records and representations, and to repair these would damage them.
 // Where no Source is configured it was named on a command line, without settings.
 func (b *Bridge) unread(src *Source, stored *eventlog.Source) (string, error) {
-	if stored.Former || len(b.FileConfig().Sets) > 0 {
+	if stored.Former || !b.hasNoSet() {
 		return "the Source is no longer configured, so its settings are not known, and it is not read: configure it again, or end it with bridge source forget", nil
 	}
 	if asked, err := src.AskedBefore(&stored.Progress); err != nil || asked {

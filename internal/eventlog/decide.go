@@ -426,7 +426,7 @@ func (a *decider) logState(r *record, v *body, d *decision) {
 
 // unchangedAt reports whether nothing has changed but that the address of the record, of its
 // original or of a link was logged as the Source writes it, and would be a URI now: that alone is no
-// event. Closed lists name it so, and go on to.
+// event. Closed lists have the former one, and keep it.
 func (a *decider) unchangedAt(r *record, v *body) bool {
 	if r.last == nil {
 		return false

@@ -260,8 +260,9 @@ func viaOf(o *event.Observation, protocol string) event.Link {
 var errStop = errors.New("stop")
 
 // Events returns the events of a set in a range, in the order of the log; of
-// all sets when set is "". It is fs.ErrNotExist when there is no such set, or it was renamed
-// meanwhile. An event is good until the next one is asked for. One of the log's few connections is in use until the sequence ends.
+// all sets when set is "". The error is fs.ErrNotExist when there is no such set, or it was
+// renamed meanwhile. An event is good until the next one is asked for. One of the log's few
+// connections is in use until the sequence ends.
 func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
 		err := l.read(ctx, func(q database.Querier) error {

@@ -272,7 +272,8 @@ func changeList(set event.Set, s event.Segment) Item {
 // headRoom is the number of bytes for the head and the end of a list.
 const headRoom = 4 << 10
 
-// maxBytes returns how many bytes the Change List of a segment has at most.
+// maxBytes returns how many bytes the Change List of a segment has at most. Its weight has the URI
+// of a record in mode reference once, and the list twice.
 func maxBytes(set *event.Set, s *event.Segment) int64 {
 	if set.Content == event.Reference {
 		return s.Weight + s.Weight/2

@@ -280,10 +280,8 @@ func (w *Writer) join(ctx context.Context, work func(ctx context.Context, tx *Tx
 		if cause == nil {
 			cause = errors.New("a defect")
 		}
+		tx.runUndone()
 		w.undo(ctx, first, cause)
-		for _, f := range tx.undone {
-			f()
-		}
 	}()
 	if !first {
 		if err := tx.Exec(ctx, savepoint); err != nil {
@@ -434,10 +432,8 @@ func (w *Writer) end(err error) {
 	g := w.group
 	w.group = nil
 	g.err = err
-	for _, m := range g.members {
-		for _, f := range m.undone {
-			f()
-		}
+	for _, m := range slices.Backward(g.members) {
+		m.runUndone()
 	}
 	if w.due && w.idle != nil {
 		w.due = false
@@ -531,8 +527,14 @@ func (tx *Tx) Awaited() bool {
 func (tx *Tx) OnCommit(f func()) { tx.committed = append(tx.committed, f) }
 
 // OnUndo registers f to be called when the caller's work is undone, before anybody else
-// has the connection.
+// has the connection. What was registered last is called first.
 func (tx *Tx) OnUndo(f func()) { tx.undone = append(tx.undone, f) }
+
+func (tx *Tx) runUndone() {
+	for _, f := range slices.Backward(tx.undone) {
+		f()
+	}
+}
 
 // QueryContext runs a query. See Each.
 func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {

@@ -307,7 +307,21 @@ func TestWriterGroup(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				errs := together(m, c.calls...)
+				var begun []int // and not undone
+				calls := slices.Clone(c.calls)
+				for i, work := range c.calls {
+					calls[i] = func(ctx context.Context, tx *Tx) error {
+						begun = append(begun, i)
+						tx.OnUndo(func() {
+							if last := begun[len(begun)-1]; last != i {
+								t.Errorf("%d is undone before %d, which came later", i, last)
+							}
+							begun = begun[:len(begun)-1]
+						})
+						return work(ctx, tx)
+					}
+				}
+				errs := together(m, calls...)
 				var got strings.Builder
 				for _, err := range errs {
 					switch {
@@ -319,6 +333,9 @@ func TestWriterGroup(t *testing.T) {
 					default:
 						got.WriteString("-")
 					}
+				}
+				if n := strings.Count(c.want, "+"); len(begun) != n {
+					t.Errorf("%d are not undone, want %d", len(begun), n)
 				}
 				if got.String() != c.want {
 					t.Errorf("the callers got %s (%v), want %s", got.String(), errs, c.want)

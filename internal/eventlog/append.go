@@ -707,7 +707,14 @@ func (b *batch) saveFresh(ctx context.Context) error {
 			return err
 		}
 	}
-	b.late.addRecords(b.fresh)
+	keys := keysOf(b.fresh)
+	if b.in.Mode == event.ModeSubmission { // a few, and somebody else is storing what they name meanwhile
+		if err := b.l.saveRecordKeys(ctx, b.tx, keys); err != nil {
+			return err
+		}
+	} else {
+		b.late.records = append(b.late.records, keys)
+	}
 	return rows.Flush()
 }
 

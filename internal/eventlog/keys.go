@@ -80,13 +80,13 @@ func byHash[T any](key func(T) int64, compare func(a, b T) int, parts ...[]T) []
 	return sorted
 }
 
-// addRecords adds the keys of new records.
-func (l *lateKeys) addRecords(fresh []*record) {
+// keysOf returns the keys of new records, in their order.
+func keysOf(fresh []*record) []recordKey {
 	keys := make([]recordKey, len(fresh))
 	for i, r := range fresh {
 		keys[i] = recordKey{r.key, r.id}
 	}
-	l.records = append(l.records, byHash(recordKey.hash, compareRecordKeys, keys))
+	return byHash(recordKey.hash, compareRecordKeys, keys)
 }
 
 func compareRecordKeys(a, b recordKey) int {
@@ -147,21 +147,11 @@ func (l *lateKeys) usesOf(keys []int64, found func(key int64, u use)) {
 func (l *Log) saveKeys(ctx context.Context, tx *database.Tx) error {
 	late := l.late
 	l.late = lateKeys{}
-	records := byHash(recordKey.hash, compareRecordKeys, late.records...)
-	rows := tx.Bulk(ctx, insertKeys, 2)
-	for _, r := range records {
-		if err := rows.Add(r.key, r.record); err != nil {
-			return err
-		}
-	}
-	if err := rows.Flush(); err != nil {
-		return err
-	}
-	if err := l.newKeys.added(ctx, tx, len(records)); err != nil {
+	if err := l.saveRecordKeys(ctx, tx, byHash(recordKey.hash, compareRecordKeys, late.records...)); err != nil {
 		return err
 	}
 	locs := byHash(locUse.hash, compareLocUses, late.locs...)
-	rows = tx.Bulk(ctx, insertLocs, 3)
+	rows := tx.Bulk(ctx, insertLocs, 3)
 	added, replaces := 0, false
 	for i := range locs {
 		u := &locs[i]
@@ -189,6 +179,20 @@ func (l *Log) saveKeys(ctx context.Context, tx *database.Tx) error {
 		return err
 	}
 	return l.newLocs.added(ctx, tx, added)
+}
+
+// saveRecordKeys writes the keys of new records.
+func (l *Log) saveRecordKeys(ctx context.Context, tx *database.Tx, keys []recordKey) error {
+	rows := tx.Bulk(ctx, insertKeys, 2)
+	for _, k := range keys {
+		if err := rows.Add(k.key, k.record); err != nil {
+			return err
+		}
+	}
+	if err := rows.Flush(); err != nil {
+		return err
+	}
+	return l.newKeys.added(ctx, tx, len(keys))
 }
 
 // maxRecent is how many rows recent_key and recent_loc have before rows move on to
@@ -224,7 +228,9 @@ func (r *recentRows) added(ctx context.Context, tx *database.Tx, n int) error {
 			return err
 		}
 	}
-	tx.OnCommit(func() { *r = next })
+	before := *r
+	*r = next
+	tx.OnUndo(func() { *r = before })
 	return nil
 }
 

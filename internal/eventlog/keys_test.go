@@ -78,9 +78,9 @@ func TestKeysAreSearched(t *testing.T) {
 	}
 }
 
-// TestKeysOfAGroup: Sources that have records in common are harvested in one transaction. Each
-// meets the records of those before it, and one that fails leaves no key behind and takes
-// none of the others away.
+// TestKeysOfAGroup: Sources that have records in common are harvested in one transaction, every
+// other one by a submission, whose keys do not wait for the COMMIT. Each meets the records of
+// those before it, and one that fails leaves no key behind and takes none of the others away.
 func TestKeysOfAGroup(t *testing.T) {
 	t.Parallel()
 	const callers, size, step = 4, 10, 5
@@ -103,6 +103,9 @@ func TestKeysOfAGroup(t *testing.T) {
 						t.Fatal(err)
 					}
 					batch := event.Batch{Source: src.ID, Cursor: p.Cursor.Version, Start: true, Items: items(i*step, size), Documents: []event.Document{{URL: src.URL}}}
+					if i%2 == 1 {
+						batch.Mode, batch.Start = event.ModeSubmission, false
+					}
 					group.Go(func() {
 						err := l.Do(ctx, func(ctx context.Context, tx *eventlog.Tx) error {
 							if _, err := tx.Append(ctx, &batch); err != nil {

@@ -154,12 +154,16 @@ func (d *Server) expect(n int, took time.Duration) {
 }
 
 // concludeAll commits the contents of a group and the rows that name them at the same
-// time: the contents are written while the log decides and writes its rows, and the log
-// waits for them before its COMMIT.
+// time: the log decides and writes its rows while the contents are written, and waits for
+// them before its COMMIT. That takes longer for the contents, so they are written here: a new
+// goroutine may have to wait until a processor is free.
 func (d *Server) concludeAll(ctx context.Context, group []*conclusion) {
-	kept := make(chan error, 1)
-	go func() { kept <- defect.Guard(func() error { return d.keepRecords(ctx, group) }) }()
-	err := defect.Guard(func() error { return d.logConclusions(ctx, group, sync.OnceValue(func() error { return <-kept })) })
+	kept, logged := make(chan error, 1), make(chan error, 1)
+	go func() {
+		logged <- defect.Guard(func() error { return d.logConclusions(ctx, group, sync.OnceValue(func() error { return <-kept })) })
+	}()
+	kept <- defect.Guard(func() error { return d.keepRecords(ctx, group) })
+	err := <-logged
 	for _, c := range group {
 		c.err = cmp.Or(c.err, err)
 		close(c.done)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -12,8 +14,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// costs are the costs of work on a log of one size.
+// costs are the costs of work on a log of one size, which is in the folder of the job.
 type costs struct {
+	job
 	events      int
 	ready       time.Duration
 	peak        int64 // of the process that started
@@ -22,8 +25,8 @@ type costs struct {
 	destination time.Duration // a poll of what the bridge publishes
 }
 
-// growth measures start, append and poll on a log of a million events, and on a long one.
-// Both are the same log, as it grows.
+// growth measures start, append and poll on a log of a million events, and on a long one, in
+// turn.
 func (b *bench) growth(folder string) error {
 	p, at, err := b.serve(chainOf(1, fewRecords, 512))
 	if err != nil {
@@ -35,71 +38,67 @@ func (b *bench) growth(folder string) error {
 }
 
 func (b *bench) growBeside(folder, url string) error {
-	j := job{Name: "harvest", Folder: folder, URL: url, Content: config.Mirror}
-	if _, err := b.do(j); err != nil { // so that there is a Source to poll
-		return err
-	}
-	small, err := b.measureAt(j, b.scaled(million))
-	if err != nil {
-		return err
-	}
-	events, err := b.grow(j, b.soak*b.scaled(million))
-	if err != nil {
-		return err
-	}
-	large := small
-	if events > small.events {
-		if large, err = b.measureAt(j, events); err != nil {
+	var logs [2]costs
+	for i, wanted := range []int{b.scaled(million), b.soak * b.scaled(million)} {
+		c := &logs[i]
+		c.job = job{Name: "harvest", Folder: filepath.Join(folder, fmt.Sprint(i)), URL: url, Content: config.Mirror}
+		err := os.Mkdir(c.Folder, 0o755)
+		if err == nil {
+			_, err = b.do(c.job) // so that there is a Source to poll
+		}
+		if err == nil {
+			err = b.grow(c, wanted)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	compareCosts(small, large)
+	for range b.runs {
+		for i := range logs {
+			if err := b.measureCosts(&logs[i]); err != nil {
+				return err
+			}
+		}
+	}
+	compareCosts(&logs[0], &logs[1])
 	return nil
 }
 
 // grow appends to the log up to a number of events, or as many as the time allows.
-func (b *bench) grow(j job, events int) (int, error) {
-	start, have := time.Now(), b.scaled(million)
-	for have < events && time.Since(start) < b.patient {
-		have = min(have+b.scaled(million), events)
-		j.Name, j.Number = "build", have
-		r, err := b.do(j)
+func (b *bench) grow(c *costs, events int) error {
+	for start := time.Now(); c.events < events && time.Since(start) < b.patient; {
+		c.events = min(c.events+b.scaled(million), events)
+		c.Name, c.Number = "build", c.events
+		r, err := b.do(c.job)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		b.say("%s events: %s", thousands(have), perSecond(rate(r.Count, r.Took), "events"))
+		b.say("%s events: %s", thousands(c.events), perSecond(rate(r.Count, r.Took), "events"))
 	}
-	return have, nil
+	return nil
 }
 
-// measureAt grows the log to a size and measures there.
-func (b *bench) measureAt(j job, events int) (c costs, err error) {
-	j.Name, j.Number = "build", events
-	if _, err = b.do(j); err != nil {
-		return c, err
+// measureCosts measures once, and keeps the best of all times.
+func (b *bench) measureCosts(c *costs) error {
+	ready, peak, err := b.readyAfter(c.Folder)
+	if err != nil {
+		return err
 	}
-	c.events = events
-	for range b.runs {
-		ready, peak, err := b.readyAfter(j.Folder)
-		if err != nil {
-			return c, err
-		}
-		if c.ready == 0 || ready < c.ready {
-			c.ready, c.peak = ready, peak
-		}
-		j.Name = "append"
-		r, err := b.do(j)
-		if err != nil {
-			return c, err
-		}
-		c.few, c.many = shorter(c.few, r.Took), shorter(c.many, r.Other)
-		j.Name = "poll"
-		if r, err = b.do(j); err != nil {
-			return c, err
-		}
-		c.source, c.destination = shorter(c.source, r.Took), shorter(c.destination, r.Other)
+	if c.ready == 0 || ready < c.ready {
+		c.ready, c.peak = ready, peak
 	}
-	return c, nil
+	c.Name = "append"
+	r, err := b.do(c.job)
+	if err != nil {
+		return err
+	}
+	c.few, c.many = shorter(c.few, r.Took), shorter(c.many, r.Other)
+	c.Name = "poll"
+	if r, err = b.do(c.job); err != nil {
+		return err
+	}
+	c.source, c.destination = shorter(c.source, r.Took), shorter(c.destination, r.Other)
+	return nil
 }
 
 func shorter(best, d time.Duration) time.Duration {
@@ -206,8 +205,8 @@ func destinationPoll(ctx context.Context, h *daemon.Bridge) (time.Duration, erro
 	return time.Since(start) / tries, nil
 }
 
-func compareCosts(small, large costs) {
-	size := func(c costs) string { return fmt.Sprintf("%.3g million events", float64(c.events)/million) }
+func compareCosts(small, large *costs) {
+	size := func(c *costs) string { return fmt.Sprintf("%.3g million events", float64(c.events)/million) }
 	row{name: "start of bridge serve with " + size(large), ours: short(large.ready), rival: size(small) + ": " + short(small.ready),
 		ratio: ratioOf(large.ready, small.ready), peak: large.peak, bars: []bar{below("ready in 2 s", large.ready.Seconds(), 2)}}.print()
 	for _, c := range []struct {

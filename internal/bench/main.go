@@ -95,49 +95,53 @@ func run(ctx context.Context, s settings) (err error) {
 	return b.runCases()
 }
 
-// runCases runs the selected cases, and prints their rows.
+// runCases runs the selected cases.
 func (b *bench) runCases() error {
-	var ran string
-	var all []results // of the present case
-	start := time.Now()
-	cases := b.cases()
-	for i, m := range cases {
-		if !strings.HasPrefix(m.name, b.only) {
+	ran := false
+	for cases := b.cases(); len(cases) > 0; {
+		n := 1
+		for n < len(cases) && cases[n].name == cases[0].name {
+			n++
+		}
+		one := cases[:n]
+		if cases = cases[n:]; !strings.HasPrefix(one[0].name, b.only) {
 			continue
 		}
-		if ran != m.name {
-			ran, all, start = m.name, nil, time.Now()
+		ran = true
+		start := time.Now()
+		if err := b.runCase(one); err != nil {
+			return fmt.Errorf("%s: %w", one[0].name, err)
 		}
-		if err := b.runOne(&m, &all); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
-		if i+1 == len(cases) || cases[i+1].name != m.name {
-			b.say("%s took %.0f s, load %s", m.name, time.Since(start).Seconds(), load())
-		}
+		b.say("%s took %.0f s, load %s", one[0].name, time.Since(start).Seconds(), load())
 	}
-	if ran == "" {
+	if !ran {
 		return fmt.Errorf("-only %s: there is no such case", b.only)
 	}
 	return nil
 }
 
-func (b *bench) runOne(m *measurement, all *[]results) error {
-	if m.own != nil {
-		return b.in(m.name, m.own)
+// runCase does the measurements of a case, and prints their rows.
+func (b *bench) runCase(all []measurement) error {
+	if all[0].own != nil {
+		return b.in(all[0].name, all[0].own)
 	}
-	r, err := b.measure(m)
+	results, err := b.measure(all)
 	if err != nil {
 		return err
 	}
-	*all = append(*all, r)
-	if m.rows == nil {
-		return nil
+	for i := range all {
+		if all[i].rows == nil {
+			continue
+		}
+		rows, err := all[i].rows(results[:i+1])
+		for _, r := range rows {
+			r.print()
+		}
+		if err != nil {
+			return err
+		}
 	}
-	rows, err := m.rows(*all)
-	for _, r := range rows {
-		r.print()
-	}
-	return err
+	return nil
 }
 
 // say prints progress for a person, apart from the table.

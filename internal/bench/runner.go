@@ -29,7 +29,7 @@ type measurement struct {
 	jobs   []job  // ours, its rival, and others
 	once   bool   // done once, whatever the number of runs
 	same   bool   // all runs are done in one folder, which is built once
-	// rows makes rows from the results of the case so far; those of this measurement are
+	// rows makes rows from the results of the case up to this measurement, whose own are
 	// the last.
 	rows func(all []results) ([]row, error)
 	// own measures and prints in its own way, in a new folder, instead of the above.
@@ -42,20 +42,25 @@ type results struct {
 	server result
 }
 
-func (b *bench) measure(m *measurement) (results, error) {
-	best := results{jobs: make([]result, len(m.jobs))}
-	runs := b.runs
-	if m.once {
-		runs = 1
+// measure does the measurements of a case in turn, as often as there are runs: how fast a
+// machine is changes, and ours and its rival should meet the same.
+func (b *bench) measure(all []measurement) ([]results, error) {
+	best := make([]results, len(all))
+	for i := range all {
+		best[i].jobs = make([]result, len(all[i].jobs))
 	}
-	folders, each := runs, 1
-	if m.same {
-		folders, each = 1, runs
-	}
-	for range folders {
-		err := b.in(m.name, func(folder string) error { return b.measureIn(folder, m, each, &best) })
-		if err != nil {
-			return best, err
+	for run := range b.runs {
+		for i := range all {
+			m, times := &all[i], 1
+			switch {
+			case run > 0 && (m.once || m.same):
+				continue
+			case m.same && !m.once:
+				times = b.runs
+			}
+			if err := b.in(m.name, func(folder string) error { return b.measureIn(folder, m, times, &best[i]) }); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return best, nil

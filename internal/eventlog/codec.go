@@ -343,11 +343,14 @@ func unseal(c columns, sealed []byte) ([]byte, error) {
 		return nil, errDamaged
 	}
 	b := sealed[:len(sealed)-4]
-	if binary.LittleEndian.Uint32(sealed[len(b):]) != checksum(c, b) {
+	if sumOfSealed(sealed) != checksum(c, b) {
 		return nil, errDamaged
 	}
 	return b, nil
 }
+
+// sumOfSealed returns the checksum that seal has appended.
+func sumOfSealed(sealed []byte) uint32 { return binary.LittleEndian.Uint32(sealed[len(sealed)-4:]) }
 
 // reader takes fields off the front of a body. After the first error it only
 // returns zero values.

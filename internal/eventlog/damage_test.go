@@ -328,3 +328,57 @@ func TestOtherRecordsEvent(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What a walk has seen is lost, or older than what was stored last: the records would count as
+// absent. The next process does not go on with that walk, and a walk from the beginning does.
+func TestLostPagesOfAWalk(t *testing.T) {
+	ctx := context.Background()
+	for _, damage := range []string{
+		"DELETE FROM seen",
+		"UPDATE seen SET bits = (SELECT bits FROM older.seen)",
+	} {
+		folder := t.TempDir()
+		l, src := filled(t, folder, event.Reference)
+		must(t, add(l, src, 0, 10))
+		older := filepath.Join(t.TempDir(), "older.db")
+		must(t, l.Exec(ctx, fmt.Sprintf("VACUUM INTO '%s'", older)))
+		must(t, add(l, src, 10, 10))
+		must(t, l.Exec(ctx, fmt.Sprintf("ATTACH '%s' AS older", older)))
+		must(t, l.Exec(ctx, damage))
+		closed(t, l)
+		l, src = filled(t, folder, event.Reference)
+		if absent, have, err := l.CountAbsent(ctx, src, event.Stamp{}); err == nil || !strings.Contains(err.Error(), "harvest with --full") {
+			t.Errorf("%s: %d of %d count as absent: %v", damage, absent, have, err)
+		}
+		if err := add(l, src, 20, 10); err == nil || !strings.Contains(err.Error(), "harvest with --full") {
+			t.Errorf("%s: the walk goes on: %v", damage, err)
+		}
+		p, err := l.Progress(ctx, src)
+		must(t, err)
+		_, err = l.Append(ctx, &event.Batch{Source: src, Cursor: p.Cursor.Version, Start: true, Next: []byte("20"), Documents: []event.Document{{}}, Items: items(0, 20)})
+		must(t, err)
+		if absent, have, err := l.CountAbsent(ctx, src, event.Stamp{}); err != nil || absent != 0 || have != 20 {
+			t.Errorf("%s, then from the beginning: %d of %d are absent, %v", damage, absent, have, err)
+		}
+		sound(t, l)
+		closed(t, l)
+	}
+}
+
+// A walk that began before its pages were added up goes on, and has them added up from then on.
+func TestWalkWithoutSum(t *testing.T) {
+	ctx, folder := context.Background(), t.TempDir()
+	l, src := filled(t, folder, event.Reference)
+	must(t, add(l, src, 0, 10))
+	must(t, l.Exec(ctx, "UPDATE source SET seen_sum = NULL"))
+	closed(t, l)
+	l, src = filled(t, folder, event.Reference)
+	must(t, add(l, src, 10, 10))
+	must(t, l.Exec(ctx, "DELETE FROM seen"))
+	closed(t, l)
+	l, src = filled(t, folder, event.Reference)
+	defer closed(t, l)
+	if err := add(l, src, 20, 10); err == nil || !strings.Contains(err.Error(), "harvest with --full") {
+		t.Errorf("without its pages the walk goes on: %v", err)
+	}
+}

@@ -280,7 +280,7 @@ func TestServerOvertaken(t *testing.T) {
 }
 
 // TestEarlierFormat: a log of an earlier version, in which documents have no kind, and sets no
-// first feed, is brought up to date, in a file and on a server.
+// first feed, is brought up to date, in a file and on a server. A walk under way goes on.
 func TestEarlierFormat(t *testing.T) {
 	testenv.Heavy(t)
 	for name, earlier := range map[string]string{"file": "PRAGMA user_version = 8", "server": "UPDATE format SET version = 8"} {
@@ -295,7 +295,7 @@ func TestEarlierFormat(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, text := range []string{"ALTER TABLE document DROP COLUMN kind", "ALTER TABLE sets DROP COLUMN first_feed", "DROP INDEX pending_partial", earlier} {
+			for _, text := range []string{"ALTER TABLE document DROP COLUMN kind", "ALTER TABLE sets DROP COLUMN first_feed", "DROP INDEX pending_partial", "ALTER TABLE source DROP COLUMN seen_sum", earlier} {
 				must(t, l.Exec(t.Context(), text))
 			}
 			closed(t, l)
@@ -304,6 +304,8 @@ func TestEarlierFormat(t *testing.T) {
 			if now, err := all(l); err != nil || !slices.Equal(now, was) || len(was) != 10 {
 				t.Errorf("%d events, and before %d, or others; %v", len(now), len(was), err)
 			}
+			sound(t, l)
+			must(t, add(l, src, 10, 5))
 			sound(t, l)
 		})
 	}

@@ -764,7 +764,8 @@ func (v *verifier) readDays() error {
 }
 
 func (v *verifier) readSeen() error {
-	return v.each("SELECT source, page, bits FROM seen", func(rows *sql.Rows) error {
+	sums := map[int64]int64{}
+	if err := v.each("SELECT source, page, bits FROM seen", func(rows *sql.Rows) error {
 		var source, n int64
 		var sealed sql.RawBytes
 		if err := rows.Scan(&source, &n, &sealed); err != nil {
@@ -773,8 +774,20 @@ func (v *verifier) readSeen() error {
 		_, known := v.sources[event.SourceID(source)]
 		if bits, err := unseal(columns{record: n, set: source}, sealed); err != nil || len(bits) != 2*len(page{}) || !known {
 			v.found(fmt.Sprintf("Source %d, page %d", source, n), "it is not what was stored, or the Source is missing")
+			return nil
 		}
+		sums[source] += int64(sumOfSealed(sealed))
 		return nil
+	}); err != nil {
+		return err
+	}
+	return v.each("SELECT id, seen_sum FROM source WHERE seen_sum IS NOT NULL", func(rows *sql.Rows) error {
+		var source, sum int64
+		err := rows.Scan(&source, &sum)
+		if err == nil && sum != sums[source] {
+			v.found(fmt.Sprintf("Source %d", source), "pages are missing, or are not those that were stored last")
+		}
+		return err
 	})
 }
 

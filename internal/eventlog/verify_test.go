@@ -98,6 +98,8 @@ func TestVerify(t *testing.T) {
 		{"table regressed", "UPDATE regressed SET stamp = stamp + 1"},
 		{"table held_deletion", "UPDATE held_deletion SET since = 0"},
 		{"table seen", "UPDATE seen SET bits = zeroblob(8196)"},
+		{"table seen", "DELETE FROM seen"},
+		{"table seen", "UPDATE source SET seen_sum = seen_sum + 1"},
 		{"table schedule", "UPDATE schedule SET next = next + 1"},
 		{"table schedule", "UPDATE schedule SET source = 99 WHERE source = 2"},
 		{"table quarantine", "UPDATE quarantine SET input = zeroblob(3) WHERE id = 2"},

@@ -21,6 +21,7 @@ type walk struct {
 	seen, present map[int64]*page // by side and page, see pageOf
 	dirty         map[int64]bool
 	sides         []side
+	sums          map[int64]uint32 // of the pages as they are stored
 }
 
 // unsavedCursors holds cursors that are newer than what is stored (Batch.Lazy): of walks
@@ -96,7 +97,20 @@ const pageBits = 4096 * 8
 type page [4096]byte
 
 func newWalk() *walk {
-	return &walk{seen: map[int64]*page{}, present: map[int64]*page{}, dirty: map[int64]bool{}}
+	return &walk{seen: map[int64]*page{}, present: map[int64]*page{}, dirty: map[int64]bool{}, sums: map[int64]uint32{}}
+}
+
+// sum is what the checksums of the stored pages come to (source.seen_sum).
+func (w *walk) sum() (all int64) {
+	for _, sum := range w.sums {
+		all += int64(sum)
+	}
+	return all
+}
+
+// damagedWalk is the error of what is stored of a walk and cannot be trusted.
+func damagedWalk(source event.SourceID) error {
+	return fmt.Errorf("which records the walk of Source %d has seen: %w: run bridge verify, or harvest with --full", source, errDamaged)
 }
 
 func ordinal(record int64) int64 { return record & (1<<32 - 1) }
@@ -175,9 +189,22 @@ func (l *Log) walkOf(ctx context.Context, tx *database.Tx, source event.SourceID
 		}
 		bits, err := unseal(columns{record: n, set: int64(source)}, sealed)
 		if err != nil || len(bits) != 2*len(page{}) {
-			return fmt.Errorf("which records the walk of Source %d has seen: %w: run bridge verify, or harvest with --full", source, errDamaged)
+			return damagedWalk(source)
 		}
 		w.add(n, (*page)(slices.Clone(bits[:len(page{})])), (*page)(slices.Clone(bits[len(page{}):])))
+		w.sums[n] = sumOfSealed(sealed)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	if err := tx.Each(ctx, "SELECT seen_sum FROM source WHERE id = $1 AND seen_sum IS NOT NULL", []any{int64(source)}, func(rows *sql.Rows) error {
+		var sum int64
+		if err := rows.Scan(&sum); err != nil {
+			return err
+		}
+		if sum != w.sum() {
+			return damagedWalk(source)
+		}
 		return nil
 	}); err != nil {
 		return nil, err
@@ -203,16 +230,18 @@ func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error)
 }
 
 func (l *Log) saveWalk(ctx context.Context, tx *database.Tx, source event.SourceID, w *walk) error {
+	if len(w.dirty) == 0 {
+		return nil
+	}
 	for n := range w.dirty {
-		bits := slices.Concat(w.seen[n][:], w.present[n][:])
-		err := tx.Exec(ctx, "INSERT OR REPLACE INTO seen (source, page, bits) VALUES ($1, $2, $3)",
-			int64(source), n, seal(columns{record: n, set: int64(source)}, bits))
-		if err != nil {
+		sealed := seal(columns{record: n, set: int64(source)}, slices.Concat(w.seen[n][:], w.present[n][:]))
+		if err := tx.Exec(ctx, "INSERT OR REPLACE INTO seen (source, page, bits) VALUES ($1, $2, $3)", int64(source), n, sealed); err != nil {
 			return err
 		}
+		w.sums[n] = sumOfSealed(sealed)
 	}
 	clear(w.dirty)
-	return nil
+	return tx.Exec(ctx, "UPDATE source SET seen_sum = $2 WHERE id = $1", int64(source), w.sum())
 }
 
 // undoWalk forgets what is in memory of a walk when the transaction is undone: it is
@@ -229,11 +258,11 @@ func (l *Log) endWalk(ctx context.Context, tx *database.Tx, source event.SourceI
 	l.undoWalk(tx, source)
 	delete(l.walks, source)
 	l.unsaved.drop(source)
-	if err := tx.Exec(ctx, "DELETE FROM seen WHERE source = $1", int64(source)); err != nil {
-		return err
+	for _, text := range []string{"DELETE FROM seen WHERE source = $1", "UPDATE source SET seen_sum = NULL WHERE id = $1 AND seen_sum IS NOT NULL",
+		"DELETE FROM seen_order WHERE source = $1", "DELETE FROM regressed WHERE source = $1"} {
+		if err := tx.Exec(ctx, text, int64(source)); err != nil {
+			return err
+		}
 	}
-	if err := tx.Exec(ctx, "DELETE FROM seen_order WHERE source = $1", int64(source)); err != nil {
-		return err
-	}
-	return tx.Exec(ctx, "DELETE FROM regressed WHERE source = $1", int64(source))
+	return nil
 }

@@ -420,6 +420,33 @@ func TestChangeListAsAPart(t *testing.T) {
 	}
 }
 
+// TestIndexAsAPart: where the place of a part has an index that names itself, or the one that names
+// it, the parts are no complete enumeration, also after a walk that was broken off. Two sets may
+// name one index.
+func TestIndexAsAPart(t *testing.T) {
+	for _, tt := range []struct{ at, names string }{{"/p2", "/p2"}, {"/p2", "/rl"}, {"/rl", "/rl"}} {
+		s := newSite(t)
+		parts(s, 6)
+		s.put(tt.at, sitemapindex(attrs("capability", "resourcelist", "at", 5), ln("up", "{}/cap"), named("/p1", "at", 6), named(tt.names, "at", 6), named("/p3", "at", 6)))
+		w := s.walk("/cap")
+		got := s.run(w)
+		if got.expect(t, "/p1* /p3*"); got.Complete || !got.whole || !got.reported(ruleMissing) {
+			t.Errorf("%s in %s: %+v, %v", tt.names, tt.at, got.Result, got.problems)
+		}
+		w.State = stored(t, got.states[0])
+		if got := s.run(w); got.err != nil || got.Complete {
+			t.Errorf("%s in %s, broken off: %+v, error %v", tt.names, tt.at, got.Result, got.err)
+		}
+	}
+	s := newSite(t)
+	parts(s, 6)
+	s.put("/sd", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist"), lists("/cap2", "capabilitylist")))
+	s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist")))
+	if got := s.run(s.walk("/sd")); !got.Complete {
+		t.Errorf("two sets with one index: %v, %+v", got.lists, got.Result)
+	}
+}
+
 // TestLost: what is missing between what was read and what is to be had.
 func TestLost(t *testing.T) {
 	for _, tt := range []struct {

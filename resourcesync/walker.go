@@ -184,7 +184,13 @@ func (k *walker) next() (*List, error) {
 // or because two indexes name it.
 func (k *walker) passed(s step) bool {
 	key := follow.Key(s.URL)
-	return s.Sum == "" && k.read[key] != 0 && (!s.Baseline || !k.changes[key])
+	return s.Sum == "" && k.read[key] != 0 && (!s.Baseline || !k.changes[key]) && !k.instead(s)
+}
+
+// instead reports whether an index that was read stands where an index should name a part: an index
+// that names itself, or the one that names it.
+func (k *walker) instead(s step) bool {
+	return s.Baseline && s.Sum == "" && s.Depth > 0 && k.read[follow.Key(s.URL)] == readIndex
 }
 
 // openList opens a list; nil when it is not to be read.
@@ -195,6 +201,10 @@ func (k *walker) openList(s step) (*List, error) {
 	case s.Baseline && k.changes[follow.Key(s.URL)]:
 		k.cur.Incomplete = true
 		k.report(Problem{Rule: ruleMissing, URL: s.URL, Found: "a document that was read as a Change List", Expected: "a Resource List; nothing counts as deleted"}, false)
+		return nil, k.countOther(s.URL)
+	case k.instead(s):
+		k.cur.Incomplete = true
+		k.report(Problem{Rule: ruleMissing, URL: s.URL, Found: "an index that was read already, where an index names its lists", Expected: "a Resource List; nothing counts as deleted"}, false)
 		return nil, k.countOther(s.URL)
 	case k.passed(s):
 		return nil, nil

@@ -60,7 +60,8 @@ import (
 // Change List whose stream has a Resource List, in the first walk and with Full. That
 // is for 5xx, in an index also for 4xx and, where the index itself can be had, for what breaks off
 // or is not answered; it is not for 401, 407 and 429. What nothing replaces, a Resource List or
-// the changes of a stream that has none, is a Gap.
+// the changes of a stream that has none, is a Gap. So is the newest Change List of an index that
+// fails as the first list of a walk, until it fails for long.
 //
 // # Steady state
 //

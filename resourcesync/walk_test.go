@@ -578,6 +578,51 @@ func TestFirstSetFailsForLong(t *testing.T) {
 	}
 }
 
+// TestNewestListFailsForLong: where the newest list of an index fails, the others are read and it is
+// a gap. If it still fails then, one comparison of the Resource Lists makes up for it, and another
+// one once it can be read.
+func TestNewestListFailsForLong(t *testing.T) {
+	for _, status := range []int{403, 500, 503} {
+		for _, replaced := range []bool{true, false} {
+			s := newSite(t)
+			s.tags = true
+			classic(s)
+			rl := " /rl*"
+			if !replaced {
+				rl = ""
+				s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist")))
+			}
+			w := s.walk("/cap")
+			w.State = stored(t, s.run(w).State)
+			s.put("/cl4", changes(10, 13, change("c", 11), change("d", 12)))
+			s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), ln("up", "{}/cap"),
+				named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 13), named("/cl5", "from", 13)))
+			s.failing("/cl5", status)
+			got := s.run(w)
+			if got.expect(t, "/cl4"); got.Gap == nil || got.Gap.URL != s.URL+"/cl5" || got.Lost != "" {
+				t.Fatalf("%d: %+v", status, got.Result)
+			}
+			w.Failing = got.Gap.URL
+			if got = s.run(w); replaced {
+				if got.expect(t, "/cl4"+rl); !got.whole || got.Complete || !strings.Contains(got.Lost, "/cl5") {
+					t.Errorf("%d: again: %+v", status, got.Result)
+				}
+				w.Failing, w.State = "", stored(t, got.State)
+				if got = s.run(w); !got.whole || strings.Contains(strings.Join(got.lists, " "), "/rl*") {
+					t.Errorf("%d: visited %v, %+v", status, got.lists, got.Result)
+				}
+				w.State = stored(t, got.State)
+			} else if got.expect(t, "/cl4"); got.Gap == nil {
+				t.Errorf("%d: again: %+v", status, got.Result)
+			}
+			s.put("/cl5", changes(13, 0, change("e", 14)))
+			if got = s.run(w); !got.whole || got.lists[0] != "/cl5" || got.Complete != replaced || got.Lost != "" {
+				t.Errorf("%d: it answers: visited %v, %+v", status, got.lists, got.Result)
+			}
+		}
+	}
+}
+
 // TestWithheldListIsNoGap: a bridge that has not walked all its own Sources is asked again.
 func TestWithheldListIsNoGap(t *testing.T) {
 	s := newSite(t)

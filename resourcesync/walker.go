@@ -236,6 +236,8 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, k.handleMissing(s, err)
 	case err != nil && k.postpone(s, err):
 		return nil, nil
+	case err != nil && k.passOver(s, err):
+		return nil, k.countOther(s.URL)
 	case err != nil:
 		return nil, err
 	case k.read[follow.Key(l.URL)] != 0:
@@ -270,7 +272,26 @@ func (k *walker) openList(s step) (*List, error) {
 func (k *walker) failsForLong(s step, err error, resuming bool) bool {
 	stream, status := k.stream(s.Stream), follow.Status(err)
 	first := !stream.Known || k.cur.Full
-	switch {
+	if !k.dispensable(s, err) {
+		return false
+	}
+	replaced := !s.Baseline && stream.baseline() != "" // by the Resource List
+	if replaced && first && status != 0 {
+		return true
+	}
+	long := resuming || s.URL == k.w.Failing || replaced && (stream.Missed || stream.New.Missed)
+	if !replaced { // no other walk could go on here where none was read yet
+		long = long || k.cur.Gap != nil || k.cur.Documents == 0 && status != 0
+	}
+	if !long || s.Depth == 0 {
+		return long && len(k.cur.Memory.Streams) > 1
+	}
+	return replaced && status != 0 || k.answers(s)
+}
+
+// dispensable reports whether a walk may go on without a list that fails with an error.
+func (k *walker) dispensable(s step, err error) bool {
+	switch status := follow.Status(err); {
 	case k.ends(err), errors.Is(err, ErrRefused), errors.As(err, new(*fs.PathError)), errors.As(err, new(interface{ PauseUntil() time.Time })):
 		return false
 	case status > 0 && status < http.StatusBadRequest, slices.Contains(notAtFault, status), withheld(err):
@@ -278,18 +299,18 @@ func (k *walker) failsForLong(s step, err error, resuming bool) bool {
 	case s.Depth == 0 && status < http.StatusInternalServerError: // the network fails, or who asks is not welcome
 		return false
 	}
-	replaced := !s.Baseline && stream.baseline() != "" // by the Resource List
-	if replaced && first && status != 0 {
-		return true
+	return true
+}
+
+// passOver makes the newest Change List of an index a gap, where the Resource Lists would replace it
+// if it fails for long: the others are read, and the next walk knows it as Failing. No walk
+// could go on behind it otherwise.
+func (k *walker) passOver(s step, err error) bool {
+	if s.Baseline || s.Depth == 0 || k.cur.Documents > 0 || follow.Status(err) == 0 || !k.dispensable(s, err) {
+		return false
 	}
-	long := resuming || replaced && (stream.Missed || stream.New.Missed)
-	if !replaced { // no other walk could go on here where none was read yet
-		long = long || k.cur.Gap != nil || s.URL == k.w.Failing || k.cur.Documents == 0 && status != 0 && (s.Baseline || first)
-	}
-	if !long || s.Depth == 0 {
-		return long && len(k.cur.Memory.Streams) > 1
-	}
-	return replaced && status != 0 || k.answers(s)
+	k.noteGap(Gap{URL: s.URL, Reason: err.Error()})
+	return true
 }
 
 // postpone puts the Change List, or the index, of one set of several that fails as the first document

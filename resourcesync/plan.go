@@ -299,7 +299,7 @@ func (k *walker) peek() error {
 				return err
 			}
 			return k.peek()
-		case missing(err):
+		case missing(err), follow.Status(err) >= http.StatusInternalServerError && k.dispensable(s, err):
 			continue // reported when its step is read
 		case err != nil:
 			return err

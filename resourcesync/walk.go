@@ -55,7 +55,8 @@ import (
 // # Lists that fail
 //
 // A list that fails ends the walk, and the next one goes on at it. If a list of an index, or of
-// one of several sets of resources, still fails then, it fails for long: all others are read. So
+// one of several sets of resources, or the Resource List of a stream whose changes were read,
+// still fails then, it fails for long: all others are read. So
 // it is at once where it has the URL Failing; where it is the first list of a walk; and, of a
 // Change List whose stream has a Resource List, in the first walk and with Full. That
 // is for 5xx, in an index also for 4xx and, where the index itself can be had, for what breaks off

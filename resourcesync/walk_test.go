@@ -623,6 +623,54 @@ func TestNewestListFailsForLong(t *testing.T) {
 	}
 }
 
+// TestResourceListFailsAtFirst: a Resource List that fails does not keep the Change Lists from being
+// read, nor the other sets of resources, and it is a gap when it still fails then. Where it answers,
+// what changed between it and the first Change List is still expected of a newer one.
+func TestResourceListFailsAtFirst(t *testing.T) {
+	several := func(s *site) {
+		s.put("/cap", urlset(attrs("capability", "description"), lists("/cap1", "capabilitylist"), lists("/cap2", "capabilitylist")))
+		for _, n := range []string{"1", "2"} {
+			s.put("/cap"+n, urlset(attrs("capability", "capabilitylist"), lists("/rl"+n, "resourcelist"), lists("/cl"+n, "changelist")))
+			s.put("/rl"+n, resources(5, res("a"+n)))
+			s.put("/cl"+n, changes(7, 0, change("a"+n, 8)))
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		serve  func(*site)
+		fails  string
+		before string
+	}{
+		{"one set", func(s *site) { classic(s); s.put("/cl", changes(7, 0, change("a", 8))) }, "/rl", "/cl"},
+		{"the second of two sets", several, "/rl2", "/cl1 /cl2 /rl1*"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			s.tags = true
+			tt.serve(s)
+			s.failing(tt.fails, 503)
+			w := s.walk("/cap")
+			first := s.run(w)
+			if follow.Status(first.err) != 503 || strings.Join(first.lists, " ") != tt.before {
+				t.Fatalf("visited %v, want %s; error %v", first.lists, tt.before, first.err)
+			}
+			w.State = stored(t, first.states[len(first.states)-1])
+			if got := s.run(w); got.err != nil || got.Gap == nil || got.Gap.URL != s.URL+tt.fails || got.Complete {
+				t.Errorf("it fails again: visited %v, gap %v, error %v", got.lists, got.Gap, got.err)
+			}
+			tt.serve(s)
+			got := s.run(w)
+			if got.expect(t, tt.fails+"*"); !got.Complete {
+				t.Errorf("it answers: %+v", got.Result)
+			}
+			s.put(tt.fails, resources(9, res("b")))
+			if got = s.again(w, got); !got.Baseline || !got.Complete {
+				t.Errorf("it is a newer one: visited %v, %+v", got.lists, got.Result)
+			}
+		})
+	}
+}
+
 // TestWithheldListIsNoGap: a bridge that has not walked all its own Sources is asked again.
 func TestWithheldListIsNoGap(t *testing.T) {
 	s := newSite(t)

@@ -284,7 +284,7 @@ func (k *walker) failsForLong(s step, err error, resuming bool) bool {
 		long = long || k.cur.Gap != nil || k.cur.Documents == 0 && status != 0
 	}
 	if !long || s.Depth == 0 {
-		return long && len(k.cur.Memory.Streams) > 1
+		return long && (len(k.cur.Memory.Streams) > 1 || s.Baseline && k.cur.Documents > 0 && stream.changes() != "")
 	}
 	return replaced && status != 0 || k.answers(s)
 }
@@ -727,6 +727,8 @@ func (k *walker) checkReach(l *List, oldest time.Time, lists []step) (older, rep
 	}
 	late = stream.Known && !covered.IsZero() && oldest.After(covered)
 	switch {
+	case !stream.Known && stream.New.At.IsZero() && stream.baseline() != "": // it may be that of the baseline is not known yet
+		stream.New.Owed = latest(stream.New.Owed, oldest)
 	case late:
 		stream.New.Owed = latest(stream.New.Owed, oldest)
 		k.noteLost(fmt.Sprintf("the changes from %s to %s are no longer in %s", stamp(covered), stamp(oldest), l.URL))

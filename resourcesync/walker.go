@@ -46,6 +46,7 @@ type walker struct {
 	cur      cursor
 	read     map[string]readAs // documents of this run, as asked for and as answered
 	changes  map[string]bool   // those of them that were read as Change Lists, or as an index of some
+	readFor  map[string][]int  // the numbers of the sets of resources that they were asked for
 	reported map[Problem]bool  // of documents that may be opened again
 	held     *List             // opened, and perhaps the next to be read
 	asked    map[int]bool      // streams whose Capability List was asked in this run
@@ -72,7 +73,7 @@ const (
 )
 
 func newWalker(ctx context.Context, w *Walk) (*walker, error) {
-	k := &walker{w: w, ctx: ctx, read: map[string]readAs{}, changes: map[string]bool{}, reported: map[Problem]bool{}, asked: map[int]bool{}, later: map[int]bool{}}
+	k := &walker{w: w, ctx: ctx, read: map[string]readAs{}, changes: map[string]bool{}, readFor: map[string][]int{}, reported: map[Problem]bool{}, asked: map[int]bool{}, later: map[int]bool{}}
 	if w.State.m != nil {
 		k.before = *w.State.m
 	}
@@ -184,13 +185,32 @@ func (k *walker) next() (*List, error) {
 // or because two indexes name it.
 func (k *walker) passed(s step) bool {
 	key := follow.Key(s.URL)
-	return s.Sum == "" && k.read[key] != 0 && (!s.Baseline || !k.changes[key]) && !k.instead(s)
+	return s.Sum == "" && k.read[key] != 0 && (!s.Baseline || !k.changes[key]) && !k.instead(s) && !k.shared(s)
+}
+
+// shared reports whether the document of a step was read for other sets of resources only. Where
+// there are changes it says for each set that names it which resources that has.
+func (k *walker) shared(s step) bool {
+	key, stream := follow.Key(s.URL), k.stream(s.Stream)
+	return k.read[key] != 0 && len(k.readFor[key]) > 0 && !slices.Contains(k.readFor[key], stream.Number) && stream.changes() != ""
+}
+
+// note notes that a document was read for a step.
+func (k *walker) note(l *List, s step, as readAs) {
+	target := as
+	if as == readList {
+		target = readTarget
+	}
+	key := follow.Key(l.Requested)
+	k.read[follow.Key(l.URL)] = target
+	k.read[key], k.changes[key] = as, !s.Baseline
+	k.readFor[key] = append(k.readFor[key], k.stream(s.Stream).Number)
 }
 
 // instead reports whether an index that was read stands where an index should name a part: an index
 // that names itself, or the one that names it.
 func (k *walker) instead(s step) bool {
-	return s.Baseline && s.Sum == "" && s.Depth > 0 && k.read[follow.Key(s.URL)] == readIndex
+	return s.Baseline && s.Sum == "" && s.Depth > 0 && k.read[follow.Key(s.URL)] == readIndex && !k.shared(s)
 }
 
 // openList opens a list; nil when it is not to be read.
@@ -240,7 +260,7 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, k.countOther(s.URL)
 	case err != nil:
 		return nil, err
-	case k.read[follow.Key(l.URL)] != 0:
+	case k.read[follow.Key(l.URL)] != 0 && !k.shared(s):
 		l.close()
 		return nil, k.redirected(s, l.URL)
 	case s.Baseline && follow.Key(l.URL) != follow.Key(s.URL) && (k.resumed || slices.ContainsFunc(k.cur.Steps, func(o step) bool { return o.Baseline && o.URL == l.URL })):
@@ -424,9 +444,7 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 	if k.cur.Documents >= k.most() {
 		return true, &TooManyError{URL: l.Requested, Read: k.most()}
 	}
-	k.read[follow.Key(l.URL)] = readTarget
-	k.read[follow.Key(l.Requested)] = readList
-	k.changes[follow.Key(l.Requested)] = !l.Baseline
+	k.note(l, l.step, readList)
 	l.Index = k.cur.Documents
 	l.live = true
 	if len(k.cur.Steps) > 0 && k.cur.Documents+1 < k.most() {
@@ -583,8 +601,7 @@ func (k *walker) expand(l *List) error {
 	if most := max(maxSteps, k.most()); len(lists)+len(k.cur.Steps) > most {
 		return fmt.Errorf("%s: %w: its indexes name more than %d lists; if the Source is that large, raise the cap", l.URL, ErrTooManyDocuments, most)
 	}
-	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = readIndex, readIndex
-	k.changes[follow.Key(l.Requested)] = !s.Baseline
+	k.note(l, s, readIndex)
 	k.cur.Memory.validate(s.Stream, l)
 	if len(lists) == 0 && (s.Baseline || !s.Dump) { // nothing may have changed yet
 		k.cur.Empty = k.cur.Empty || s.Baseline

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,6 +59,60 @@ func TestSetsOfResources(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A Change List that several sets of resources name tells of the resources of each: directly, in an
+// index, or by a redirect.
+func TestSetsShareAChangeList(t *testing.T) {
+	for _, by := range []string{"/cl", "/index", "/old"} {
+		s := newShelf(t, t.TempDir(), event.Redirect)
+		var changes atomic.Value
+		changes.Store("")
+		var server *httptest.Server
+		list := func(w http.ResponseWriter, root, md string, entries ...string) {
+			fmt.Fprintf(w, `<%s xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md %s/>%s</%s>`,
+				root, md, strings.ReplaceAll(strings.Join(entries, ""), "{}", server.URL), root)
+		}
+		named := func(path, capability string) string {
+			return fmt.Sprintf(`<url><loc>{}%s</loc><rs:md capability=%q/></url>`, path, capability)
+		}
+		server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n := r.URL.Path[len(r.URL.Path)-1:] // of the set
+			switch path := r.URL.Path; path {
+			case "/sd":
+				list(w, "urlset", `capability="description"`, named("/cap1", "capabilitylist"), named("/cap2", "capabilitylist"))
+			case "/cap1", "/cap2":
+				list(w, "urlset", `capability="capabilitylist"`, named("/rl"+n, "resourcelist"), named(by, "changelist"))
+			case "/rl1", "/rl2":
+				list(w, "urlset", `capability="resourcelist" at="2026-01-02T00:00:00Z"`,
+					fmt.Sprintf(`<url><loc>{}/a%s</loc><rs:md type="text/html"/></url><url><loc>{}/b%s</loc><rs:md type="text/html"/></url>`, n, n))
+			case "/old":
+				http.Redirect(w, r, "/cl", http.StatusFound)
+			case "/index":
+				list(w, "sitemapindex", `capability="changelist" from="2026-01-01T00:00:00Z"`, `<sitemap><loc>{}/cl</loc><rs:md from="2026-01-01T00:00:00Z"/></sitemap>`)
+			default:
+				list(w, "urlset", `capability="changelist" from="2026-01-01T00:00:00Z"`, changes.Load().(string))
+			}
+		}))
+		t.Cleanup(server.Close)
+		s.from(harvest.ResourceSync, server.URL+"/sd", server.Client())
+		for _, step := range []struct{ changes, want string }{
+			{"", "created /a1, created /a2, created /b1, created /b2"},
+			{`<url><loc>{}/a1</loc><rs:md change="deleted" datetime="2026-01-03T00:00:00Z"/></url><url><loc>{}/a2</loc><rs:md change="deleted" datetime="2026-01-03T00:00:00Z"/></url>` +
+				`<url><loc>{}/n</loc><rs:md change="created" datetime="2026-01-04T00:00:00Z" type="text/html"/></url>`, "created /n, deleted /a1, deleted /a2"},
+			{`<url><loc>{}/n</loc><rs:md change="deleted" datetime="2026-01-05T00:00:00Z"/></url>`, "deleted /n"},
+		} {
+			changes.Store(changes.Load().(string) + step.changes)
+			for _, want := range []string{step.want, ""} {
+				if r := s.run(); r.Gap != "" || len(r.Warnings) > 0 {
+					t.Errorf("%s: %+v", by, r)
+				}
+				if got := strings.ReplaceAll(s.news(), server.URL, ""); got != want {
+					t.Errorf("%s: %s, want %s", by, got, want)
+				}
+			}
+		}
+	}
 }
 
 // library is a Source with several sets of resources.

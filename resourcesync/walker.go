@@ -299,9 +299,10 @@ func (k *walker) failsForLong(s step, err error, resuming bool) bool {
 	if replaced && first && status != 0 {
 		return true
 	}
-	long := resuming || s.URL == k.w.Failing || replaced && (stream.Missed || stream.New.Missed)
-	if !replaced { // no other walk could go on here where none was read yet
-		long = long || k.cur.Gap != nil || k.cur.Documents == 0 && status != 0
+	alone := k.cur.Documents == 0 && answered(err) // no other walk could go on here where none was read yet
+	long := resuming || s.URL == k.w.Failing || replaced && (first && alone || stream.Missed || stream.New.Missed)
+	if !replaced {
+		long = long || k.cur.Gap != nil || alone
 	}
 	if !long || s.Depth == 0 {
 		return long && (len(k.cur.Memory.Streams) > 1 || s.Baseline && k.cur.Documents > 0 && stream.changes() != "")
@@ -322,11 +323,17 @@ func (k *walker) dispensable(s step, err error) bool {
 	return true
 }
 
+// answered reports whether an error is that of an answer: a status, or a document that breaks off.
+// Otherwise it is the network that fails.
+func answered(err error) bool {
+	return follow.Status(err) != 0 || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
 // passOver makes the newest Change List of an index a gap, where the Resource Lists would replace it
 // if it fails for long: the others are read, and the next walk knows it as Failing. No walk
 // could go on behind it otherwise.
 func (k *walker) passOver(s step, err error) bool {
-	if s.Baseline || s.Depth == 0 || k.cur.Documents > 0 || follow.Status(err) == 0 || !k.dispensable(s, err) {
+	if s.Baseline || s.Depth == 0 || k.cur.Documents > 0 || !answered(err) || !k.dispensable(s, err) {
 		return false
 	}
 	k.noteGap(Gap{URL: s.URL, Reason: err.Error()})
@@ -466,6 +473,9 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 	case l.fatal != nil && l.fatal != io.EOF:
 		if k.failsForLong(l.step, l.fatal, l.resuming) {
 			return true, k.handleMissing(l.step, l.fatal)
+		}
+		if k.passOver(l.step, l.fatal) {
+			return true, k.countOther(l.step.URL)
 		}
 		return true, l.fatal
 	case !l.ended:

@@ -58,12 +58,8 @@ func (b *Bridge) submissionStatus(ctx context.Context, set string, peers []event
 		}
 		if isSent(&src) {
 			p.Direction, p.Former = status.Sent, b.Config().File != "" && !b.submitsTo(set, src.URL)
-			newest, err := b.SIP.Submissions(ctx, submission.Query{Source: src.ID, Newest: true, Limit: 1})
-			if err != nil {
+			if p.Through, err = b.SIP.LastSubmitted(ctx, src.ID); err != nil {
 				return nil, err
-			}
-			for _, s := range newest {
-				p.Through = s.Seq
 			}
 			trouble, err := b.Trouble(&src)
 			if err != nil {

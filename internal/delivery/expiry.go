@@ -22,6 +22,8 @@ type Expiry struct {
 	Now func() time.Time
 	// Log gets failures; nil discards them.
 	Log *slog.Logger
+
+	damaged Damaged
 }
 
 // pageLimit is how many submissions are read at a time.
@@ -36,40 +38,43 @@ func (f *Expiry) Run(ctx context.Context) {
 	if f.Now != nil {
 		now = f.Now
 	}
+	log := f.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	sound := func(rows []submission.Submission) []submission.Submission { return f.damaged.Remove(log, rows) }
 	Loop(ctx, func() (time.Duration, error) {
 		for _, target := range f.Targets {
-			if err := Expire(ctx, f.Store, target, now(), nil); err != nil {
+			if err := Expire(ctx, f.Store, target, now(), sound, nil); err != nil {
 				return 0, err
 			}
 		}
 		return expiryPeriod, nil
 	}, nil, func(err error, again time.Duration) {
-		if f.Log != nil {
-			f.Log.Error("submissions to targets that are no longer configured wait for the log", "error", err, "again_in", again)
-		}
+		log.Error("submissions to targets that are no longer configured wait for the log", "error", err, "again_in", again)
 	})
 }
 
 // Expire ends the submissions of a Source that have reached their deadline, except those
 // that skip reports; nil reports none. Nothing is due after its deadline, so it reads
-// only what is due, a page at a time, and nothing twice.
-func Expire(ctx context.Context, s *store.Store, source event.SourceID, now time.Time, skip func(id int64) bool) error {
+// only what is due, a page at a time, and nothing twice. sound removes damaged rows from a page.
+func Expire(ctx context.Context, s *store.Store, source event.SourceID, now time.Time, sound func([]submission.Submission) []submission.Submission, skip func(id int64) bool) error {
 	states := []submission.State{submission.StateWaiting, submission.StateInDoubt, submission.StateProvisional}
-	return applyToAll(ctx, s, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, skip)
+	return applyToAll(ctx, s, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, sound, skip)
 }
 
 // LimitWaits shortens the waits for a disposition that are longer than deadline from now:
-// the deadline was longer when they began, or the clock was ahead.
-func LimitWaits(ctx context.Context, s *store.Store, source event.SourceID, now time.Time, deadline time.Duration) error {
+// the deadline was longer when they began, or the clock was ahead. sound is as in Expire.
+func LimitWaits(ctx context.Context, s *store.Store, source event.SourceID, now time.Time, deadline time.Duration, sound func([]submission.Submission) []submission.Submission) error {
 	states := []submission.State{submission.StateInDoubt, submission.StateProvisional}
 	after := &submission.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
-	return applyToAll(ctx, s, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, nil)
+	return applyToAll(ctx, s, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, sound, nil)
 }
 
 // applyToAll commits the effects of an input on the submissions of a Source in some
 // states that are due after one and up to a time. If an update is stale, a disposition
 // came first, and stays.
-func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, after *submission.Submission, upto event.Micros, in submission.Input, now time.Time, skip func(id int64) bool) error {
+func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, after *submission.Submission, upto event.Micros, in submission.Input, now time.Time, sound func([]submission.Submission) []submission.Submission, skip func(id int64) bool) error {
 	for _, state := range states {
 		last := after
 		for {
@@ -77,6 +82,14 @@ func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, stat
 			if err != nil {
 				return err
 			}
+			whole, n := len(page) == pageLimit, len(page)
+			for n > 0 && page[n-1].Due == 0 { // then it is damaged
+				n--
+			}
+			if whole = whole && n > 0; whole {
+				last = &submission.Submission{Due: page[n-1].Due, ID: page[n-1].ID}
+			}
+			page = sound(page)
 			var updates []submission.Update
 			for i := range page {
 				next, effects := submission.Apply(page[i], in, now)
@@ -89,10 +102,9 @@ func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, stat
 					return err
 				}
 			}
-			if len(page) < pageLimit {
+			if !whole {
 				break
 			}
-			last = &page[len(page)-1]
 		}
 	}
 	return nil

@@ -164,6 +164,7 @@ type submitLoop struct {
 	remembers  bool                   // stored and version are what the log has
 
 	properties properties
+	damaged    Damaged
 }
 
 // report is a submission and the result of sending it.
@@ -197,7 +198,7 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if now := d.s.Now(); !now.Before(d.expiry) || d.expiry.Sub(now) > submission.MaxRetry {
-		if err := Expire(ctx, d.s.Store, d.s.Source, now, d.isClaimed); err != nil {
+		if err := Expire(ctx, d.s.Store, d.s.Source, now, d.sound, d.isClaimed); err != nil {
 			return 0, err
 		}
 		if err := d.hurry(ctx, now); err != nil {
@@ -235,7 +236,7 @@ func (d *submitLoop) hurry(ctx context.Context, now time.Time) error {
 	const spare, never = time.Minute, 100 * 366 * 24 * time.Hour
 	longest := &submission.Submission{Due: event.MicrosOf(now.Add(max(submission.MaxRetry, d.s.Every) + spare)), ID: math.MaxInt64}
 	err := applyToAll(ctx, d.s.Store, d.s.Source, []submission.State{submission.StateWaiting}, longest, math.MaxInt64,
-		submission.LimitWait{Retry: d.s.Every, Deadline: never}, now, d.isClaimed)
+		submission.LimitWait{Retry: d.s.Every, Deadline: never}, now, d.sound, d.isClaimed)
 	d.mark()
 	return err
 }
@@ -313,34 +314,42 @@ func (d *submitLoop) load(ctx context.Context) error {
 		}
 		d.version, d.remembers = p.Cursor.Version, true
 	}
-	newest, err := d.s.Store.Submissions(ctx, submission.Query{Source: d.s.Source, Newest: true, Limit: 1})
+	newest, err := d.s.Store.LastSubmitted(ctx, d.s.Source)
 	if err != nil {
 		return err
 	}
-	if len(newest) > 0 {
-		d.lastSeq = max(d.lastSeq, newest[0].Seq)
-	}
+	d.lastSeq = max(d.lastSeq, newest)
 	d.waiting, d.fresh, d.expiring = map[key]int64{}, map[int64]struct{}{}, map[int64]event.Micros{}
-	query := submission.Query{Source: d.s.Source, States: []submission.State{submission.StateWaiting}, Limit: chunkLimit}
-	for {
+	query := submission.Query{Source: d.s.Source, States: []submission.State{submission.StateWaiting}, Limit: chunkLimit, Damaged: true}
+	for whole := true; whole; {
 		rows, err := d.s.Store.Submissions(ctx, query)
 		if err != nil {
 			return err
 		}
-		if err := d.check(ctx, rows); err != nil {
+		if whole = len(rows) == chunkLimit; whole {
+			query.After = rows[len(rows)-1].ID
+		}
+		if err := d.check(ctx, d.sound(rows)); err != nil {
 			return err
 		}
-		if len(rows) < chunkLimit {
-			break
-		}
-		query.After = rows[len(rows)-1].ID
 	}
-	if err := LimitWaits(ctx, d.s.Store, d.s.Source, d.s.Now(), d.s.Deadline); err != nil {
+	if err := LimitWaits(ctx, d.s.Store, d.s.Source, d.s.Now(), d.s.Deadline, d.sound); err != nil {
 		return err
 	}
 	d.appended(true)
 	d.loaded = true
 	return nil
+}
+
+// sound removes damaged rows from rows that were read: nothing is done with them.
+func (d *submitLoop) sound(rows []submission.Submission) []submission.Submission {
+	for i := range rows {
+		if s := &rows[i]; s.State == 0 {
+			delete(d.fresh, s.ID)
+			delete(d.expiring, s.ID)
+		}
+	}
+	return d.damaged.Remove(d.s.Log, rows)
 }
 
 // check adds rows that wait, and corrects those that should not wait, or not so long.
@@ -388,12 +397,14 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 	var updates []submission.Update
 	for i := range rows {
 		if id, ok := d.waiting[keyOf(rows[i].Record)]; ok {
-			old, err := d.s.Store.Submission(ctx, id)
+			old, err := d.s.Store.SubmissionsOf(ctx, []int64{id})
 			if err != nil {
 				return err
 			}
-			if replaced, effects := submission.Apply(*old, submission.Replace{}, d.s.Now()); effects.Changed {
-				updates = append(updates, submission.Update{Submission: replaced})
+			for _, s := range d.sound(old) {
+				if replaced, effects := submission.Apply(s, submission.Replace{}, d.s.Now()); effects.Changed {
+					updates = append(updates, submission.Update{Submission: replaced})
+				}
 			}
 		}
 		updates = append(updates, submission.Update{Submission: rows[i]})
@@ -459,7 +470,7 @@ func (d *submitLoop) changes(ctx context.Context) (out []submission.Submission, 
 // others are due, and then those that have been due longest. With a whole page of the
 // former it reads a few whose deadline has begun, which may end before it is their turn.
 func (d *submitLoop) fill(ctx context.Context) error {
-	now := event.MicrosOf(d.s.Now())
+	now, damaged := event.MicrosOf(d.s.Now()), d.damaged.number()
 	ids, repeats, claimed, paused := d.room(now)
 	if paused {
 		return nil
@@ -468,12 +479,13 @@ func (d *submitLoop) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	rows = d.sound(rows)
 	repeated := len(rows)
 	fresh, err := d.s.Store.SubmissionsOf(ctx, ids)
 	if err != nil {
 		return err
 	}
-	rows = append(rows, fresh...)
+	rows = append(rows, d.sound(fresh)...)
 	for _, id := range ids {
 		delete(d.fresh, id)
 	}
@@ -487,15 +499,18 @@ func (d *submitLoop) fill(ctx context.Context) error {
 		if len(rows) > 0 {
 			limit = d.low + claimed + len(rows) // so that more is read when these rows have been sent
 		}
+		limit += damaged // they stay due
 		due, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, now, nil, limit)
 		if err != nil {
 			return err
 		}
 		if more = len(due) == limit; !more {
-			if next, err = d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, math.MaxInt64, &submission.Submission{Due: now, ID: math.MaxInt64}, 1); err != nil {
+			if next, err = d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, math.MaxInt64, &submission.Submission{Due: now, ID: math.MaxInt64}, 1+damaged); err != nil {
 				return err
 			}
+			next = d.sound(next)
 		}
+		due = d.sound(due)
 		for i := range due {
 			if _, ok := d.fresh[due[i].ID]; !ok {
 				rows = append(rows, due[i])
@@ -525,6 +540,7 @@ func (d *submitLoop) fill(ctx context.Context) error {
 	for i := range next {
 		d.next = sooner(d.next, next[i].Due.Time())
 	}
+	d.stale = d.stale || d.damaged.number() > damaged // others may be behind these
 	d.sort()
 	return nil
 }
@@ -692,11 +708,15 @@ func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []
 			done[i].row.Submission = updates[n].Submission
 			continue
 		}
-		now, err := d.s.Store.Submission(ctx, done[i].id)
+		now, err := d.s.Store.SubmissionsOf(ctx, []int64{done[i].id})
 		if err != nil {
 			return nil, err
 		}
-		done[i].row.Submission = *now
+		if now = d.sound(now); len(now) == 0 {
+			done[i].row.Due = 0
+			continue
+		}
+		done[i].row.Submission = now[0]
 		again = append(again, done[i])
 	}
 	for i := range done {
@@ -740,14 +760,16 @@ func (o *Submitter) update(r *report) (submission.Update, bool) {
 // stays, whichever was accepted first.
 func (d *submitLoop) importAccepted(ctx context.Context) error {
 	for d.importDue && d.s.ImportTo != 0 {
-		query := submission.Query{Source: d.s.Source, ImportPending: true, Limit: chunkLimit}
+		query := submission.Query{Source: d.s.Source, ImportPending: true, Limit: chunkLimit + d.damaged.number(), Damaged: true}
 		pending, err := d.s.Store.Submissions(ctx, query)
 		if err != nil {
 			return err
 		}
+		left := len(pending) == query.Limit
+		pending = d.sound(pending)
 		if len(pending) == 0 {
-			d.importDue, d.accepted = false, 0
-			return nil
+			d.importDue, d.accepted = left, 0
+			continue
 		}
 		originals := make(map[event.Seq]*event.Event, len(pending))
 		for i := range pending {
@@ -756,9 +778,9 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 				return fmt.Errorf("the event behind submission %d: %w", s.ID, err)
 			}
 		}
-		left := len(pending) == chunkLimit
 		if err := d.s.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
 			rows, err := tx.Submissions(ctx, query)
+			rows = d.sound(rows)
 			n := len(rows)
 			rows = slices.DeleteFunc(rows, func(s submission.Submission) bool { return originals[s.Seq] == nil })
 			left = left || len(rows) < n // accepted meanwhile
@@ -842,8 +864,10 @@ const resendGroup = 500
 // record's last change stays as it is: a later change was submitted instead. It returns
 // how many were put back. The caller then has to send to Reload.
 func (o *Submitter) Resend(ctx context.Context, id int64, state submission.State) (n int, err error) {
-	now := o.withDefaults().Now()
-	q := submission.Query{Source: o.Source, States: []submission.State{state}, Limit: resendGroup}
+	o = o.withDefaults()
+	now := o.Now()
+	q := submission.Query{Source: o.Source, States: []submission.State{state}, Limit: resendGroup, Damaged: true}
+	var damaged Damaged
 	for {
 		var found []submission.Submission
 		if id == 0 {
@@ -851,6 +875,7 @@ func (o *Submitter) Resend(ctx context.Context, id int64, state submission.State
 				return n, err
 			}
 			q.After = found[len(found)-1].ID
+			found = damaged.Remove(o.Log, found)
 		} else {
 			s, err := o.Store.Submission(ctx, id)
 			if err != nil {

@@ -26,7 +26,12 @@ func (d *Server) recover(ctx context.Context) error {
 	if d.Mode != Gateway {
 		limit = max(limit, longestWait)
 	}
-	return delivery.LimitWaits(ctx, d.Store, d.Source, d.now(), limit)
+	return delivery.LimitWaits(ctx, d.Store, d.Source, d.now(), limit, d.sound)
+}
+
+// sound removes damaged submissions from rows that were read: nothing is done with them.
+func (d *Server) sound(rows []submission.Submission) []submission.Submission {
+	return d.damaged.Remove(d.log().With("set", d.Set), rows)
 }
 
 // longestWait is how long something may wait that was sent on before the set had another mode:
@@ -49,7 +54,7 @@ func (d *Server) doDue(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	now := d.now()
-	if err := delivery.Expire(ctx, d.Store, d.Source, now, nil); err != nil {
+	if err := delivery.Expire(ctx, d.Store, d.Source, now, d.sound, nil); err != nil {
 		return next, err
 	}
 	passed := submission.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
@@ -58,7 +63,7 @@ func (d *Server) doDue(ctx context.Context) (next time.Time, err error) {
 		if err != nil {
 			return time.Time{}, err
 		}
-		for _, s := range first {
+		for _, s := range d.sound(first) { // duePoll finds what is behind a damaged one
 			if t := s.Due.Time(); next.IsZero() || t.Before(next) {
 				next = t
 			}
@@ -74,22 +79,23 @@ const pageLimit = 1000
 // though no goroutine sends them: the process was killed, or the reply could not be
 // committed.
 func (d *Server) recoverAllForwarding(ctx context.Context) error {
-	q := submission.Query{Source: d.Source, States: []submission.State{submission.StateForwarding}, Limit: pageLimit}
-	for {
+	q := submission.Query{Source: d.Source, States: []submission.State{submission.StateForwarding}, Limit: pageLimit, Damaged: true}
+	for whole := true; whole; {
 		page, err := d.Store.Submissions(ctx, q)
 		if err != nil {
 			return err
 		}
+		if whole = len(page) == pageLimit; whole {
+			q.After = page[len(page)-1].ID
+		}
+		page = d.sound(page)
 		for i := range page {
 			if err := d.recoverForwarding(ctx, page[i].Request); err != nil {
 				return err
 			}
 		}
-		if len(page) < pageLimit {
-			return nil
-		}
-		q.After = page[len(page)-1].ID
 	}
+	return nil
 }
 
 // recoverForwarding recovers one of them, unless it is under way after all.

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -445,5 +446,41 @@ func BenchmarkDeadlines(b *testing.B) {
 	})
 	if c, err := store.New(l).Counts(ctx, d.Source); err != nil || c.Submissions[submission.StateUnresolved] != ended {
 		b.Errorf("%d are unresolved, want %d of %d: choose a -benchtime of fewer rounds; %v", c.Submissions[submission.StateUnresolved], ended, many, err)
+	}
+}
+
+// A damaged submission, whatever its state, keeps neither the service from starting nor the others
+// from ending; it is named once.
+func TestDamagedSubmissionHoldsUpNoOthers(t *testing.T) {
+	for _, damaged := range []string{"title = 'other'", "late = 300", "due = 1"} {
+		for first, state := range []submission.State{submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional} {
+			h := newGatewayHarness(t, Gateway, nil)
+			due := event.MicrosOf(h.clock.Now().Add(time.Hour))
+			var updates []submission.Update
+			for i := range 6 { // two of each state
+				s := submission.Submission{Source: h.source, State: []submission.State{submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional}[i%3],
+					Request: [32]byte{byte(i), 1}, Recipient: h.boxURL}
+				if s.State != submission.StateForwarding {
+					s.Deadline, s.Due = due, due
+				}
+				updates = append(updates, submission.Update{Submission: s})
+			}
+			_, err := h.log.Write(t.Context(), &submission.Batch{Source: h.source, Updates: updates})
+			h.do(err)
+			h.do(h.log.Do(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+				return tx.Exec(ctx, "UPDATE submission SET "+damaged+" WHERE id = ?", first+1)
+			}))
+			said := &testenv.Log{}
+			h.change = func(d *Server) { d.Log = slog.New(slog.NewTextHandler(said, nil)) }
+			h.start(Gateway, nil)
+			r := h.request("1")
+			h.answered(r, sip.Accepted)
+			h.tend(50 * time.Hour)
+			left := 0
+			h.do(h.log.Each(t.Context(), "SELECT count(*) FROM submission WHERE state <> ? AND recipient <> ''", []any{int64(submission.StateUnresolved)}, func(rows *sql.Rows) error { return rows.Scan(&left) }))
+			if n := strings.Count(said.String(), fmt.Sprintf("submission=%d\n", first+1)); left != 2 || n != 1 { // the damaged one, and that which was accepted
+				t.Errorf("%s, %s: %d have not ended, and it is named %d times:\n%s", state, damaged, left, n, said)
+			}
+		}
 	}
 }

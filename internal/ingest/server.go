@@ -137,6 +137,7 @@ type Server struct {
 
 	service service
 	gateway gatewayState
+	damaged delivery.Damaged
 	// concludeTurn has an element while a goroutine concludes a group of requests.
 	concludeOnce sync.Once
 	concludeTurn chan struct{}

@@ -48,6 +48,20 @@ func (r Queries) submissions(ctx context.Context, where string, args ...any) ([]
 	return read(ctx, r.q, &submissions, func(s *submission.Submission) *string { return &s.Set }, where, args...)
 }
 
+// withDamaged is submissions that returns damaged rows too, with the State 0: of the rest only
+// the ID can be trusted, and the Due if it is not 0.
+func (r Queries) withDamaged(ctx context.Context, where string, args ...any) ([]submission.Submission, error) {
+	return database.All(ctx, r.q.Each, submissions.selection()+where, args, func(s *submission.Submission, rows *sql.Rows) (err error) {
+		var set string
+		*s, err = submissions.scan(rows, &set)
+		s.Set = set
+		if errors.Is(err, errDamaged) {
+			s.State, err = 0, nil
+		}
+		return err
+	})
+}
+
 // Submission returns a submission by its ID; the error is fs.ErrNotExist when there is
 // none.
 func (r Queries) Submission(ctx context.Context, id int64) (*submission.Submission, error) {
@@ -121,14 +135,34 @@ func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submiss
 	if len(where) == 0 {
 		where = []string{"1 = 1"}
 	}
-	found, err := r.submissions(ctx, strings.Join(where, " AND ")+order+" LIMIT ?", append(args, q.Limit)...)
+	find := r.submissions
+	if q.Damaged {
+		find = r.withDamaged
+	}
+	found, err := find(ctx, strings.Join(where, " AND ")+order+" LIMIT ?", append(args, q.Limit)...)
 	return slices.DeleteFunc(found, func(s submission.Submission) bool { // other subjects may have the same hash
 		return q.Subject != "" && s.Subject() != q.Subject
 	}), err
 }
 
+// LastSubmitted returns the event of the newest submission of a target that is not damaged, 0
+// when there is none.
+func (r Queries) LastSubmitted(ctx context.Context, target event.SourceID) (event.Seq, error) {
+	q := submission.Query{Source: target, Newest: true, Limit: 1, Damaged: true}
+	for {
+		newest, err := r.Submissions(ctx, q)
+		if err != nil || len(newest) == 0 {
+			return 0, err
+		}
+		if newest[0].State != 0 {
+			return newest[0].Seq, nil
+		}
+		q.After = newest[0].ID
+	}
+}
+
 // SubmissionsOf returns the submissions with some IDs, in the order of these. Those that
-// are not there any more are left out.
+// are not there any more are left out. A damaged one is as with submission.Query.Damaged.
 func (r Queries) SubmissionsOf(ctx context.Context, ids []int64) ([]submission.Submission, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -137,18 +171,19 @@ func (r Queries) SubmissionsOf(ctx context.Context, ids []int64) ([]submission.S
 	for i, id := range ids {
 		args[i] = id
 	}
-	return r.submissions(ctx, "t.id IN ("+database.Params(len(ids))+") ORDER BY t.id", args...)
+	return r.withDamaged(ctx, "t.id IN ("+database.Params(len(ids))+") ORDER BY t.id", args...)
 }
 
 // SubmissionsDue returns the submissions of a Source in one state with 0 < their Due <=
 // at, the longest due first, at most limit: those that come after the Due and ID of
-// another one, which may have changed since; nil is from the start.
+// another one, which may have changed since; nil is from the start. A damaged one is as with
+// submission.Query.Damaged.
 func (r Queries) SubmissionsDue(ctx context.Context, source event.SourceID, state submission.State, at event.Micros, after *submission.Submission, limit int) ([]submission.Submission, error) {
 	var passed submission.Submission
 	if after != nil {
 		passed = *after
 	}
-	return r.submissions(ctx, "t.source = $1 AND t.state = $2 AND t.due > 0 AND t.due <= $3 AND (t.due, t.id) > ($4, $5) ORDER BY t.due, t.id LIMIT $6",
+	return r.withDamaged(ctx, "t.source = $1 AND t.state = $2 AND t.due > 0 AND t.due <= $3 AND (t.due, t.id) > ($4, $5) ORDER BY t.due, t.id LIMIT $6",
 		int64(source), int64(state), int64(at), int64(passed.Due), passed.ID, limit)
 }
 

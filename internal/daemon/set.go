@@ -449,28 +449,39 @@ func (b *Bridge) takeOut(ctx context.Context, e *config.Edit, name string, fromC
 
 // concluded returns an error when a set has submissions that are not concluded; with the
 // URL of a Source, submissions to that one. What waits to be sent to a target does not
-// count: nobody has been asked, and nothing could conclude it once the target is gone.
+// count: nobody has been asked, and nothing could conclude it once the target is gone. Nor do
+// those count that are damaged in the log: nobody can conclude them.
 func (b *Bridge) concluded(ctx context.Context, name, source string) error {
 	sources, targets, err := b.Log.SourcesOfSets(ctx)
 	if err != nil {
 		return err
 	}
-	peers, err := b.submissionStatus(ctx, name, slices.Concat(sources[name], targets[name]))
-	if err != nil {
-		return err
-	}
-	for _, p := range peers {
-		if source != "" && p.URL != source {
+	for _, src := range slices.Concat(sources[name], targets[name]) {
+		if source != "" && src.URL != source || src.Kind != config.KindSIP && src.Kind != eventlog.Target {
 			continue
 		}
-		open := int64(0)
-		for state, n := range p.States {
-			if state.Open() && (state != submission.StateWaiting || p.Direction != status.Sent) {
-				open += n
+		counts, err := b.SIP.Counts(ctx, src.ID)
+		if err != nil {
+			return err
+		}
+		var open int64
+		var states []submission.State
+		for _, state := range submission.States() {
+			if state.Open() && (state != submission.StateWaiting || !isSent(&src)) {
+				open += counts.Submissions[state]
+				states = append(states, state)
 			}
 		}
-		waiting := p.NotificationsSent[submission.DeliveryWaiting]
-		if open+waiting > 0 {
+		waiting := counts.Outgoing[submission.DeliveryWaiting]
+		if open+waiting == 0 {
+			continue
+		}
+		switch conclude, err := b.SIP.CanConclude(ctx, src.ID, states); {
+		case err != nil:
+			return err
+		case !conclude:
+			b.opt.Logger.Warn("submissions and notifications are damaged in the log: nobody can conclude them, and they are given up", "set", name, "submissions", open, "notifications", waiting)
+		default:
 			return fmt.Errorf("set %q still has %s to conclude, and %s to deliver: conclude them first, see bridge submission ls --set %[1]s and bridge notification ls --sent --set %[1]s", name, count(open, "submission"), count(waiting, "notification"))
 		}
 	}

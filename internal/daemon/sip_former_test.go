@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
@@ -71,6 +73,35 @@ func TestFormerReview(t *testing.T) {
 	})
 	if _, err := h.bridge.RemoveSet(t.Context(), "main", false); err != nil {
 		t.Error(err)
+	}
+	h.verified()
+}
+
+// Nobody can conclude a submission or a notification that is damaged: it keeps no set from being
+// removed, unless others wait beside it.
+func TestRemoveSetWithDamagedSubmissions(t *testing.T) {
+	submitter := newRecipient(t)
+	submitter.Close()
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode)+filesSet(t))
+	for _, name := range []string{"1", "2", "3"} {
+		h.send("/sip/main", requestNaming(name, submitter.URL), 200)
+	}
+	h.withoutSet("main")
+	if err := decided(t, h.config.Data, daemon.Decision{ID: 1, Accept: true, Assigned: "L1"})[0]; err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ damage, want string }{
+		{"outgoing_notification SET message = 'other'", "2 submissions to conclude, and 1 notification"},
+		{"submission SET title = 'other' WHERE id = 2", "2 submissions to conclude, and 1 notification"},
+		{"submission SET late = 300 WHERE id = 3", ""},
+	} {
+		if err := h.bridge.SIP.Do(t.Context(), func(ctx context.Context, tx *store.Tx) error { return tx.Exec(ctx, "UPDATE "+c.damage) }); err != nil {
+			t.Fatal(err)
+		}
+		_, err := h.bridge.RemoveSet(t.Context(), "main", false)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.damage, err, c.want)
+		}
 	}
 	h.verified()
 }

@@ -267,6 +267,40 @@ func (r Queries) OutgoingNotification(ctx context.Context, id int64) (*submissio
 	return one(found, err, "notification")
 }
 
+// CanConclude reports whether a Source has something that somebody can conclude: a submission in
+// one of some states, or a notification that waits to be delivered, that is not damaged.
+func (r Queries) CanConclude(ctx context.Context, source event.SourceID, states []submission.State) (bool, error) {
+	args := []any{int64(source)}
+	for _, state := range states {
+		args = append(args, int64(state))
+	}
+	err := r.q.Each(ctx, submissions.selection()+"t.source = ? AND t.state IN ("+database.Params(len(states))+")", args, func(rows *sql.Rows) error {
+		_, err := submissions.scan(rows, new(string))
+		return enough(err)
+	})
+	if err == nil {
+		err = r.q.Each(ctx, outgoing.selection()+"t.source = ? AND t.state = ?", []any{int64(source), int64(submission.DeliveryWaiting)}, func(rows *sql.Rows) error {
+			_, err := outgoing.scan(rows, new(string))
+			return enough(err)
+		})
+	}
+	if errors.Is(err, errEnough) {
+		return true, nil
+	}
+	return false, err
+}
+
+// enough ends a query at the first row that is not damaged.
+func enough(err error) error {
+	switch {
+	case err == nil:
+		return errEnough
+	case errors.Is(err, errDamaged):
+		return nil
+	}
+	return err
+}
+
 // Undelivered returns the notification of a submission that waits, that its recipient has
 // refused, or that was given up; fs.ErrNotExist when there is none.
 func (r Queries) Undelivered(ctx context.Context, s *submission.Submission) (*submission.OutgoingNotification, error) {

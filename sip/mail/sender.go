@@ -74,7 +74,7 @@ func (a *answered) Unwrap() error { return a.error }
 // recipient, so that other mail may well go through to the same domain; a Permanent error
 // counts as an answer. Otherwise no server was found or reached, or it ended the session (reply
 // 421), or takes no mail in a session like ours (reply 530), or none from our sender, or the
-// Relay denies to relay (5.7).
+// Relay denies to relay (5.7, or in words).
 func Answered(err error) bool {
 	var a *answered
 	return errors.As(err, &a) || Permanent(err)
@@ -350,10 +350,18 @@ func refusesSender(step string, reply *textproto.Error) bool {
 }
 
 // deniesRelay reports whether a relay refuses a recipient because of who is asking: it does not
-// relay for us (RFC 3463, 3.8), which is mended there, or in the configuration.
+// relay for us (RFC 3463, 3.8), which is mended there, or in the configuration. Servers that send
+// no such code say it in words, as Exim does ("relay not permitted"), or have it at the end, as
+// qmail ("(#5.7.1)").
 func deniesRelay(err error) bool {
 	var reply *textproto.Error
-	return errors.As(err, &reply) && reply.Code/100 == 5 && strings.HasPrefix(reply.Msg, "5.7.")
+	if !errors.As(err, &reply) || reply.Code/100 != 5 {
+		return false
+	}
+	if strings.HasPrefix(reply.Msg, "5.") {
+		return strings.HasPrefix(reply.Msg, "5.7.")
+	}
+	return strings.Contains(reply.Msg, "(#5.7.") || strings.Contains(strings.ToLower(reply.Msg), "relay")
 }
 
 // terse is a connection that limits how much is read from a server: replies have no limit of

@@ -674,9 +674,14 @@ func TestAnswered(t *testing.T) {
 // is about the mail.
 func TestRelayThatRefuses(t *testing.T) {
 	for answer, permanent := range map[string]bool{
-		"554 5.7.1 <box@lib.example>: Relay access denied":              false,
-		"550 5.7.54 SMTP; Unable to relay recipient":                    false,
-		"550 5.1.1 <box@lib.example>: unknown in virtual mailbox table": true,
+		"554 5.7.1 <box@lib.example>: Relay access denied":                      false,
+		"550 5.7.54 SMTP; Unable to relay recipient":                            false,
+		"550 5.1.1 <box@lib.example>: unknown in virtual mailbox table":         true,
+		"550 relay not permitted":                                               false, // Exim
+		"550-Sender verify failed\r\n550 Relaying denied":                       false,
+		"553 sorry, that domain isn't in my list of allowed rcpthosts (#5.7.1)": false, // qmail
+		"553 sorry, no mailbox here by that name (#5.1.1)":                      true,
+		"550 5.1.1 <box@lib.example>: relay.example does not know it":           true,
 		"550 5.7":  true,
 		"550 who?": true,
 	} {

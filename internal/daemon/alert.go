@@ -23,8 +23,10 @@ import (
 )
 
 const (
-	// alertTime bounds the time to alert one receiver.
-	alertTime = time.Minute
+	// alertTime bounds the time to alert one receiver, mailTime that of a mail. Mail servers that
+	// delay strangers, or scan what they get, take minutes. One that has the mail when time is
+	// over gets it again, in each round.
+	alertTime, mailTime = time.Minute, 5 * time.Minute
 	// alertOutput is how many bytes of a command's output are read.
 	alertOutput = 64 << 10
 	// noticeTime is how long after a start what is kept in memory alone, see troubles, may not
@@ -49,7 +51,11 @@ func (b *Bridge) alerter() *alert.Alerter {
 		Receivers: func() []config.Alert { return b.Config().Alerts }, File: filepath.Join(b.Config().Data, "alerts.json"), Logger: b.opt.Logger,
 		Bridge: func() string { return b.base }, State: func(ctx context.Context) alert.State { return b.alertState(ctx, began) }, Ended: b.alertsEnded(),
 		Send: func(ctx context.Context, to *config.Alert, m *alert.Message) error {
-			ctx, cancel := context.WithTimeout(ctx, alertTime)
+			allowed := alertTime
+			if to.Mail != "" {
+				allowed = mailTime
+			}
+			ctx, cancel := context.WithTimeout(ctx, allowed)
 			defer cancel()
 			switch {
 			case to.Mail != "":

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,12 +10,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/mail"
+	"net/textproto"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -25,6 +28,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
@@ -528,5 +532,78 @@ url = "%s"
 	}
 	if err := a.Round(t.Context()); err != nil || len(in.all()) != 1 {
 		t.Errorf("after: %v, %q", err, in.all())
+	}
+}
+
+// TestAlertMailToASlowServer: a mail server may take minutes with its answers, the last of which
+// is about a mail that it has: it gets each alert once.
+func TestAlertMailToASlowServer(t *testing.T) {
+	for name, slow := range map[string]map[string]time.Duration{
+		"it scans the mail":   {"DATA": 3 * time.Minute},
+		"it delays strangers": {"": 25 * time.Second, "EHLO": 25 * time.Second, "MAIL": 25 * time.Second, "RCPT": 25 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				testenv.ThisDecade()
+				var got int
+				dial := func(context.Context, string, string) (net.Conn, error) {
+					ours, theirs := net.Pipe()
+					go func() {
+						defer theirs.Close()
+						c := textproto.NewConn(theirs)
+						answer := func(to, line string) error {
+							time.Sleep(slow[to])
+							return c.PrintfLine("%s", line)
+						}
+						for err := answer("", "220 mail.example"); err == nil; {
+							var line string
+							if line, err = c.ReadLine(); err != nil {
+								return
+							}
+							switch word := strings.ToUpper(line[:4]); word {
+							case "DATA":
+								_ = c.PrintfLine("354 go on")
+								if _, err = c.ReadDotBytes(); err == nil {
+									got++
+									err = answer(word, "250 it is here")
+								}
+							case "QUIT":
+								_ = c.PrintfLine("221 bye")
+								return
+							default:
+								err = answer(word, "250 fine")
+							}
+						}
+					}()
+					return ours, nil
+				}
+				c := loadText(t, folder, `
+data = "data"
+[mail]
+relay = "127.0.0.1:25"
+from = "bridge@example.org"
+[[alert]]
+on = ["failing:1h"]
+mail = "ops@example.org"
+[[set]]
+name = "main"
+[[set.source]]
+kind = "feed"
+url = "http://127.0.0.1:9/feed"
+`)
+				h, err := Open(t.Context(), c, Options{Network: fetch.Network{Dial: dial}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer closeBridge(t, h)
+				a := h.alerter()
+				m := &alert.Message{At: time.Now(), On: []alert.Alert{{Condition: "failing", Since: time.Now()}}}
+				if err := a.Send(t.Context(), &c.Alerts[0], m); err != nil || got != 1 {
+					t.Errorf("%d mails, %v", got, err)
+				}
+				time.Sleep(10 * time.Minute) // so that a server that answers too late ends
+			})
+		})
 	}
 }

@@ -157,6 +157,13 @@ func (d *Server) resolve(ctx context.Context, in incoming) (before, after *submi
 		if note != nil {
 			note.Submission, note.Verdict = s.ID, submission.NotificationMatched
 		}
+		if note != nil && does.Resolution != submission.Resolves {
+			if more, err := tx.KeepsMore(ctx, s, note.Digest); err != nil {
+				return err
+			} else if !more {
+				return &sip.Fault{Code: sip.Client, Path: "ingest-disposition", Text: "this submission has its ultimate disposition, and too many different notifications of it have come: no other one is kept"}
+			}
+		}
 		switch {
 		case does.Changed:
 			u, err := d.update(ctx, tx, &next, does, &in)

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -40,6 +41,35 @@ func (h *harness) received(n string, state submission.State, change func(*submis
 		change(s)
 	}
 	return h.add(*s)
+}
+
+// Who has the token of a submission cannot fill the log: of the notifications that change nothing
+// any more a hundred different ones are kept. One that is known, and the first ultimate one, are
+// taken all the same.
+func TestNotificationsOfASubmissionAreBounded(t *testing.T) {
+	const most = 100
+	for _, state := range []submission.State{submission.StateProvisional, submission.StateAccepted, submission.StateRejected} {
+		h := newHarness(t, Gateway, closed)
+		sub := h.received("1", state, nil)
+		h.notify(sub.Token, rejected(mapOf("1"), "no 0")) // it ends, repeats or contradicts
+		refused := 0
+		for i := range 3 * most {
+			err := h.server.Notify(t.Context(), sip.Caller{Token: sub.Token}, rejected(mapOf("1"), fmt.Sprintf("no %d", i)))
+			var fault *sip.Fault
+			if err != nil && (!errors.As(err, &fault) || fault.Code != sip.Client || i < most) {
+				t.Fatalf("%s, notification %d: %v", state, i, err)
+			}
+			if err != nil {
+				refused++
+			}
+		}
+		if kept := len(h.notifications()); kept != most || refused != 2*most {
+			t.Errorf("%s: %d are kept, %d refused", state, kept, refused)
+		}
+		h.notify(sub.Token, rejected(mapOf("1"), "no 7"))
+		other := h.received("2", submission.StateProvisional, nil)
+		h.notify(other.Token, accepted(mapOf("2"), "urn:lib:2"))
+	}
 }
 
 func TestNotificationEndsASubmission(t *testing.T) {

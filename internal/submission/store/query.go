@@ -349,6 +349,23 @@ func (tx *Tx) incoming(ctx context.Context, source event.SourceID, digest [32]by
 	return found[0], nil
 }
 
+// notificationsKept is how many different notifications of a submission are kept of those that
+// change nothing any more.
+const notificationsKept = 100
+
+// KeepsMore reports whether a notification of a submission that changes nothing any more can be
+// kept: it is there already, or there are not too many yet.
+func (tx *Tx) KeepsMore(ctx context.Context, s *submission.Submission, digest [32]byte) (bool, error) {
+	was, err := tx.incoming(ctx, s.Source, digest)
+	if err != nil || was.ID != 0 {
+		return err == nil, err
+	}
+	var n int
+	err = tx.Each(ctx, "SELECT count(*) FROM (SELECT 1 FROM incoming_notification WHERE submission <> 0 AND submission = $1 LIMIT $2) kept", []any{s.ID, notificationsKept},
+		func(rows *sql.Rows) error { return rows.Scan(&n) })
+	return n < notificationsKept, err
+}
+
 // IncomingNotification returns one by its ID; fs.ErrNotExist when there is none.
 func (r Queries) IncomingNotification(ctx context.Context, id int64) (*submission.IncomingNotification, error) {
 	found, err := r.incomings(ctx, "t.id = ?", id)

@@ -100,22 +100,27 @@ func resendCommand() *cobra.Command {
 	var d daemon.Decision
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&d.Set, "set", "", "all submissions of the set with this `name`")
-	cmd.Flags().StringVar(&d.Resend, "state", submission.StateUnsent.String(), "those in this `state`: unsent or unresolved")
-	cmd.Args = takes(0, 1)
+	cmd.Flags().StringVar(&d.Resend, "state", submission.StateUnsent.String(), "those in this `state`: unsent or unresolved; or the notifications to submitters that are refused or expired")
+	cmd.Args = takes(0, math.MaxInt)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch s := submission.ParseState(d.Resend); {
-		case s != submission.StateUnsent && s != submission.StateUnresolved:
-			return usage(fmt.Errorf("--state: %q cannot be sent again; write unsent or unresolved", d.Resend))
-		case len(args) == 0 && d.Set == "" || len(args) == 1 && d.Set != "":
-			return usage(errors.New("give the number of a submission, or --set NAME for all of a set"))
+		switch d.Resend {
+		case submission.StateUnsent.String(), submission.StateUnresolved.String(), submission.DeliveryRefused.String(), submission.DeliveryExpired.String():
+		default:
+			return usage(fmt.Errorf("--state: %q cannot be sent again; write unsent or unresolved, or refused or expired", d.Resend))
 		}
-		if len(args) == 1 {
+		if (len(args) == 0) == (d.Set == "") {
+			return usage(errors.New("give the numbers of submissions, or --set NAME for all of a set"))
+		}
+		all := []daemon.Decision{d}
+		for i, arg := range args {
+			one := d
 			var err error
-			if d.ID, err = submissionID(args[0]); err != nil {
+			if one.ID, err = submissionID(arg); err != nil {
 				return err
 			}
+			all = append(all[:i], one)
 		}
-		return in.decide(cmd, []daemon.Decision{d}, func(w io.Writer, _ int, done daemon.DecisionResult) {
+		return in.decide(cmd, all, func(w io.Writer, _ int, done daemon.DecisionResult) {
 			fmt.Fprintln(w, cmp.Or(done.Result, "done: only the latest change of each record, and no deletion, is sent again; see bridge submission ls"))
 		})
 	}

@@ -39,8 +39,9 @@ type Decision struct {
 	// submission under review.
 	Settle *Settlement `json:"settle,omitempty"`
 	// Resend is the state (unsent or unresolved) of the submissions to targets that are put
-	// back into the outbox; "" means another decision. With the ID of a received submission it
-	// is the notification to its submitter that is sent again.
+	// back into the outbox, or that (refused or expired) of the notifications to submitters that
+	// are sent again; "" means another decision. With the ID of a received submission it is the
+	// notification to its submitter that is sent again, whatever its state.
 	Resend string `json:"resend,omitempty"`
 	Set    string `json:"set,omitempty"`
 	// Assigned is the identifier of an accepted record; "" lets the set assign
@@ -180,6 +181,8 @@ func (b *Bridge) resend(ctx context.Context, d Decision) (done DecisionResult, e
 			return b.notifyAgain(ctx, s)
 		}
 		set, target = s.Set, s.Source
+	} else if state := notificationState(d.Resend); state != 0 {
+		return b.notifyAllAgain(ctx, set, state)
 	}
 	found := false
 	for i, o := range b.sip.submitters {
@@ -212,18 +215,86 @@ func (b *Bridge) notifyAgain(ctx context.Context, s *submission.Submission) (don
 	if err != nil {
 		return done, err
 	}
-	if m, err := sip.ReadDocument(n.Disposition); err != nil {
-		return done, fmt.Errorf("notification %d: %w", n.ID, err)
-	} else if submission.StateAfter(m.Disposition) != s.State || m.Disposition.AssignedIdentifier != s.Assigned {
-		return done, fmt.Errorf("submission %d has been settled otherwise since notification %d of it was written: tell its submitter yourself", s.ID, n.ID)
+	if err := b.again(n, s); err != nil {
+		return done, err
 	}
-	n.State, n.Due, n.Tries, n.Reason = submission.DeliveryWaiting, event.MicrosOf(b.now()), 0, ""
 	if _, err := b.SIP.Write(ctx, &submission.Batch{Source: n.Source, Outgoing: []submission.OutgoingNotification{*n}}); err != nil {
 		return done, err
 	}
 	b.sip.notifier.Wake()
 	done.Result = fmt.Sprintf("the notification to its submitter is sent again: see bridge notification ls --sent --set %s", s.Set)
 	return done, nil
+}
+
+// again makes a notification wait that was refused or given up. It is an error if its submission
+// has another decision by now.
+func (b *Bridge) again(n *submission.OutgoingNotification, s *submission.Submission) error {
+	m, err := sip.ReadDocument(n.Disposition)
+	if err != nil {
+		return fmt.Errorf("notification %d: %w", n.ID, err)
+	}
+	if submission.StateAfter(m.Disposition) != s.State || m.Disposition.AssignedIdentifier != s.Assigned {
+		return fmt.Errorf("submission %d has been settled otherwise since notification %d of it was written: tell its submitter yourself", s.ID, n.ID)
+	}
+	n.State, n.Due, n.Tries, n.Reason = submission.DeliveryWaiting, event.MicrosOf(b.now()), 0, ""
+	return nil
+}
+
+// notificationState returns the state of notifications that are sent again, by its name; 0 is
+// another word.
+func notificationState(word string) submission.DeliveryState {
+	for _, state := range []submission.DeliveryState{submission.DeliveryRefused, submission.DeliveryExpired} {
+		if state.String() == word {
+			return state
+		}
+	}
+	return 0
+}
+
+// resendGroup is how many notifications are sent again in a transaction.
+const resendGroup = 500
+
+// notifyAllAgain has all notifications of a set in a state, refused or expired, sent again. Those
+// that cannot be are left as they are, and the error gives the reason of the first one.
+func (b *Bridge) notifyAllAgain(ctx context.Context, set string, state submission.DeliveryState) (done DecisionResult, err error) {
+	var first error
+	sent, left := int64(0), int64(0)
+	for after := int64(0); ; {
+		page, err := b.SIP.Outgoing(ctx, set, state, after, resendGroup)
+		if err != nil {
+			return done, err
+		}
+		if len(page) == 0 {
+			done.Result = fmt.Sprintf("%s sent again: see bridge notification ls --sent --set %s", count(sent, "notification"), set)
+			if left > 0 {
+				err = fmt.Errorf("%s; %s left as before: %w", done.Result, count(left, "other"), first)
+			}
+			return done, err
+		}
+		after = page[len(page)-1].ID
+		var again []submission.OutgoingNotification
+		for i := range page {
+			n := &page[i]
+			s, err := b.SIP.Submission(ctx, n.Submission)
+			if err == nil {
+				err = b.again(n, s)
+			}
+			if err != nil {
+				if left++; first == nil {
+					first = err
+				}
+				continue
+			}
+			again = append(again, *n)
+		}
+		if len(again) > 0 {
+			if _, err := b.SIP.Write(ctx, &submission.Batch{Source: again[0].Source, Outgoing: again}); err != nil {
+				return done, err
+			}
+			b.sip.notifier.Wake()
+			sent += int64(len(again))
+		}
+	}
 }
 
 // endNotification has the notification to the submitter of a received submission not sent any

@@ -160,6 +160,48 @@ func TestNotificationSentAgain(t *testing.T) {
 	h.verified()
 }
 
+// All notifications of a set that were refused are sent again at once, but for one whose submission
+// was settled otherwise since.
+func TestNotificationsSentAgain(t *testing.T) {
+	behind := testserver.NewIngestServer(t, testserver.Defers)
+	var mended atomic.Bool
+	var told atomic.Int64
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		told.Add(1)
+		if mended.Load() {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "text/xml")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write(sip.AppendMessage(nil, &sip.Message{Kind: sip.KindFault, Fault: &sip.Fault{Code: sip.Client, Text: "no such project"}}))
+	}))
+	t.Cleanup(front.Close)
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", behind.URL)))
+	for _, name := range []string{"1", "2", "3"} {
+		h.send("/sip/main", requestNaming(name, front.URL), 200)
+		request := behind.Requests(name)[0]
+		tell(t, request.Recipient, request, testserver.Accepts)
+	}
+	eventually(t, "they are refused", func() bool { return len(h.notices(submission.DeliveryRefused)) == 3 })
+	second := behind.Requests("2")[0]
+	tell(t, second.Recipient, second, testserver.Rejects)
+	if _, err := h.bridge.Decide(t.Context(), daemon.Decision{ID: 2, Settle: &daemon.Settlement{Outcome: submission.StateRejected}}); err != nil {
+		t.Fatal(err)
+	}
+	mended.Store(true)
+	told.Store(0)
+	again := daemon.Decision{Set: "main", Resend: submission.DeliveryRefused.String()}
+	if _, err := h.bridge.Decide(t.Context(), again); err == nil || !strings.Contains(err.Error(), "2 notifications sent again") || !strings.Contains(err.Error(), "1 other left as before: submission 2 has been settled otherwise") {
+		t.Errorf("they are sent again: %v", err)
+	}
+	eventually(t, "two are delivered", func() bool { return len(h.notices(submission.DeliveryDone)) == 2 })
+	if left := h.notices(submission.DeliveryRefused); len(left) != 1 || left[0].Submission != 2 || told.Load() != 2 {
+		t.Errorf("%+v are left, told %d times", left, told.Load())
+	}
+	h.verified()
+}
+
 // What is sent again for an operator has five days anew: a recipient that takes nothing at the
 // first try, as mail servers do that greylist, gets it at the next one.
 func TestNotificationSentAgain_Late(t *testing.T) {

@@ -30,7 +30,7 @@ func auditCommand() *cobra.Command {
 			p.bar = newMeter(cmd.ErrOrStderr(), *asJSON)
 			defer p.bar.stop()
 			err := eachSet(ctx, b, *set, func(set string) error {
-				done, err := b.Audit(ctx, set, daemon.AuditOptions{Origin: *origin, Begin: p.bar.source, Found: p.found})
+				done, err := b.Audit(ctx, set, daemon.AuditOptions{Origin: *origin, Repair: p.repair, Begin: p.bar.source, Found: p.found})
 				if err != nil {
 					return err
 				}
@@ -153,6 +153,9 @@ func (p *auditPrinter) set(s *daemon.AuditedSet) error {
 				fmt.Fprintf(&w, ", %d repaired", r.Repaired)
 			}
 			fmt.Fprintln(&w)
+		}
+		if p.config.File == "" && r.Differences > 0 && r.Documents > 0 {
+			fmt.Fprintf(&w, "%s: read with the default settings, by which records differ if a configuration has others: if one has this Source, name it with --config\n", s.Set)
 		}
 		for _, why := range r.Unchecked {
 			fmt.Fprintf(&w, "%s: NOT CHECKED: %s\n", s.Set, oneLine(why))

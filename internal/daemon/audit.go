@@ -23,6 +23,8 @@ import (
 type AuditOptions struct {
 	// Origin also requests the originals that are on other servers than the Source.
 	Origin bool
+	// Repair: what is found is to be repaired.
+	Repair bool
 	// Begin is called before each Source with its URL. It returns two functions: progress
 	// is called with the progress of reading the Source, and ended at the end.
 	Begin func(source string) (progress func(harvest.Progress), ended func())
@@ -95,7 +97,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 			src = configured[at]
 		} else if src, err = b.unconfigured(ctx, set, &all[i]); err != nil {
 			return nil, err
-		} else if unread, err = b.unread(src, &all[i]); err != nil {
+		} else if unread, err = b.unread(src, &all[i], o.Repair); err != nil {
 			return nil, err
 		}
 		report, err := b.auditSource(ctx, src, unread, o)
@@ -164,10 +166,14 @@ func (b *Bridge) emptyReport(set, url, kind, why string) *audit.Report {
 
 // unread says why a Source that is not configured is not read: with other settings than it was
 // harvested with it has other records and representations, and to repair these would damage them.
-// Where no Source is configured it was named on a command line, without settings.
-func (b *Bridge) unread(src *Source, stored *eventlog.Source) (string, error) {
+// Where no Source is configured it was named on a command line, without settings, unless it has
+// a name, which only a configuration gives.
+func (b *Bridge) unread(src *Source, stored *eventlog.Source, repair bool) (string, error) {
 	if stored.Former || !b.hasNoSet() {
 		return "the Source is no longer configured, so its settings are not known, and it is not read: configure it again, or end it with bridge source forget", nil
+	}
+	if repair && stored.Name != "" {
+		return "the Source stands in a configuration, whose settings are not known here, and nothing of it is repaired without them: name that configuration with --config", nil
 	}
 	if asked, err := src.AskedBefore(&stored.Progress); err != nil || asked {
 		return "", err

@@ -50,6 +50,7 @@ func parseCondition(text string) (Condition, error) {
 	case OnFailing:
 		if given {
 			c.For, valid = parseDuration(value)
+			valid = valid && c.For >= 0
 		}
 	case OnQuarantine, OnReview:
 		if given {

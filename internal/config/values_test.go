@@ -235,7 +235,7 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %+v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "fails", "failing:", "failing:soon", "held:1", "log:", "quarantine:0", "review:many", "disk:0%", "disk:100%", "disk:x"} {
+	for _, text := range []string{"", "fails", "failing:", "failing:soon", "failing:-24h", "held:1", "log:", "quarantine:0", "review:many", "disk:0%", "disk:100%", "disk:x"} {
 		if _, err := parseCondition(text); !said(err, " is not a condition; write ") {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -258,7 +258,7 @@ const (
 type Source struct {
 	// Name is for people, and part of identifiers with Identity PerSource; "" means the
 	// URL.
-	Name string `toml:"name"`
+	Name string `toml:"name" form:"name"`
 	Kind string `toml:"kind" oneof:"atompmh resourcesync oaipmh feed folder csv sitemap set sip"`
 	// URL is as it was typed (http, https), or the file URL of a path; that of a folder
 	// ends with a slash. For a Source of kind KindSIP it is the peer's, for people and for
@@ -438,7 +438,7 @@ const NoRecipient = "none"
 // Ingest Protocol).
 type Target struct {
 	// Name is for people; "" means the URL.
-	Name string `toml:"name"`
+	Name string `toml:"name" form:"name"`
 	// URL is that of the ingest server: http or https, and not that of a Source of the set.
 	URL string `toml:"url" form:"web"`
 	// Formats give the schema URL, among the server's properties, of the records with a

@@ -532,7 +532,7 @@ func (d *document) member(t table, set string) Source {
 	if kind := t.values["kind"]; kind != nil && kind != KindSet {
 		t.report("kind", "is not the kind of %s, which is a set of this file; leave it out", s.URL)
 	}
-	t.text("name", "", &s.Name)
+	t.text("name", `form:"name"`, &s.Name)
 	d.members = append(d.members, configured[Source]{t, set, &s})
 	return s
 }
@@ -543,7 +543,7 @@ func (d *document) service(t table, set string) Source {
 	known["name"], known["kind"], known["url"] = true, true, true
 	t.reportUnknown(known)
 	s := defaultSIPSource(set)
-	t.text("name", "", &s.Name)
+	t.text("name", `form:"name"`, &s.Name)
 	t.text("url", `form:"web"`, &s.URL)
 	if t.empty("url") {
 		s.URL = servicePath(set)

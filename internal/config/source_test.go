@@ -224,3 +224,19 @@ func TestRepositoryKeys(t *testing.T) {
 		t.Errorf("%s %+v %v", name, s, err)
 	}
 }
+
+// A name stands in the lines that commands print, and makes none.
+func TestNameInOneLine(t *testing.T) {
+	t.Parallel()
+	for name, source := range map[string]string{
+		"a Source":    "[[set.source]]\nurl = \"http://h.example/f\"\nname = \"a\\nok b\"\n",
+		"a set":       "[[set.source]]\nurl = \"set:b\"\nname = \"a\\tb\"\n[[set]]\nname = \"b\"\n",
+		"a service":   "[[set.source]]\nkind = \"sip\"\nname = \"a\\u0085b\"\n",
+		"a recipient": "[[set.submit]]\nurl = \"http://h.example/sip\"\nname = \"a\\rb\"\n",
+	} {
+		_, err := Load(write(t, t.TempDir(), "bridge.toml", "[[set]]\nname = \"a\"\n"+source))
+		if !said(err, "; write a name in one line") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -40,6 +40,7 @@ func form(name string) func(string) (string, error) {
 		"mailbox":           checkMailbox,
 		"metadataPrefix":    checkPrefixOfFormat,
 		"media type":        checkMediaType,
+		"name":              checkName,
 		"prefix":            checkPrefix,
 		"recipient":         func(s string) (string, error) { return checkRecipient(s, wanted) },
 		"record":            checkRecordURL,
@@ -51,6 +52,14 @@ func form(name string) func(string) (string, error) {
 		return func(s string) (string, error) { return s, nil }
 	}
 	return accept
+}
+
+// checkName checks the name of a Source, which commands print in a line.
+func checkName(s string) (string, error) {
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		return "", fmt.Errorf("%q has a line end, a tab or another control character; write a name in one line", s)
+	}
+	return s, nil
 }
 
 func checkContact(s string) (string, error) {

@@ -133,7 +133,11 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	case !ran:
 		status = exitUsage
 	}
-	fmt.Fprintf(stderr, "bridge: %s\n", daemon.Redact(err.Error()))
+	text := err.Error()
+	if ctx.Err() != nil { // by a signal
+		text = strings.ReplaceAll(text, context.Canceled.Error(), "interrupted")
+	}
+	fmt.Fprintf(stderr, "bridge: %s\n", daemon.Redact(text))
 	if !ran {
 		fmt.Fprintf(stderr, "Usage: %s\nMore: %s --help\n", cmd.UseLine(), cmd.CommandPath())
 	}

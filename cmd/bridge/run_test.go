@@ -281,6 +281,21 @@ func newDataFolder(t *testing.T) (data, source string, bridge func(args ...strin
 	return data, source, bridge
 }
 
+// What a signal has ended says so, in no words of a programmer.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	data, _, _ := newDataFolder(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, args := range [][]string{{"verify"}, {"audit"}, {"export", "--base-url", "http://x.example", "--out", filepath.Join(t.TempDir(), "out")}} {
+		var out, said bytes.Buffer
+		status := run(ctx, append(args, "--data", data), nil, &out, &said)
+		if status != exitFailed || !strings.Contains(said.String(), "interrupted") || strings.Contains(said.String(), "context") {
+			t.Errorf("%s: status %d\n%s", args, status, said.String())
+		}
+	}
+}
+
 // A command whose output cannot be written, as to a full disk, has failed.
 func TestOutputThatFails(t *testing.T) {
 	t.Parallel()

@@ -104,7 +104,7 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	}
 	former, ferr := b.formerSets(ctx)
 	for _, set := range former {
-		out = append(out, fmt.Sprintf("set %s: the configuration has none of its Sources any more: it is kept, and serve does not publish it unless the set is configured; write it into the configuration again, or remove it with bridge set rm", set))
+		out = append(out, fmt.Sprintf("set %s: the configuration has none of its Sources any more: it is kept, and bridge serve publishes it only without a configuration, or with one that has the set; write it into the configuration again, or remove it with bridge set rm", set))
 	}
 	templates, terr := b.templateWarnings(ctx)
 	return append(out, templates...), errors.Join(err, ferr, terr)

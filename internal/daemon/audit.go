@@ -86,10 +86,6 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 		return nil, err
 	}
 	for i := range all {
-		if pauses[all[i].ID] != nil {
-			out.Sources = append(out.Sources, b.emptyReport(set, all[i].URL, all[i].Kind, "the Source is paused, and not asked for anything: resume it with bridge source resume"))
-			continue
-		}
 		at := slices.IndexFunc(configured, func(s *Source) bool { return s.ID == all[i].ID })
 		var src *Source
 		unread := ""
@@ -99,6 +95,9 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 			return nil, err
 		} else if unread, err = b.unread(src, &all[i], o.Repair); err != nil {
 			return nil, err
+		}
+		if pauses[all[i].ID] != nil {
+			unread = "the Source is paused, and not asked for anything: " + resume
 		}
 		report, err := b.auditSource(ctx, src, unread, o)
 		if err != nil {
@@ -157,7 +156,10 @@ func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
 	return out, nil
 }
 
-const neverHarvested = "the Source was never harvested"
+const (
+	neverHarvested = "the Source was never harvested"
+	resume         = "resume it with bridge source resume"
+)
 
 // emptyReport is the report on a Source that is not read.
 func (b *Bridge) emptyReport(set, url, kind, why string) *audit.Report {
@@ -288,6 +290,16 @@ func (b *Bridge) repair(ctx context.Context, in *Repair) ([]string, error) {
 	ctx, leave := src.turn.take(ctx)
 	defer leave()
 	left := make([]string, len(all.Records))
+	paused, err := b.paused(ctx, src.ID)
+	if err != nil {
+		return nil, err
+	}
+	if paused != nil {
+		for i := range left {
+			left[i] = "the Source is paused: " + resume
+		}
+		return left, nil
+	}
 	var of []int // the indexes of the records that need more than their contents
 	rest := all.Repairs
 	rest.Records = nil

@@ -507,7 +507,7 @@ func TestAuditIsLimited(t *testing.T) {
 }
 
 // TestAuditLeavesOutPaused: a paused Source is not asked for anything, by an audit either, which says
-// so.
+// so. Our copies of its records are checked, and those that are bad wait until it is resumed.
 func TestAuditLeavesOutPaused(t *testing.T) {
 	a := newAuditHarness(t, "equal", "missing")
 	src := a.source()
@@ -518,11 +518,18 @@ func TestAuditLeavesOutPaused(t *testing.T) {
 	if len(found) > 0 || report.Documents > 0 || report.Whole() || len(report.Unchecked) != 1 || !strings.Contains(report.Unchecked[0], "is paused, and not asked for anything") {
 		t.Errorf("found %q in %d documents, not checked: %q", found, report.Documents, report.Unchecked)
 	}
+	if report.Here != 1 || report.Contents != 1 {
+		t.Errorf("%d records here, %d contents read", report.Here, report.Contents)
+	}
+	a.tamperContent("UPDATE content SET bytes = zeroblob(length) WHERE sum = $1", "equal")
+	if found, _ := a.audit(true); !slices.Equal(found, []string{"content-damaged equal the Source is paused: resume it with bridge source resume"}) {
+		t.Errorf("damaged: found %q", found)
+	}
 	if _, err := a.bridge.Resume(t.Context(), src.Set, src.URL); err != nil {
 		t.Fatal(err)
 	}
-	if _, report := a.audit(false); report.Documents == 0 || len(report.Unchecked) > 0 {
-		t.Errorf("resumed: %d documents, not checked: %q", report.Documents, report.Unchecked)
+	if found, report := a.audit(true); report.Documents == 0 || len(report.Unchecked) > 0 || !slices.Equal(found, []string{"content-damaged equal " + audit.Done}) {
+		t.Errorf("resumed: found %q in %d documents, not checked: %q", found, report.Documents, report.Unchecked)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -109,16 +110,21 @@ var errNotConfigured = errors.New("not in the configuration")
 // foundSource is a Source of the configuration.
 type foundSource struct{ set, name, url string }
 
-// configuredSource returns the Source of a configuration that arguments name: see sourceNamed.
+// configuredSource returns the Source of a configuration that arguments name: see sourceNamed. A
+// path may be relative, as in the file.
 func configuredSource(c *config.Config, args []string) (found foundSource, err error) {
 	set, source := sourceNamed(args)
+	path := source
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(c.File), path)
+	}
 	var all []foundSource
 	for _, s := range c.Sets {
 		if set != "" && s.Name != set {
 			continue
 		}
 		for _, src := range s.Sources {
-			if source == "" || src.Name == source || src.URL == source || daemon.Redact(src.URL) == source {
+			if source == "" || src.Name == source || src.URL == source || daemon.Redact(src.URL) == source || daemon.IsPath(path, src.URL) {
 				all = append(all, foundSource{s.Name, src.Name, src.URL})
 			}
 		}

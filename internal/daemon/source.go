@@ -304,7 +304,7 @@ func findSource(all []eventlog.Source, source string) *eventlog.Source {
 	var alike []*eventlog.Source
 	for i := range all {
 		switch {
-		case source != "" && all[i].Name == source, all[i].URL == source, strings.HasPrefix(source, "/") && strings.TrimSuffix(all[i].URL, "/") == "file://"+strings.TrimSuffix(source, "/"):
+		case source != "" && all[i].Name == source, all[i].URL == source, IsPath(source, all[i].URL):
 			return &all[i]
 		case Redact(all[i].URL) == source:
 			alike = append(alike, &all[i])
@@ -314,6 +314,11 @@ func findSource(all []eventlog.Source, source string) *eventlog.Source {
 		return nil
 	}
 	return alike[0]
+}
+
+// IsPath reports whether a text is the absolute path of the local file or folder that a URL is of.
+func IsPath(text, address string) bool {
+	return strings.HasPrefix(text, "/") && strings.TrimSuffix(address, "/") == (&url.URL{Scheme: "file", Path: strings.TrimSuffix(text, "/")}).String()
 }
 
 // unconfigured prepares a Source for use that is only in the log.

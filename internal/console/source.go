@@ -144,7 +144,7 @@ func advice(text string) string {
 	for _, one := range []struct{ words, say string }{
 		{"status 401", "It wants a login, or another one: write user and password_file, or token_file, of this Source in the configuration."},
 		{"status 403", "It does not let this machine in: ask its operators, and tell them the contact that is configured here."},
-		{"status 404|status 410", "There is nothing at its address: look whether it has moved, and correct url in the configuration."},
+		{"status 404|status 410|no such file", "There is nothing at its address: look whether it has moved, and correct url in the configuration."},
 		{"status 429|retry-after|status 503", "Its server asks for patience. bridge waits as long as it says; nothing is to be done unless this goes on for days."},
 		{"status 500|status 502|status 504", "Its server fails. If this goes on, tell its operators; bridge tries again by itself."},
 		{"certificate|x509|tls", "Its certificate is not accepted: its operators must renew or correct it."},

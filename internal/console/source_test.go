@@ -14,6 +14,7 @@ import (
 func TestAdvice(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"http://127.0.0.1:43401/feed.atom: HTTP status 404 Not Found: check the URL", "whether it has moved"},
+		{"file:///srv/feed.atom: there is no such file: check the path", "whether it has moved"},
 		{"https://a.example/list?n=404: HTTP status 401 Unauthorized: check the credentials", "wants a login"},
 		{"https://a.example/503: HTTP status 403 Forbidden", "ask its operators"},
 		{"https://a.example/: HTTP status 500 Internal Server Error: try again later", "Its server fails"},

@@ -508,6 +508,9 @@ type StatusError struct {
 // Error returns the status, the URL and what to do.
 func (e *StatusError) Error() string {
 	do := "check the URL"
+	if e.Status == http.StatusNotFound && strings.HasPrefix(e.URL, "file:") {
+		return e.URL + ": there is no such file: check the path, and whether its disk is mounted"
+	}
 	switch s := e.Status; {
 	case s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusProxyAuthRequired:
 		do = "check the credentials and whether this address may read it"

@@ -49,7 +49,7 @@ func detect(ctx context.Context, src *Source) (kind string, err error) {
 			return OAIPMH, nil
 		}
 		return "", err
-	case follow.Status(err) == 0 || fetch.TransientStatus(follow.Status(err)):
+	case follow.Status(err) == 0 || fetch.TransientStatus(follow.Status(err)) || strings.HasPrefix(src.URL, "file:"): // a file leads to no repository
 		return "", err
 	default:
 		what = fmt.Sprintf("%s: HTTP status %d", src.URL, follow.Status(err))

@@ -221,6 +221,20 @@ func TestSubmitWithoutSources(t *testing.T) {
 	}
 }
 
+// An alert whose program is not there reaches nobody.
+func TestAlertWithoutProgram(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{"/bin/sh": "", filepath.Join(t.TempDir(), "notify"): "alert 1: command: "} {
+		c, err := load(t, fmt.Sprintf("[[alert]]\non = [\"held\"]\ncommand = [%q]\n", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := strings.Join(c.Warnings(), "\n"); !strings.HasPrefix(all, want) || want == "" && all != "" || want != "" && !strings.HasSuffix(all, ": nothing is sent until it is there") {
+			t.Errorf("%s: %q", path, all)
+		}
+	}
+}
+
 // Who may write is asked about only where others can come in, of every service that
 // is open (D69).
 func TestWarnings(t *testing.T) {

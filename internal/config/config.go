@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -518,6 +519,13 @@ func (c *Config) Warnings() []string {
 		all = append(all, fmt.Sprintf("%s holds a secret and others may read it: chmod 600 %[1]s", path))
 	}
 	all = append(all, c.useless...)
+	for i := range c.Alerts {
+		if a := &c.Alerts[i]; len(a.Command) > 0 {
+			if _, err := os.Stat(a.Command[0]); err != nil {
+				all = append(all, fmt.Sprintf("alert %d: command: %v: nothing is sent until it is there", i+1, err))
+			}
+		}
+	}
 	here, _, _ := checkListen(c.Listen) // checked already
 	u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen))
 	web := !here || err != nil || !isLoopback(u.Hostname())

@@ -33,14 +33,14 @@ type Survey struct {
 // Survey reads all of a Source into the Harvester's log, which is empty but for the
 // Source. It asks for documents alone, and trusts what they state of contents. known is
 // what the log that is audited keeps of the Source: another feed at its URL is an error
-// (A7), documents whose absence was accepted are not missed, and sets of resources have
-// the numbers that they have there.
+// (A7), documents whose absence was accepted are not missed, sets of resources have the
+// numbers that they have there, and files are claimed as there.
 func (h *Harvester) Survey(ctx context.Context, src *Source, known event.Progress, o Options) (Survey, error) {
 	var was memory
 	if err := unmarshal(known.Memory, &was); err != nil {
 		return Survey{}, fmt.Errorf("the state of the last harvest cannot be read (%w): run bridge source reset %s", err, src.Set)
 	}
-	data, err := json.Marshal(memory{walkMemory: walkMemory{FeedID: was.FeedID, Folder: folderMemory{Base: was.Folder.Base}, OAI: oaiMemory{Named: was.OAI.Named}, Lists: was.Lists.Numbered()}, Accepted: was.Accepted})
+	data, err := json.Marshal(memory{walkMemory: walkMemory{FeedID: was.FeedID, Folder: folderMemory{Base: was.Folder.Base, Round: was.Folder.Round}, OAI: oaiMemory{Named: was.OAI.Named}, Lists: was.Lists.Numbered()}, Accepted: was.Accepted})
 	if err != nil {
 		return Survey{}, err
 	}

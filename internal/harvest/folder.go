@@ -86,7 +86,7 @@ func (w *folderWalk) begin(ctx context.Context, _ []byte) error {
 	if err := w.prepare(ctx); err != nil {
 		return err
 	}
-	if w.full {
+	if w.full && !r.src.statedOnly { // a survey claims what the harvests do
 		w.next.Round++
 	}
 	if first { // before any record is identified by it: this harvest may be interrupted

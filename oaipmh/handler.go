@@ -68,10 +68,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", typeXML)
 	w.Header().Set("Cache-Control", "no-cache")
-	if r.Method == http.MethodHead {
-		w.WriteHeader(http.StatusOK) // as whoever counts answers sees it
-		return
-	}
 	if len(problems) > 0 {
 		x.errors(nil, problems...)
 		return

@@ -337,10 +337,10 @@ func TestHandlerMethods(t *testing.T) {
 		"POST of too much":       {form(formType, "", "verb=Identify&a="+strings.Repeat("a", maxArguments)), 413, "16384"},
 		"GET of too much":        {httptest.NewRequest(http.MethodGet, "/oai?verb=Identify&a="+strings.Repeat("a", maxArguments), nil), 414, "16384"},
 		"PUT":                    {httptest.NewRequest(http.MethodPut, "/oai?verb=Identify", nil), 405, "GET or POST"},
-		"HEAD":                   {httptest.NewRequest(http.MethodHead, "/oai?verb=Identify", nil), 200, ""},
+		"HEAD":                   {httptest.NewRequest(http.MethodHead, "/oai?verb=Identify", nil), 200, "<Identify>"}, // net/http leaves out what is written
 	} {
 		w := ask(h, c.r)
-		if w.Code != c.status || !strings.Contains(w.Body.String(), c.has) || c.has == "" && w.Body.Len() > 0 {
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.has) {
 			t.Errorf("%s: %d %s; want %d with %q", name, w.Code, w.Body, c.status, c.has)
 		}
 		if w.Code == 405 && w.Header().Get("Allow") != "GET, HEAD, POST" {

@@ -263,10 +263,12 @@ func TestRepositoryOfPartialSet(t *testing.T) {
 		"verb=ListRecords&metadataPrefix=oai_dc": 503, "verb=ListIdentifiers&metadataPrefix=oai_dc&until=2030-01-01": 503, "verb=ListRecords&metadataPrefix=oai_dc&from=2020-01-01": 200,
 		"verb=Identify": 200, "verb=GetRecord&metadataPrefix=oai_dc&identifier=urn:x:1": 200,
 	} {
-		r := h.get("/sets/main/oai?"+query, "Accept-Encoding", "gzip")
-		waits := r.header.Get("Retry-After") + r.header.Get("Bridge-Partial")
-		if r.status != status || status == 503 && waits != "30main" || status == 200 && waits != "" {
-			t.Errorf("%s: %d %v", query, r.status, r.header)
+		for _, method := range []string{"GET", "HEAD"} {
+			r := h.ask(method, h.base+"/sets/main/oai?"+query, "Accept-Encoding", "gzip")
+			waits := r.header.Get("Retry-After") + r.header.Get("Bridge-Partial")
+			if r.status != status || status == 503 && waits != "30main" || status == 200 && waits != "" {
+				t.Errorf("%s %s: %d %v", method, query, r.status, r.header)
+			}
 		}
 	}
 }

@@ -936,6 +936,29 @@ func TestSecondsSaidOfDays(t *testing.T) {
 	}
 }
 
+// A repository that stamps with midnights, and that an earlier version has read or that formerly
+// stamped with seconds, is recognized by the next list that has any record.
+func TestMidnightsLater(t *testing.T) {
+	var asked []string
+	stamps := "2026-01-07T05:06:07Z"
+	server := serveList(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.FormValue("from"))
+		fmt.Fprint(w, list(strings.Replace(record(1), "2025-01-01T00:00:00Z", stamps, 1), ""))
+	})
+	now := time.Date(2026, 1, 8, 15, 0, 0, 0, time.UTC)
+	w := Walk{Client: server.Client(), URL: server.URL, Now: func() time.Time { return now }}
+	for range 3 {
+		if _, err := walkAll(&w); err != nil {
+			t.Fatal(err)
+		}
+		w.State, stamps = w.Result().State, "2026-01-09T00:00:00Z"
+		now = now.Add(12 * time.Hour)
+	}
+	if got := strings.Join(asked, " "); got != " 2026-01-08T14:59:59Z 2026-01-08T03:00:00Z" {
+		t.Errorf("asked from %q", got)
+	}
+}
+
 // harvestDays walks three times on one day, on which a record comes after each walk.
 func harvestDays(t *testing.T, first, second, later string) string {
 	now := time.Date(2026, 1, 9, 15, 0, 0, 0, time.UTC)

@@ -588,7 +588,7 @@ func (k *walker) result(ended bool) Result {
 	r.Empty = r.Whole && c.Records == 0
 	m := k.w.State.memory()
 	if m.Walk = nil; r.Whole {
-		m.Coarse = c.Coarse || m.Coarse && !c.Full || (c.Full || m.Mark.IsZero()) && c.Midnight && !c.Timed
+		m.Coarse = c.Coarse || m.Coarse && !c.Full || c.Midnight && !c.Timed
 		m.BaseURL, m.Mark = k.before.BaseURL, c.Start
 		if at := k.identity.Earliest; !at.IsZero() {
 			m.Earliest = at

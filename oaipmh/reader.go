@@ -56,7 +56,8 @@ type Answer struct {
 	// Mended counts the places that a lenient Reader has changed.
 	Mended int
 	// Misplaced counts the elements named record or header that were left out, since none may be
-	// where they stand. What they are about is not absent.
+	// where they stand, and the error noRecordsMatch beside records. What they are about is not
+	// absent.
 	Misplaced int
 
 	movedTo string // the base URL that redirects have led to for good, "" when there were none
@@ -254,7 +255,12 @@ func (r *Reader) element() error {
 	if s.Local == "resumptionToken" && r.takesToken(r.inList) {
 		return r.token()
 	}
-	if s.Space != Namespace || r.inList {
+	switch {
+	case s.Space != Namespace:
+		return r.leaveOut()
+	case r.inList && s.Local == "error": // some write one where a list breaks off
+		return r.error()
+	case r.inList:
 		return r.leaveOut()
 	}
 	r.strictOrder(&r.seen.last)
@@ -310,11 +316,14 @@ func (r *Reader) finish() error {
 	if r.o.Strict {
 		r.strictAnswer()
 	}
+	err := errors.Join(r.errs...)
 	switch {
+	case err != nil && r.seen.records > 0 && only(err, NoRecordsMatch): // as of one of several servers
+		r.answer.Misplaced++
 	case len(r.errs) == 1:
 		return r.errs[0]
-	case len(r.errs) > 1:
-		return errors.Join(r.errs...)
+	case err != nil:
+		return err
 	case r.answer.Verb == "":
 		return &DocumentError{URL: r.o.URL, Line: r.scan.Line, Column: r.scan.Column, Reason: "neither an error nor an element named as the verb; want one of them"}
 	case r.seen.records == 0 && (r.answer.Verb == ListRecords || r.answer.Verb == ListIdentifiers || r.answer.Verb == GetRecord):

@@ -445,6 +445,48 @@ func TestRecordsInTheWrongPlace(t *testing.T) {
 	}
 }
 
+// A list that breaks off with an error inside of it was not read to its end: nothing is taken for
+// absent, and what could not be read is asked for again. That no record matches is contradicted by
+// the records beside it, which are taken.
+func TestErrorInAList(t *testing.T) {
+	b := regexp.MustCompile(`(?s)<record>\s*<header>\s*<identifier>oai:x:b.*?</record>`)
+	const none = `<error code="noRecordsMatch"/>`
+	for name, c := range map[string]struct {
+		rewrite func(string) string
+		fails   bool
+	}{
+		"in place of a record": {func(s string) string { return b.ReplaceAllString(s, `<error code="badArgument">out of memory</error>`) }, true},
+		"without a code":       {func(s string) string { return b.ReplaceAllString(s, `<error>out of memory</error>`) }, true},
+		"no record matches":    {func(s string) string { return b.ReplaceAllString(s, none) }, false},
+		"before the list": {func(s string) string {
+			return strings.Replace(b.ReplaceAllString(s, ""), "<ListRecords>", none+"<ListRecords>", 1)
+		}, false},
+		"behind the list": {func(s string) string {
+			return strings.Replace(b.ReplaceAllString(s, ""), "</ListRecords>", "</ListRecords>"+none, 1)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := knownArchive(t)
+			a.put("a", "a2")
+			a.repo.Rewrite = func(verb string, _ int, body []byte) []byte {
+				if verb != "ListRecords" {
+					return body
+				}
+				return []byte(c.rewrite(string(body)))
+			}
+			r, err := a.try(harvest.Options{Full: true})
+			if c.fails != (err != nil) || err != nil && !strings.Contains(err.Error(), "out of memory") {
+				t.Errorf("%v, %+v", err, r)
+			}
+			a.want("events", a.news(), "updated a=a2")
+			a.repo.Rewrite = nil
+			a.put("b", "b2")
+			a.run()
+			a.want("mended at the repository", a.news(), "updated b=b2")
+		})
+	}
+}
+
 // A record with a text that is longer than [limits] allow is in quarantine, and costs no more
 // than that: the mark moves on, and replay takes the record once the limit is higher.
 func TestLongText(t *testing.T) {

@@ -116,6 +116,9 @@ func (c *compared) compare() {
 func (c *compared) representations() {
 	here, there := c.here.Observation.Representations, c.there.Observation.Representations
 	at := func(reps []event.Representation, href string) int {
+		if c.content == event.Reference { // one that was logged before may stand as the Source writes it
+			return slices.IndexFunc(reps, func(r event.Representation) bool { return event.URI(r.Href) == event.URI(href) })
+		}
 		return slices.IndexFunc(reps, func(r event.Representation) bool { return r.Href == href })
 	}
 	for i := range there {

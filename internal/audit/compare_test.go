@@ -81,6 +81,8 @@ func TestCompare(t *testing.T) {
 		{name: "whose target the set has or not", here: describes(true), there: describes(false)},
 		{name: "a link that is not published", there: obs(func(o *event.Observation) { o.Links = []event.Link{{Rel: "collection", Href: "http://s.example/c"}} })},
 		{name: "redirect: what was stated", content: event.Redirect, there: rep(func(r *event.Representation) { r.Hash, r.Length = "", event.NoLength }), want: "hash length"},
+		{name: "reference: an alternate that is no URI at the Source", content: event.Reference, here: rep(func(r *event.Representation) { r.Href = "http://s.example/r%5B1%5D" }),
+			there: rep(func(r *event.Representation) { r.Href = "http://s.example/r[1]" })},
 		{name: "reference: the URI", content: event.Reference, there: obs(func(o *event.Observation) { o.Loc = "http://s.example/other" }), want: "metadata"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

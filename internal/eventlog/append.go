@@ -286,6 +286,24 @@ func linksAsURIs(links []event.Link) []event.Link {
 	return links
 }
 
+// alternatesAsURIs returns the representations of a record in mode reference with the URIs by which
+// documents name them. The preferred one stays as it is, since documents name that by the Loc.
+func alternatesAsURIs(o *event.Observation) []event.Representation {
+	reps, cloned := o.Representations, false
+	for i := range reps {
+		if i == o.Preferred || !event.Public(reps[i].Href) {
+			continue
+		}
+		if uri := uriOf(reps[i].Href); uri != reps[i].Href {
+			if !cloned {
+				reps, cloned = slices.Clone(reps), true
+			}
+			reps[i].Href = uri
+		}
+	}
+	return reps
+}
+
 // denormalize undoes normalize for an observation that is kept: its claim is the one of
 // the document.
 func denormalize(obs event.Observation) event.Observation {
@@ -394,7 +412,9 @@ func (b *batch) hashStates() error {
 			return
 		}
 		it.Links = b.targets.resolve(it.Links)
-		if !reference {
+		if reference {
+			it.Representations = alternatesAsURIs(&it.Observation)
+		} else {
 			it.Loc = originalURI(&it.Observation)
 		}
 		h.digest = it.Digest(b.set.Content)

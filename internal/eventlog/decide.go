@@ -425,8 +425,8 @@ func (a *decider) logState(r *record, v *body, d *decision) {
 }
 
 // unchangedAt reports whether nothing has changed but that the address of the record, of its
-// original or of a link was logged as the Source writes it, and would be a URI now: that alone is no
-// event. Closed lists have the former one, and keep it.
+// original, of a link or of another representation was logged as the Source writes it, and would be a
+// URI now: that alone is no event. Closed lists have the former one, and keep it.
 func (a *decider) unchangedAt(r *record, v *body) bool {
 	if r.last == nil {
 		return false
@@ -438,6 +438,17 @@ func (a *decider) unchangedAt(r *record, v *body) bool {
 	if uriOf(was.Via.Href) == as.Via.Href {
 		as.Via.Href = was.Via.Href
 	}
+	sameHref := func(x, y event.Representation) bool { return x.Href == y.Href }
+	sameURI := func(x, y event.Representation) bool { return uriOf(x.Href) == uriOf(y.Href) }
+	alternates := a.content == event.Reference && !slices.EqualFunc(was.Representations, as.Representations, sameHref) && slices.EqualFunc(was.Representations, as.Representations, sameURI)
+	if alternates {
+		as.Representations = slices.Clone(as.Representations)
+		for i := range as.Representations {
+			if i != as.Preferred {
+				as.Representations[i].Href = was.Representations[i].Href
+			}
+		}
+	}
 	sameLink := func(x, y event.Link) bool { return x.Rel == y.Rel && uriOf(x.Href) == uriOf(y.Href) }
 	former := !slices.Equal(was.Links, as.Links) && slices.EqualFunc(was.Links, as.Links, sameLink)
 	if former {
@@ -446,7 +457,7 @@ func (a *decider) unchangedAt(r *record, v *body) bool {
 			as.Links[i].Href = was.Links[i].Href
 		}
 	}
-	return (former || as.Loc != v.obs.Loc || as.Via.Href != v.obs.Via.Href) && as.Digest(a.content) == r.digest
+	return (former || alternates || as.Loc != v.obs.Loc || as.Via.Href != v.obs.Via.Href) && as.Digest(a.content) == r.digest
 }
 
 // logDeletion decides on an event of kind deleted, with the last title, categories and

@@ -345,3 +345,54 @@ func TestLinksAsURIs(t *testing.T) {
 		}
 	}
 }
+
+// In mode reference, where documents have the addresses of the other representations too, events are
+// logged with the URIs of these.
+func TestAlternatesAsURIs(t *testing.T) {
+	const raw, uri, other = "https://h.example/a b[1]?%zz", "https://h.example/a%20b%5B1%5D?%25zz", "https://h.example/c[2]"
+	for content, want := range map[event.Content][]string{event.Redirect: {raw, raw + "2", other}, event.Reference: {raw, uri + "2", "https://h.example/c%5B2%5D"}} {
+		l, src := filled(t, t.TempDir(), content)
+		defer l.Close()
+		stamp := int64(0)
+		report := func(title string) (hrefs []string) {
+			t.Helper()
+			stamp++
+			it := &event.Item{Observation: event.Observation{Record: "urn:a", Title: title, Order: event.StampFromNanos(stamp)}}
+			for _, href := range []string{raw, raw + "2", other} {
+				it.Representations = append(it.Representations, event.Representation{Href: href, Type: "text/html", Length: 1, Hash: event.HashOf([32]byte{1})})
+			}
+			claim := it.ClaimOf()
+			p, err := l.Progress(t.Context(), src)
+			must(t, err)
+			_, err = l.Append(t.Context(), &event.Batch{Source: src, Cursor: p.Cursor.Version, Start: true, Items: []*event.Item{it}})
+			must(t, err)
+			if it.Claim != claim {
+				t.Errorf("%v: the claim is not that of the document", content)
+			}
+			ev, err := l.Record(t.Context(), "main", event.Key("urn:a"))
+			must(t, err)
+			for i := range ev.Representations {
+				hrefs = append(hrefs, ev.Representations[i].Href)
+			}
+			return hrefs
+		}
+		if got := report("one"); !slices.Equal(got, want) {
+			t.Errorf("%v: logged %q", content, got)
+		}
+		former := []string{raw, raw + "2", other}
+		l.LogFormerly(t, content, func(o *event.Observation) {
+			for i := range former {
+				o.Representations[i].Href = former[i]
+			}
+		})
+		if got := report("one"); !slices.Equal(got, former) {
+			t.Errorf("%v: logged formerly, and then %q", content, got)
+		}
+		if last, err := l.LastSeq(t.Context()); err != nil || last != 1 {
+			t.Errorf("%v: event %d, %v", content, last, err)
+		}
+		if got := report("two"); !slices.Equal(got, want) {
+			t.Errorf("%v: then logged %q", content, got)
+		}
+	}
+}

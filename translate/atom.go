@@ -74,7 +74,11 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 		case event.RelDescribedBy, event.RelDescribes:
 			id, ok := l.Attr(atompmh.CarriedNamespace, "id")
 			o.Links = append(o.Links, sel.related(linkOfEntry(l), id, ok))
-		case event.RelProfile, event.RelRelated, event.RelLicense, event.RelCanonical, event.RelCollection, event.RelDuplicate:
+		case event.RelProfile:
+			if profile(l.Href) != "" && event.Public(l.Href) {
+				o.Links = append(o.Links, linkOfEntry(l))
+			}
+		case event.RelRelated, event.RelLicense, event.RelCanonical, event.RelCollection, event.RelDuplicate:
 			if other := linkOfEntry(l); other.Published(event.Reference) {
 				o.Links = append(o.Links, other)
 			}

@@ -189,3 +189,12 @@ func FuzzDetails(f *testing.F) {
 		}
 	})
 }
+
+// A profile is a name: one that is no IRI cannot be published, and is left out.
+func TestProfileThatIsNoIRI(t *testing.T) {
+	entry := &atompmh.Entry{Kind: atompmh.Active, ID: "urn:a", Updated: time.Unix(0, 0), Links: []atompmh.Link{{Rel: "alternate", Href: "https://a.example/"},
+		{Rel: "profile", Href: "https://p.example/?a[]=b c"}, {Rel: "profile", Href: "https://p.example/ü"}, {Rel: "profile", Href: "file:///p"}}}
+	if o, err := FromEntry(entry, &Selection{}); err != nil || len(o.Links) != 1 || o.Links[0].Href != "https://p.example/ü" {
+		t.Errorf("%+v, %v", o.Links, err)
+	}
+}

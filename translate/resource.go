@@ -101,6 +101,10 @@ func related(e *resourcesync.Entry, sel *Selection, mirrored bool) []event.Link 
 		case resourcesync.RelAlternate, resourcesync.RelVia, resourcesync.RelDuplicate, resourcesync.RelUp, resourcesync.RelIndex:
 		case event.RelDescribedBy, event.RelDescribes:
 			out = append(out, sel.related(linkOf(l), l.ID, l.ID != ""))
+		case event.RelProfile:
+			if profile(l.Href) != "" {
+				out = append(out, linkOf(l))
+			}
 		default:
 			out = append(out, linkOf(l))
 		}

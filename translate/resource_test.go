@@ -98,6 +98,7 @@ func TestFromResource(t *testing.T) {
 		{"a word that is none of sitemaps, a profile that is no IRI, the priority of an alternate", entry(func(e *resourcesync.Entry) {
 			e.ChangeFreq = "often"
 			link("alternate", "https://source.example/maps/1.de", func(l *resourcesync.Link) { l.Profile, l.Pri = "maps", 7 })(e)
+			link("profile", "https://profile.example/?a[]=b c", nil)(e)
 		}), Selection{}, plain(func(o *event.Observation) {
 			o.Representations = append(o.Representations, event.Representation{Href: "https://source.example/maps/1.de", Pri: 7, Length: event.NoLength})
 		}), nil},

@@ -29,6 +29,10 @@ func TestA5_Complete(t *testing.T) {
 		{"behind an active entry", page{prev: "/1", entries: []string{alive("a", 3)}}, page{updated: 2, head: fh, entries: []string{alive("a", 2)}}, "/feed /1", false, ruleS8, true},
 		{"behind a bad entry", page{prev: "/1", entries: []string{undefined("a", 3)}}, page{updated: 2, head: fh, entries: []string{alive("a", 2)}}, "/feed /1", false, ruleS8, true},
 		{"a bad entry with an id", page{head: fh, entries: []string{undefined("a", 2), alive("b", 2)}}, page{}, "/feed", true, "", false},
+		{"an entry in no namespace", page{head: fh, entries: []string{`<entry xmlns=""><id>b</id></entry>`, alive("a", 2)}}, page{}, "/feed", false, ruleS8, false},
+		{"an entry in no namespace, its id in Atom's", page{head: fh, entries: []string{`<entry xmlns=""><a:id xmlns:a="` + Namespace + `">b</a:id></entry>`, alive("a", 2)}}, page{}, "/feed", true, "", false},
+		{"behind an entry in no namespace", page{prev: "/1", entries: []string{`<entry xmlns=""/>`}}, page{updated: 2, head: fh, entries: []string{alive("a", 2)}}, "/feed /1", false, ruleS8, true},
+		{"an entry of another namespace", page{head: fh, entries: []string{`<entry xmlns="urn:x"/>`, alive("a", 2)}}, page{}, "/feed", true, "", false},
 		{"a bad entry without an id", page{head: fh, entries: []string{"<entry/>", alive("b", 2)}}, page{}, "/feed", false, ruleS8, false},
 	}
 	for _, tt := range tests {

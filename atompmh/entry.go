@@ -55,6 +55,9 @@ func (r *Reader) entry() (*Entry, error) {
 		r.problem(Problem{Rule: rule, Line: d.Line, Column: d.Column, Record: d.ID, Found: found, Expected: expected})
 	}
 	r.links = r.links[:0]
+	if misplaced(s.Space, s.Local) {
+		d.bad(ruleEntry, "<%s> in namespace %q; want an entry in %q, or a deleted-entry in %q", s.Local, s.Space, Namespace, TombstonesNamespace)
+	}
 	if s.Space == TombstonesNamespace {
 		if err := r.tombstone(d, report); err != nil {
 			return nil, err

@@ -208,7 +208,7 @@ func (r *Reader) advance() error {
 		if s.Kind != strictxml.StartTag {
 			continue
 		}
-		if s.Space == Namespace && s.Local == "entry" || s.Space == TombstonesNamespace && s.Local == "deleted-entry" {
+		if s.Space == Namespace && s.Local == "entry" || s.Space == TombstonesNamespace && s.Local == "deleted-entry" || misplaced(s.Space, s.Local) {
 			r.begun = true
 			r.from = s.Start
 			s.Keep(s.Start)
@@ -218,6 +218,13 @@ func (r *Reader) advance() error {
 			return err
 		}
 	}
+}
+
+// misplaced reports whether an element is an entry in no namespace, or a deletion in none or in that
+// of Atom, as programs write them that leave the namespace out. To pass over it would make its record
+// absent.
+func misplaced(space, local string) bool {
+	return space == "" && local == "entry" || (space == "" || space == Namespace) && local == "deleted-entry"
 }
 
 // feedElement reads one child of the feed that is no entry.

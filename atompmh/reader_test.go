@@ -301,6 +301,8 @@ func TestBadEntries(t *testing.T) {
 		{"year 9999", entry(`<id>a:1</id><updated>9999-01-01T00:00:00Z</updated>`), "range", "a:1"},
 		{"tombstone without ref", `<at:deleted-entry when="2020-01-01T00:00:00Z"/>`, "6721-deleted-entry", ""},
 		{"tombstone without when", `<at:deleted-entry ref="a:1"/>`, "6721-deleted-entry", "a:1"},
+		{"no namespace", strings.Replace(entry(`<id>a:1</id>`+at), "<entry>", `<entry xmlns="">`, 1), "4287-entry", ""},
+		{"tombstone in the namespace of entries", `<deleted-entry ref="a:1" when="2020-01-01T00:00:00Z"/>`, "4287-entry", ""},
 		{"tombstone with a bad when", `<at:deleted-entry ref="a:1" when="yesterday"/>`, "4287-date", "a:1"},
 	}
 	const good = `<entry><id>a:9</id>` + goodRest + `</entry>`

@@ -51,3 +51,19 @@ func TestAtomWithEmptyLinks(t *testing.T) {
 		t.Errorf("the second harvest created %d and updated %d", r.Created, r.Updated)
 	}
 }
+
+// An entry that a complete feed has in no namespace goes to quarantine, and its record is not taken
+// for absent.
+func TestAtomEntryInNoNamespace(t *testing.T) {
+	const first = `<entry><id>urn:e:1</id><title>1</title><updated>2025-02-01T00:00:00Z</updated><link type="text/plain" href="/r/1"/></entry>`
+	const second = `<entry><id>urn:e:2</id><title>2</title><updated>2025-02-01T00:00:00Z</updated><link type="text/plain" href="/r/2"/></entry></feed>`
+	const head = `{}<updated>2025-03-01T00:00:00Z</updated><fh:complete xmlns:fh="http://purl.org/syndication/history/1.0"/>`
+	docs := map[string]string{"/feed": head + first + second, "/r/1": "one", "/r/2": "two"}
+	s := atomShelf(t, event.Mirror, docs)
+	s.run()
+	docs["/feed"] = head + first + strings.Replace(second, "<entry>", `<entry xmlns="">`, 1)
+	r := s.run()
+	if r.Quarantined != 1 || r.Deleted != 0 || len(s.live()) != 2 {
+		t.Errorf("%+v; live %q", r, s.live())
+	}
+}

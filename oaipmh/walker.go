@@ -497,12 +497,13 @@ func (k *walker) met(doc *Document, id string, rec *Record) {
 		return
 	}
 	h := &rec.Header
-	doc.changed = doc.changed || doc.token != "" && !h.Datestamp.Before(k.cur.Start.Truncate(k.granule()))
+	granule := k.granule()
 	if h.Datestamp.Unix()%(24*60*60) == 0 {
-		doc.midnight = true
+		doc.midnight, granule = true, 24*time.Hour // it may be of any time of the day
 	} else {
 		doc.timed = true
 	}
+	doc.changed = doc.changed || doc.token != "" && !h.Datestamp.Before(k.cur.Start.Truncate(granule))
 	// O7: datestamps that are not as they should be are taken.
 	found := ""
 	switch day := k.identity.Granularity == Day; {

@@ -1167,12 +1167,15 @@ func TestListsEndTooEarly(t *testing.T) {
 // changes, or goes, while the list is read: what is absent then is deleted only when it is
 // absent once more.
 func TestListsChangeMeanwhile(t *testing.T) {
+	changed := func(a *archive) {
+		a.repo.Put(testserver.Item{Identifier: "oai:repository.example:1", Metadata: map[string]string{"oai_dc": testserver.DublinCore("Letter 1")}})
+	}
 	for name, change := range map[string]func(a *archive){
-		"a record has changed": func(a *archive) {
-			a.repo.Put(testserver.Item{Identifier: "oai:repository.example:1", Metadata: map[string]string{"oai_dc": testserver.DublinCore("Letter 1")}})
-		},
-		"a record has gone":                        func(a *archive) { a.repo.Forget("oai:repository.example:1") },
-		"a record has gone, and no size is stated": func(a *archive) { a.repo.Forget("oai:repository.example:1") },
+		"a record has changed":                               changed,
+		"a record has changed, and datestamps are days":      changed,
+		"a record has changed, and datestamps are midnights": changed,
+		"a record has gone":                                  func(a *archive) { a.repo.Forget("oai:repository.example:1") },
+		"a record has gone, and no size is stated":           func(a *archive) { a.repo.Forget("oai:repository.example:1") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newArchive(t, event.Reference)
@@ -1181,6 +1184,14 @@ func TestListsChangeMeanwhile(t *testing.T) {
 			if strings.HasSuffix(name, "no size is stated") {
 				a.repo.Rewrite = func(_ string, _ int, body []byte) []byte {
 					return regexp.MustCompile(` completeListSize="\d+"`).ReplaceAll(body, nil)
+				}
+			}
+			switch {
+			case strings.HasSuffix(name, "days"):
+				a.repo.Lie(testserver.CoarserStamps)
+			case strings.HasSuffix(name, "midnights"):
+				a.repo.Rewrite = func(_ string, _ int, body []byte) []byte {
+					return regexp.MustCompile(`T[0-9:]+Z</datestamp>`).ReplaceAll(body, []byte("T00:00:00Z</datestamp>"))
 				}
 			}
 			a.repo.Fill(100)
@@ -1200,7 +1211,7 @@ func TestListsChangeMeanwhile(t *testing.T) {
 			a.repo.OnPage = nil
 			a.pass(25 * time.Hour)
 			a.run()
-			if a.repo.Rewrite != nil { // only now the record was absent for the first time
+			if strings.HasSuffix(name, "stated") { // only now the record was absent for the first time
 				a.want("a day later", a.news(), "")
 				a.pass(25 * time.Hour)
 				a.run()

@@ -41,6 +41,7 @@ type packs struct {
 	full        int64         // bytes of a pack
 	largeAtOnce int           // large contents that are looked for before the first is moved
 	unneeded    time.Duration // how long a pack stays that nothing needs
+	now         func() (time.Time, error)
 	report      func(error)
 	failed      atomic.Bool // contents could not be moved
 	awayFor     time.Duration
@@ -78,10 +79,13 @@ func (s *Store) openBucket(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), largeAtOnce: cmp.Or(o.largeAtOnce, largeAtOnce), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), awayFor: cmp.Or(o.awayFor, awayFor), report: o.Report, kick: make(chan struct{}, 1), wholes: make(chan struct{}, recentWhole)}
+	s.packs = &packs{store: s, bucket: b, keep: cmp.Or(o.Keep, keptBytes), full: cmp.Or(o.packBytes, packBytes), largeAtOnce: cmp.Or(o.largeAtOnce, largeAtOnce), unneeded: cmp.Or(o.KeepUnneeded, keepUnneeded), now: o.Now, awayFor: cmp.Or(o.awayFor, awayFor), report: o.Report, kick: make(chan struct{}, 1), wholes: make(chan struct{}, recentWhole)}
 	s.packs.open, s.packs.stop = context.WithCancel(context.Background())
 	if s.packs.report == nil {
 		s.packs.report = func(error) {}
+	}
+	if s.packs.now == nil {
+		s.packs.now = func() (time.Time, error) { return time.Now(), nil }
 	}
 	if o.ReadOnly || o.DryRun {
 		return nil

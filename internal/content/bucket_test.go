@@ -727,6 +727,53 @@ func TestUnneededOfTomorrow(t *testing.T) {
 	}
 }
 
+// While the clock is not trusted, as one that has jumped ahead or stands in 1970, nothing is removed
+// because its time has come: a backup that is put back needs it for as long as was said.
+func TestKeepByTrustedClock(t *testing.T) {
+	testenv.Heavy(t)
+	s3, address := newBucket(t)
+	const month = 30 * 24 * time.Hour
+	now, wrong := time.Now(), error(nil)
+	o := inBucket(address)
+	o.Now = func() (time.Time, error) { return now, wrong }
+	s := openStore(t, newPlace(t), o)
+	gone, stays := noise(1, 9000), noise(2, 8000)
+	put(t, s, gone)
+	tidy(t, s, 0)
+	put(t, s, stays)
+	tidy(t, s, 0)
+	must(t, s.Remove(t.Context(), sumOf(gone)))
+	tidy(t, s, month)
+	for _, file := range files(t, s3, address) { // one that the store does not know
+		body, err := os.ReadFile(file)
+		must(t, err)
+		if bytes.Contains(body, []byte(sumOf(stays).String())) {
+			must(t, os.WriteFile(filepath.Join(filepath.Dir(file), strings.Repeat("Z", 26)+".zip"), body, 0o600))
+			break
+		}
+	}
+	right := now
+	for _, jump := range []time.Duration{40 * 24 * time.Hour, -50 * 365 * 24 * time.Hour} {
+		now, wrong = right.Add(jump), event.ErrClock
+		if did, err := s.Tidy(t.Context(), TidyOptions{Keep: month, Unknown: true}); err != nil || did.Waiting != 1 || did.Unknown != 1 || did.Removed != 0 {
+			t.Errorf("with a clock that is %v wrong: %+v, %v", jump, did, err)
+		}
+	}
+	now, wrong = right, nil
+	if did := tidy(t, s, month); did.Waiting != 1 || did.Removed != 0 {
+		t.Errorf("with a clock that is right again: %+v", did)
+	}
+	now, wrong = right.Add(2*month), nil
+	if did := tidy(t, s, month); did.Waiting != 0 || did.Removed != 1 {
+		t.Errorf("after the time has passed: %+v", did)
+	}
+	now, wrong = right, event.ErrClock
+	must(t, s.Remove(t.Context(), sumOf(stays)))
+	if did := tidy(t, s, 0); did.Waiting != 0 || did.Removed != 1 {
+		t.Errorf("what is to be removed at once: %+v", did)
+	}
+}
+
 // A store that was put back from a backup finds again what was written anew since, and nothing
 // that it needs is removed.
 func TestRestored(t *testing.T) {

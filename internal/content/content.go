@@ -112,6 +112,9 @@ type Options struct {
 	Keep int64
 	// KeepUnneeded is how long a pack stays after nothing needed it any more; 0 is 30 days.
 	KeepUnneeded time.Duration
+	// Now is the clock by which that time passes, and why it is not trusted: then nothing is removed
+	// for it. Nil is the system's clock.
+	Now func() (time.Time, error)
 	// Report is called when contents cannot be moved to the bucket, and with nil when they
 	// can again. Nil ignores it.
 	Report func(error)

@@ -74,13 +74,17 @@ func (s *Store) Tidy(ctx context.Context, o TidyOptions) (t Tidied, err error) {
 }
 
 // tidy removes the packs of which nothing was needed for the time keep, and has the contents
-// of those packed anew of which less than half is.
+// of those packed anew of which less than half is. While the clock is not trusted that time does
+// not pass.
 func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
-	now := time.Now().Unix()
-	if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
-		return tx.Exec(ctx, "UPDATE pack SET unneeded = $1 WHERE live = 0 AND (unneeded IS NULL OR unneeded > $1)", now) // the clock may have been ahead
-	}); err != nil {
-		return err
+	clock, untrusted := p.now()
+	now := clock.Unix()
+	if untrusted == nil {
+		if err := p.do(ctx, func(ctx context.Context, tx *database.Tx) error {
+			return tx.Exec(ctx, "UPDATE pack SET unneeded = $1 WHERE live = 0 AND (unneeded IS NULL OR unneeded > $1)", now) // the clock may have been ahead
+		}); err != nil {
+			return err
+		}
 	}
 	type row struct {
 		id, length, live, unneeded int64
@@ -105,7 +109,7 @@ func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
 			if left < r.live {
 				t.Rewritten++
 			}
-		case now-r.unneeded < int64(keep/time.Second):
+		case keep > 0 && (untrusted != nil || now-r.unneeded < int64(keep/time.Second)):
 			t.Waiting++
 		default:
 			if err := p.bucket.Remove(ctx, r.key); err != nil {
@@ -228,7 +232,8 @@ func (p *packs) heal(ctx context.Context) error {
 
 // lookThrough looks at the objects that the store does not know.
 func (p *packs) lookThrough(ctx context.Context, o TidyOptions, t *Tidied) error {
-	before := time.Now().Add(-o.Keep)
+	clock, untrusted := p.now()
+	before := clock.Add(-o.Keep)
 	look := func(obj bucket.Object) error {
 		t.Unknown++
 		t.UnknownBytes += obj.Size
@@ -253,7 +258,7 @@ func (p *packs) lookThrough(ctx context.Context, o TidyOptions, t *Tidied) error
 				t.ContentsBytes += lost[i].size
 			}
 			err = p.adopt(ctx, obj, found, lost)
-		case o.Unknown && obj.Modified.Before(before):
+		case o.Unknown && (o.Keep == 0 || untrusted == nil && obj.Modified.Before(before)):
 			t.Removed++
 			t.RemovedBytes += obj.Size
 			err = p.bucket.Remove(ctx, obj.Key)

@@ -40,11 +40,21 @@ func (b *Bridge) openContents(ctx context.Context) error {
 		return err
 	}
 	b.Contents, err = content.Open(ctx, path, content.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, Spool: c.Data, Log: owner.Identity,
-		Bucket: c.Store.Contents, Keep: c.Store.ContentsCache, KeepUnneeded: c.Store.ContentsKeep, Adopt: b.opt.AdoptBucket, Report: b.reportBucket, Failed: b.endIfContentsInUse})
+		Bucket: c.Store.Contents, Keep: c.Store.ContentsCache, KeepUnneeded: c.Store.ContentsKeep, Now: b.trustedNow, Adopt: b.opt.AdoptBucket, Report: b.reportBucket, Failed: b.endIfContentsInUse})
 	if b.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
 		b.Contents, err = nil, nil
 	}
 	return err
+}
+
+// trustedNow returns the clock's time, but none before the log was last in use, and why the clock
+// is not trusted, as for events.
+func (b *Bridge) trustedNow() (time.Time, error) {
+	now, seen := b.now(), b.Log.Seen()
+	if seen.After(now) {
+		now = seen
+	}
+	return now, b.Log.Clock()
 }
 
 // endIfContentsInUse ends Serve when another process writes the contents, or the server has lost

@@ -551,6 +551,41 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// That another set gets the name is noticed also by who is just looking at the one before.
+func TestForgetWhileLookedAt(t *testing.T) {
+	l, other := history(10, event.Mirror).fill("main", 15), history(10, event.Reference).fill("main", 15)
+	other.sets["main"].set.Feed = "urn:uuid:9d1c7f5e-2b44-4f0a-8d63-7a5b3c9e1f01"
+	looked := &lookedAt{sliceLog: l}
+	p := newPublisher(t, looked)
+	looked.then = func() {
+		looked.then = nil
+		l.sets["main"] = other.sets["main"]
+		p.Forget("main")
+	}
+	_, _ = p.Document(t.Context(), "/sets/main/feed.atom", false) // of either set, or an error
+	fresh := newPublisher(t, other)
+	for _, path := range []string{"/sets/main/feed.atom", "/sets/main/capabilitylist.xml", "/sets/main/changelist/1.xml"} {
+		got, _ := get(t, p, path, false)
+		if want, _ := get(t, fresh, path, false); !bytes.Equal(got, want) {
+			t.Errorf("%s is\n%s\nwant\n%s", path, got, want)
+		}
+	}
+}
+
+// lookedAt is a log in which something happens after a set was read.
+type lookedAt struct {
+	*sliceLog
+	then func()
+}
+
+func (l *lookedAt) Set(ctx context.Context, name string) (event.Set, error) {
+	set, err := l.sliceLog.Set(ctx, name)
+	if l.then != nil {
+		l.then()
+	}
+	return set, err
+}
+
 // A set that has the name of another one from now on has its own documents.
 func TestForget(t *testing.T) {
 	l := history(10, event.Mirror).fill("main", 15)

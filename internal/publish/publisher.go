@@ -141,6 +141,7 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	states   map[string]*state
+	forgets  int                            // how often Forget was called
 	latest   map[openDocument]string        // cached name of the last rendering
 	openDocs map[openDocument]openRendering // without gzip
 }
@@ -321,7 +322,7 @@ func (st *state) all() []*series {
 // there are.
 func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	p.mu.Lock()
-	st := p.states[name]
+	st, forgets := p.states[name], p.forgets
 	p.mu.Unlock()
 	if st != nil {
 		return st, nil
@@ -347,7 +348,9 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	if other := p.states[name]; other != nil {
 		return other, nil
 	}
-	p.states[name] = st
+	if p.forgets == forgets { // else another set may have the name by now
+		p.states[name] = st
+	}
 	return st, nil
 }
 
@@ -371,6 +374,7 @@ func (p *Publisher) Forget(set string) {
 	p.forgetFiles(set + "/")
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.forgets++
 	delete(p.states, set)
 	maps.DeleteFunc(p.openDocs, func(d openDocument, _ openRendering) bool { return d.set == set })
 	maps.DeleteFunc(p.latest, func(d openDocument, _ string) bool { return d.set == set })

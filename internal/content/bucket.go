@@ -246,7 +246,7 @@ var errAway = fmt.Errorf("%w: the S3 server did not answer a moment ago", event.
 
 // get reads a part of an object. While the server is away nobody waits for it again and again.
 func (p *packs) get(ctx context.Context, key string, at, n int64) ([]byte, error) {
-	if time.Now().UnixNano() < p.away.Load() {
+	if left := p.away.Load() - time.Now().UnixNano(); left > 0 && left <= int64(p.awayFor) { // else the clock was ahead
 		return nil, errAway
 	}
 	limited, cancel := ctx, context.CancelFunc(func() {})

@@ -434,6 +434,19 @@ func TestBucketAway(t *testing.T) {
 	mustVerify(t, s, Stats{Count: 3, Bytes: int64(len(old) + len(large) + len(fresh))})
 }
 
+// A server that was away while the clock was ahead, as of a machine that starts without a network,
+// is asked again once the clock is right.
+func TestAwayOfTomorrow(t *testing.T) {
+	testenv.Heavy(t)
+	_, address := newBucket(t)
+	s := openStore(t, newPlace(t), inBucket(address))
+	c := noise(1, 5000)
+	put(t, s, c)
+	tidy(t, s, 0)
+	s.packs.away.Store(time.Now().Add(2*time.Hour + awayFor).UnixNano()) // with a clock that was two hours ahead
+	mustHold(t, s, c)
+}
+
 // A long job that has begun waits while the server is away, and goes on where it was. It does not
 // wait when somebody has to act.
 func TestJobsWait(t *testing.T) {

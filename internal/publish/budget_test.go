@@ -48,7 +48,7 @@ func TestCacheHasASize(t *testing.T) {
 		}
 		return names
 	}
-	c := newCache(dir, disk{}, 1000)
+	c := newCache(dir, disk{}, 10*(4096+4096)) // each of these has a block, and one for its sum
 	for i := range 10 {
 		ask(c, fmt.Sprint(i), 100)
 	}
@@ -57,7 +57,7 @@ func TestCacheHasASize(t *testing.T) {
 	if got, want := onDisk(), []string{"0", "3", "4", "5", "6", "7", "8", "9", "new"}; !slices.Equal(got, want) {
 		t.Errorf("left: %q, want %q", got, want)
 	}
-	ask(c, "large", 5000)
+	ask(c, "large", 100_000)
 	if got := onDisk(); !slices.Equal(got, []string{"large"}) {
 		t.Errorf("beside one that is larger than all may be: %q", got)
 	}
@@ -66,9 +66,9 @@ func TestCacheHasASize(t *testing.T) {
 	if made["1"] != 2 || made["0"] != 1 || made["large"] != 1 {
 		t.Errorf("made %v", made)
 	}
-	later := newCache(dir, disk{}, 150)
+	later := newCache(dir, disk{}, 10_000)
 	must(t, later.cleanup())
-	if got := onDisk(); len(got) != 1 || later.bytes != 100 {
+	if got := onDisk(); len(got) != 1 || later.bytes != 4096+4096 {
 		t.Errorf("after a start with a smaller size: %q, %d bytes", got, later.bytes)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "closed/main/*.sum")); err != nil || len(left) != 1 {

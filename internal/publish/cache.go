@@ -51,7 +51,7 @@ type cache struct {
 	setSlots map[string]chan struct{} // by set, so that one set does not take all slots
 	calls    map[string]*call
 	files    map[string]*cachedFile
-	bytes    int64  // bytes of files
+	bytes    int64  // that files take on the disk
 	uses     uint64 // how often a file was used, as a clock
 	refused  bool   // whether changed was last called with a reason
 
@@ -72,6 +72,13 @@ type cachedFile struct {
 	checked bool // its hash has been compared since it last changed
 	used    uint64
 }
+
+// block is what a file system gives out at a time.
+const block = 4096
+
+// onDisk is about how many bytes the file takes there, with its sum: of small documents these
+// are many times their own.
+func (f *cachedFile) onDisk() int64 { return (f.size+block-1)/block*block + block }
 
 // sum is the length and the hash of some bytes.
 type sum struct {
@@ -349,14 +356,15 @@ func (c *cache) add(name string, st fs.FileInfo, checked bool) {
 	defer c.mu.Unlock()
 	c.uncount(name)
 	c.uses++
-	c.files[name] = &cachedFile{size: st.Size(), time: st.ModTime(), checked: checked, used: c.uses}
-	c.bytes += st.Size()
+	f := &cachedFile{size: st.Size(), time: st.ModTime(), checked: checked, used: c.uses}
+	c.files[name] = f
+	c.bytes += f.onDisk()
 }
 
 // uncount stops counting a file; c.mu is held.
 func (c *cache) uncount(name string) {
 	if f := c.files[name]; f != nil {
-		c.bytes -= f.size
+		c.bytes -= f.onDisk()
 		delete(c.files, name)
 	}
 }
@@ -375,7 +383,7 @@ func (c *cache) evict(but string) {
 		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(c.files[a].used, c.files[b].used) })
 		held, n := c.bytes, 0
 		for n < len(names) && held > c.size-c.size/10 {
-			held -= c.files[names[n]].size
+			held -= c.files[names[n]].onDisk()
 			n++
 		}
 		names = names[:n]

@@ -345,17 +345,15 @@ func (w *writer) countReview(state submission.State, s *submission.Submission, n
 }
 
 // writeOutgoing replaces stored notifications, whichever Source they are of. One that is
-// delivered stays so.
+// delivered stays so, and one that is not stored any more is left out.
 func (w *writer) writeOutgoing(ctx context.Context) error {
 	for _, n := range w.in.Outgoing {
 		found, err := outgoing.find(ctx, w.tx, "id = $1", n.ID)
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 {
-			return fmt.Errorf("no outgoing notification %d in the log", n.ID)
-		}
-		if found[0].State == submission.DeliveryDone { // an operator has ended it while it was being sent
+		// While it was being sent an operator has removed its set, or ended it.
+		if len(found) == 0 || found[0].State == submission.DeliveryDone {
 			continue
 		}
 		n.Source, n.Submission, n.Created = found[0].Source, found[0].Submission, found[0].Created

@@ -493,7 +493,11 @@ func (k *walker) met(doc *Document, id string, rec *Record) {
 	if k.loop.add(id) {
 		doc.news++
 	}
-	if rec == nil || rec.Datestamp.IsZero() {
+	if rec == nil {
+		return
+	}
+	if rec.Datestamp.IsZero() { // it may have changed at any time
+		doc.changed = doc.changed || doc.token != ""
 		return
 	}
 	h := &rec.Header

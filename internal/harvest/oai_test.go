@@ -1174,7 +1174,9 @@ func TestListsChangeMeanwhile(t *testing.T) {
 		"a record has changed":                               changed,
 		"a record has changed, and datestamps are days":      changed,
 		"a record has changed, and datestamps are midnights": changed,
+		"a record has changed, and there are no datestamps":  changed,
 		"a record has gone":                                  func(a *archive) { a.repo.Forget("oai:repository.example:1") },
+		"a record has gone, and there are no datestamps":     func(a *archive) { a.repo.Forget("oai:repository.example:1") },
 		"a record has gone, and no size is stated":           func(a *archive) { a.repo.Forget("oai:repository.example:1") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -1187,6 +1189,8 @@ func TestListsChangeMeanwhile(t *testing.T) {
 				}
 			}
 			switch {
+			case strings.HasSuffix(name, "no datestamps"):
+				a.repo.Lie(testserver.NoStamps)
 			case strings.HasSuffix(name, "days"):
 				a.repo.Lie(testserver.CoarserStamps)
 			case strings.HasSuffix(name, "midnights"):
@@ -1211,7 +1215,7 @@ func TestListsChangeMeanwhile(t *testing.T) {
 			a.repo.OnPage = nil
 			a.pass(25 * time.Hour)
 			a.run()
-			if strings.HasSuffix(name, "stated") { // only now the record was absent for the first time
+			if strings.HasSuffix(name, "stated") || name == "a record has gone, and there are no datestamps" { // only now the record was absent for the first time
 				a.want("a day later", a.news(), "")
 				a.pass(25 * time.Hour)
 				a.run()

@@ -111,14 +111,17 @@ func resendCommand() *cobra.Command {
 		if (len(args) == 0) == (d.Set == "") {
 			return usage(errors.New("give the numbers of submissions, or --set NAME for all of a set"))
 		}
-		all := []daemon.Decision{d}
-		for i, arg := range args {
-			one := d
-			var err error
-			if one.ID, err = submissionID(arg); err != nil {
+		var all []daemon.Decision
+		if d.Set != "" {
+			all = append(all, d)
+		}
+		for _, arg := range args {
+			id, err := submissionID(arg)
+			if err != nil {
 				return err
 			}
-			all = append(all[:i], one)
+			d.ID = id
+			all = append(all, d)
 		}
 		return in.decide(cmd, all, func(w io.Writer, _ int, done daemon.DecisionResult) {
 			fmt.Fprintln(w, cmp.Or(done.Result, "done: only the latest change of each record, and no deletion, is sent again; see bridge submission ls"))

@@ -97,7 +97,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 			return nil, err
 		}
 		if pauses[all[i].ID] != nil {
-			unread = "the Source is paused, and not asked for anything: " + resume
+			unread = "the Source is paused, and not asked for anything: " + howToResume
 		}
 		report, err := b.auditSource(ctx, src, unread, o)
 		if err != nil {
@@ -158,7 +158,7 @@ func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
 
 const (
 	neverHarvested = "the Source was never harvested"
-	resume         = "resume it with bridge source resume"
+	howToResume    = "resume it with bridge source resume"
 )
 
 // emptyReport is the report on a Source that is not read.
@@ -296,7 +296,7 @@ func (b *Bridge) repair(ctx context.Context, in *Repair) ([]string, error) {
 	}
 	if paused != nil {
 		for i := range left {
-			left[i] = "the Source is paused: " + resume
+			left[i] = "the Source is paused: " + howToResume
 		}
 		return left, nil
 	}

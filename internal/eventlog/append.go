@@ -728,7 +728,7 @@ func (b *batch) saveFresh(ctx context.Context) error {
 		}
 	}
 	keys := keysOf(b.fresh)
-	if b.in.Mode == event.ModeSubmission { // a few, and somebody else is storing what they name meanwhile
+	if b.in.Mode == event.ModeSubmission { // they are few, and it would wait before its COMMIT anyhow, for the contents that they name
 		if err := b.l.saveRecordKeys(ctx, b.tx, keys); err != nil {
 			return err
 		}

@@ -14,7 +14,8 @@ import (
 // lateKeys are what the batches of one transaction add to the tables whose keys are
 // hashes: those of records and of URIs. They are written before its COMMIT. Each batch
 // of a harvest would touch nearly every page of the tables, and all batches together, of
-// however many Sources, touch hardly more.
+// however many Sources, touch hardly more. Only the keys of records that were submitted are
+// written at once.
 //
 // Until then whoever looks for a record in the transaction has to look here too. Nobody else
 // ever reads the tables without them.

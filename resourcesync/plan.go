@@ -12,7 +12,7 @@ import (
 // start plans a new walk.
 func (k *walker) start() error {
 	m := &k.cur.Memory
-	if len(m.Streams) == 0 || k.w.Full {
+	if len(m.Streams) == 0 || k.w.Full || slices.ContainsFunc(m.Streams, func(s stream) bool { return !s.Known }) {
 		return k.discover()
 	}
 	for i := range m.Descriptions {
@@ -95,8 +95,8 @@ func (k *walker) adopt(sets []Lists, validators map[string]follow.Validators) {
 		} else {
 			streams[i].Number = k.cur.Memory.Numbers
 			k.cur.Memory.Numbers++
-			k.cur.Due = k.cur.Due || set.baseline() != ""
 		}
+		k.cur.Due = k.cur.Due || !streams[i].Known && set.baseline() != ""
 		streams[i].Named = validators[set.CapabilityList]
 	}
 	if known < len(before) {

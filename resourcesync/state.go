@@ -340,6 +340,24 @@ func (m *memory) validate(stream int, l *List) {
 	s.Validators[l.Requested] = v
 }
 
+// number takes over the numbers that a walk which has not ended whole has given to sets of
+// resources: the lists that were taken in have them.
+func (m *memory) number(given *memory, most int) {
+	if given.Numbers == 0 || m.URL == given.URL && m.Numbers == given.Numbers {
+		return
+	}
+	if m.URL != given.URL {
+		*m = memory{URL: given.URL}
+	}
+	m.Numbers, m.Streams = given.Numbers, slices.Clip(m.Streams)
+	for i := range given.Streams {
+		s := &given.Streams[i]
+		if len(m.Streams) < most && !slices.ContainsFunc(m.Streams, func(o stream) bool { return o.same(s.Lists) }) {
+			m.Streams = append(m.Streams, stream{Lists: s.Lists, Number: s.Number})
+		}
+	}
+}
+
 // complete completes the memory of a walk that has ended whole. moved: another baseline is
 // due.
 func (m *memory) complete(baseline, moved bool) {

@@ -182,7 +182,8 @@ func (l *Lists) dumpedChanges() bool { return l.ChangeList == "" }
 type Result struct {
 	// State is for the next Walk, also when nothing has changed. After a walk that
 	// has not ended whole it is the one that this walk began with, so that the next
-	// one reads again what this one read; to go on instead use List.State.
+	// one reads again what this one read, and has the numbers (List.Set) that this one
+	// gave; to go on instead use List.State.
 	State State
 	// NotModified: nothing has changed, no list was read.
 	NotModified bool

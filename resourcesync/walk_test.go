@@ -357,6 +357,31 @@ func TestNumbered(t *testing.T) {
 	}
 }
 
+// TestNumberedWithGap: a set of resources that was read while another one was missing keeps its number,
+// and the next walk finds out anew which sets there are, and reads all of them.
+func TestNumberedWithGap(t *testing.T) {
+	s := newSite(t)
+	s.put("/sd", urlset(attrs("capability", "description"), lists("/cap1", "capabilitylist"), lists("/cap2", "capabilitylist")))
+	for _, n := range []string{"1", "2"} {
+		s.put("/cap"+n, urlset(attrs("capability", "capabilitylist"), ln("up", "{}/sd"), lists("/rl"+n, "resourcelist"), lists("/cl"+n, "changelist")))
+		s.put("/rl"+n, resources(5, res("a"+n)))
+		s.put("/cl"+n, changes(5, 0))
+	}
+	w := s.walk("/sd")
+	w.MaxDocuments = 5
+	s.failing("/cap1", 500)
+	got := s.run(w)
+	if got.expect(t, "/cl2 /rl2*"); got.Gap == nil || got.State.Numbers() != 1 {
+		t.Fatalf("%+v", got.Result)
+	}
+	s.put("/cap1", urlset(attrs("capability", "capabilitylist"), lists("/rl1", "resourcelist"), lists("/cl1", "changelist")))
+	w.State = stored(t, got.State)
+	got = s.run(w)
+	if got.expect(t, "/cl1 /cl2 /rl1* /rl2*"); !got.Complete || !slices.Equal(got.Sets, []int{1, 0}) {
+		t.Errorf("%+v", got.Result)
+	}
+}
+
 // TestChangeListFailsAtFirst: a Change List that fails when the Source is read
 // first does not keep the Resource List from being read, but nothing is absent
 // then; nor does it later, when one baseline was enough. What it had is read once it answers. (D84)

@@ -549,6 +549,9 @@ func (k *walker) result(whole bool) Result {
 		r.State, r.Mark = State{&m}, m.mark()
 	} else {
 		before := k.before
+		if c.Documents > 0 {
+			before.number(&c.Memory, k.most())
+		}
 		r.State, r.Mark = State{&before}, c.Memory.mark()
 	}
 	return r

@@ -42,6 +42,9 @@ type listWalk struct {
 
 func (w *listWalk) begin(ctx context.Context, state []byte) (err error) {
 	r := w.r
+	if w.walk != nil { // the unfinished walk could not go on; the numbers of its sets of resources stay
+		r.memory.Lists = w.walk.Result().State
+	}
 	w.walk = r.src.lists()
 	if w.walk.Full, err = r.fullLists(ctx); err != nil {
 		return err
@@ -115,9 +118,8 @@ func (w *listWalk) result() walkResult {
 	}
 	if g := result.Gap; g != nil {
 		o.Gap = &gap{URL: g.URL, Reason: g.Reason, Target: result.Mark}
-	} else {
-		o.Memory.Lists = result.State
 	}
+	o.Memory.Lists = result.State
 	return o
 }
 

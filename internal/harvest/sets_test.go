@@ -487,6 +487,34 @@ func TestReleaseRefuted(t *testing.T) {
 	}
 }
 
+// A set of resources that was harvested while the Capability List of another one failed keeps its
+// number, so that it deletes what it had then, also when the walk was broken off.
+func TestNumbersOutliveGap(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		first, second := &resourceSet{}, &resourceSet{}
+		s, l, failing := libraryOf(t, first, second)
+		l.dated, l.minute = true, 2
+		l.version["a"], second.has["a"] = 1, true
+		l.tell(second, "created", "a")
+		failing["/cap0"], failing["/rl1"] = true, broken
+		for range 2 { // the second one goes on where the first one was broken off
+			if r, err := s.try(harvest.Options{}); r.Gap == "" && err == nil {
+				t.Fatal("the first set of resources is not missed")
+			}
+		}
+		clear(failing)
+		s.run()
+		l.minute = 3
+		delete(l.version, "a")
+		delete(second.has, "a")
+		l.tell(second, "deleted", "a")
+		s.run()
+		if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /a, created /z, deleted /a"; got != want {
+			t.Errorf("broken off %t: events: %s, want %s", broken, got, want)
+		}
+	}
+}
+
 // What waits in a set of resources that leaves the record is published as another set has listed it,
 // also where that did so at another time.
 func TestWaitsInOtherSet(t *testing.T) {

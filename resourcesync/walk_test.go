@@ -488,12 +488,16 @@ func TestChangeListFailsForLong(t *testing.T) {
 	}
 }
 
-// failing serves a list that fails: with a status or, if that is 0, by breaking off; if it is -1, late.
+// failing serves a list that fails: with a status or, if that is 0, by breaking off; if it is -1, late;
+// if it is -2, without any answer.
 func (s *site) failing(path string, status int) {
 	s.handle(path, func(w http.ResponseWriter, _ *http.Request) {
 		if status > 0 {
 			w.WriteHeader(status)
 			return
+		}
+		if status == -2 {
+			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Content-Length", "9999999")
 		_, _ = io.WriteString(w, strings.TrimSuffix(strings.ReplaceAll(changes(7, 10, change("x", 8), strings.Repeat(change("y", 9), 1-5000*status)), "{}", s.URL), "</urlset>"))
@@ -518,7 +522,7 @@ func TestListFailsForLong(t *testing.T) {
 		behind   string
 	}{
 		{"a Change List", listed, "/cl3", []int{0, 400, 403, 500, 503}, "/cl4", "/cl2 /cl1"},
-		{"the newest Change List", listed, "/cl4", []int{-1, 0, 400, 403, 500, 503}, "", "/cl3 /cl2 /cl1"},
+		{"the newest Change List", listed, "/cl4", []int{-2, -1, 0, 400, 403, 500, 503}, "", "/cl3 /cl2 /cl1"},
 		{"a part of the Resource List", apart, "/p2", []int{0, 400, 403, 500, 503}, "/p1*", "/p3*"},
 		{"the first part of the Resource List", apart, "/p1", []int{0, 400, 403, 500, 503}, "", "/p2* /p3*"},
 		{"the list of one set of several", func(s *site) {
@@ -625,7 +629,7 @@ func TestFirstSetFailsForLong(t *testing.T) {
 // a gap. If it still fails then, one comparison of the Resource Lists makes up for it, and another
 // one once it can be read.
 func TestNewestListFailsForLong(t *testing.T) {
-	for _, status := range []int{-1, 0, 403, 500, 503} {
+	for _, status := range []int{-2, -1, 0, 403, 500, 503} {
 		for _, replaced := range []bool{true, false} {
 			s := newSite(t)
 			s.tags = true

@@ -333,7 +333,7 @@ func answered(err error) bool {
 // if it fails for long: the others are read, and the next walk knows it as Failing. No walk
 // could go on behind it otherwise.
 func (k *walker) passOver(s step, err error) bool {
-	if s.Baseline || s.Depth == 0 || k.cur.Documents > 0 || !answered(err) || !k.dispensable(s, err) {
+	if s.Baseline || s.Depth == 0 || k.cur.Documents > 0 || !k.dispensable(s, err) || !answered(err) && !k.answers(s) {
 		return false
 	}
 	k.noteGap(Gap{URL: s.URL, Reason: err.Error()})

@@ -113,8 +113,8 @@ type Walk struct {
 	// Full discovers anew, reads a baseline, and asks unconditionally. An unfinished
 	// walk goes on as it began.
 	Full bool
-	// Accepted are URLs of lists that are known to be gone. They are not asked
-	// for, but for a Resource List: it is read when it is there again.
+	// Accepted are URLs of lists that are known to be gone: that they are missing is no Gap.
+	// A list is read when it is there again; packages, and what leads to lists, are not asked for.
 	Accepted []string
 
 	// Failing is the URL of the Gap of the walk before, "" for none: if that list still fails,

@@ -671,6 +671,46 @@ func TestNewestListFailsForLong(t *testing.T) {
 	}
 }
 
+// TestNewestListAccepted: the newest list of an index, which an operator has accepted as gone, loses
+// nothing when it is there again, and when it is closed then. While it fails the Resource Lists make
+// up for it, if there are any.
+func TestNewestListAccepted(t *testing.T) {
+	for _, status := range []int{-2, 0, 404, 500} {
+		for _, replaced := range []bool{true, false} {
+			s := newSite(t)
+			classic(s)
+			if !replaced {
+				s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist")))
+			}
+			w := s.walk("/cap")
+			w.State = stored(t, s.run(w).State)
+			s.failing("/cl4", status)
+			if status == 404 {
+				s.remove("/cl4")
+			}
+			w.Accepted = []string{s.URL + "/cl4"}
+			got := s.run(w)
+			if !got.whole || got.Complete != (replaced && status == 404) || got.Baseline != replaced {
+				t.Errorf("%d, %t: accepted: %+v, error %v", status, replaced, got.Result, got.err)
+			}
+			w.State = stored(t, got.State)
+			s.put("/cl4", changes(10, 0, change("c", 11), change("d", 12)))
+			got = s.run(w)
+			if !got.whole || !slices.Contains(got.lists, "/cl4") {
+				t.Errorf("%d, %t: it answers: visited %v, %+v, error %v", status, replaced, got.lists, got.Result, got.err)
+			}
+			w.State = stored(t, got.State)
+			s.put("/cl4", changes(10, 14, change("c", 11), change("d", 12), change("e", 13)))
+			s.put("/cl5", changes(14, 0))
+			s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), ln("up", "{}/cap"),
+				named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 14), named("/cl5", "from", 14)))
+			if got = s.run(w); !got.whole || !slices.Contains(got.lists, "/cl4") {
+				t.Errorf("%d, %t: it is closed: visited %v, %+v, error %v", status, replaced, got.lists, got.Result, got.err)
+			}
+		}
+	}
+}
+
 // TestResourceListFailsAtFirst: a Resource List that fails does not keep the Change Lists from being
 // read, nor the other sets of resources, and it is a gap when it still fails then. Where it answers,
 // what changed between it and the first Change List is still expected of a newer one.

@@ -230,13 +230,16 @@ func (k *walker) openList(s step) (*List, error) {
 		return nil, nil
 	}
 	accepted := slices.Contains(k.w.Accepted, s.URL)
-	if accepted && (!s.Baseline || s.Package != nil) {
+	if accepted && s.Package != nil {
 		k.cur.Incomplete = k.cur.Incomplete || s.Baseline
 		return nil, nil
 	}
 	stream := k.stream(s.Stream)
 	l, err := k.openStep(s)
-	if accepted && err != nil && k.ctx.Err() == nil { // it is still gone
+	if accepted && err != nil && !k.ends(err) && follow.Status(err) != http.StatusNotModified { // it is still gone
+		if !s.Baseline && stream.baseline() != "" {
+			return nil, k.handleMissing(s, err)
+		}
 		k.cur.Incomplete = true
 		return nil, k.countOther(s.URL)
 	}
@@ -300,7 +303,7 @@ func (k *walker) failsForLong(s step, err error, resuming bool) bool {
 		return true
 	}
 	alone := k.cur.Documents == 0 && answered(err) // no other walk could go on here where none was read yet
-	long := resuming || s.URL == k.w.Failing || replaced && (first && alone || stream.Missed || stream.New.Missed)
+	long := resuming || s.URL == k.w.Failing || slices.Contains(k.w.Accepted, s.URL) || replaced && (first && alone || stream.Missed || stream.New.Missed)
 	if !replaced {
 		long = long || k.cur.Gap != nil || alone
 	}

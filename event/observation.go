@@ -297,6 +297,13 @@ type Left struct {
 	Part   int
 }
 
+// Enumerated is a part of a Source that a complete enumeration has, and the moment that this
+// shows of the part. Where that is unknown it is the one of the whole enumeration.
+type Enumerated struct {
+	Part int
+	At   Stamp
+}
+
 // Batch is a piece of a harvest. It commits as a whole or not at all (I2).
 type Batch struct {
 	Source SourceID

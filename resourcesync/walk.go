@@ -206,6 +206,9 @@ type Result struct {
 	// At is the earliest moment that the baseline shows (clause 7, at); zero
 	// when one of its lists does not say, or says one that is later than its answer.
 	At time.Time
+	// Ats are the moments that the baseline shows of each of Sets; nil when At is zero, or the
+	// Source never had several.
+	Ats []time.Time
 	// Mark is the earliest of the streams' marks, zero when none has one.
 	Mark time.Time
 	// Sets are the numbers of its sets of resources (List.Set), if it ever had

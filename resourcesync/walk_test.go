@@ -367,8 +367,8 @@ func TestNumberedWithGap(t *testing.T) {
 		s.put("/rl"+n, resources(5, res("a"+n)))
 		s.put("/cl"+n, changes(5, 0))
 	}
+	s.put("/rl2", resources(6, res("a2")))
 	w := s.walk("/sd")
-	w.MaxDocuments = 5
 	s.failing("/cap1", 500)
 	got := s.run(w)
 	if got.expect(t, "/cl2 /rl2*"); got.Gap == nil || got.State.Numbers() != 1 {
@@ -377,7 +377,7 @@ func TestNumberedWithGap(t *testing.T) {
 	s.put("/cap1", urlset(attrs("capability", "capabilitylist"), lists("/rl1", "resourcelist"), lists("/cl1", "changelist")))
 	w.State = stored(t, got.State)
 	got = s.run(w)
-	if got.expect(t, "/cl1 /cl2 /rl1* /rl2*"); !got.Complete || !slices.Equal(got.Sets, []int{1, 0}) {
+	if got.expect(t, "/cl1 /cl2 /rl1* /rl2*"); !got.Complete || !slices.Equal(got.Sets, []int{1, 0}) || !slices.Equal(got.Ats, []time.Time{day(5), day(6)}) || !got.At.Equal(day(5)) {
 		t.Errorf("%+v", got.Result)
 	}
 }

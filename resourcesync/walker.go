@@ -544,6 +544,9 @@ func (k *walker) result(whole bool) Result {
 	r.Complete = whole && r.Baseline && !c.Incomplete && !c.Memory.Partial && c.Gap == nil && lists == len(c.Memory.Streams)
 	if r.Baseline && !c.Timeless {
 		r.At = c.At
+		for i := range r.Sets {
+			r.Ats = append(r.Ats, latest(c.At, c.Memory.Streams[i].New.At))
+		}
 	}
 	if whole && c.Gap == nil {
 		r.NotModified = c.Documents == 0 && !c.Due && len(c.Lost) == 0

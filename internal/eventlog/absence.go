@@ -86,8 +86,8 @@ func (p *page) unseal(at hasPage, sealed []byte) error {
 // the enumeration of the walk under way did not have them. A record that the Source
 // changed later than at is not absent; if at is unknown, neither is a record that a list
 // of changes mentioned last. parts are the parts that the Source has now, if it ever had
-// several.
-func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...int) (absent, have int64, err error) {
+// several; at is that of the earliest.
+func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...event.Enumerated) (absent, have int64, err error) {
 	err = l.read(ctx, func(q database.Querier) error {
 		a, err := l.absence(ctx, q, source, at, parts)
 		if err != nil {
@@ -127,14 +127,14 @@ func countBits(pages map[int64]*page) (n int64) {
 // Absent returns the identifiers of absent records (see CountAbsent), including records
 // whose content is pending: at most limit of them, with record numbers above after. next
 // is the record number to pass as after in the next call.
-func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error) {
+func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...event.Enumerated) (ids []string, next int64, err error) {
 	next, err = l.pick(ctx, source, at, after, limit, parts, func(gone bool, _ []int) bool { return gone }, func(id string, _ []int) { ids = append(ids, id) })
 	return ids, next, err
 }
 
 // Left returns records that are not absent, because a part of the Source has them, once
 // for each part that no longer has them. limit, after and next are as in Absent.
-func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (out []event.Left, next int64, err error) {
+func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...event.Enumerated) (out []event.Left, next int64, err error) {
 	next, err = l.pick(ctx, source, at, after, limit, parts, func(_ bool, left []int) bool { return len(left) > 0 }, func(id string, left []int) {
 		for _, part := range left {
 			out = append(out, event.Left{Record: id, Part: part})
@@ -145,7 +145,7 @@ func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, a
 
 // pick calls add for each record of an absence that wanted selects. limit, after and next
 // are as in Absent.
-func (l *Log) pick(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts []int,
+func (l *Log) pick(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts []event.Enumerated,
 	wanted func(gone bool, left []int) bool, add func(id string, left []int)) (next int64, err error) {
 	err = l.read(ctx, func(q database.Querier) error {
 		a, err := l.absence(ctx, q, source, at, parts)
@@ -181,7 +181,7 @@ type absence struct {
 	source   event.SourceID
 	set      int64
 	at       event.Stamp
-	parts    []int // that were enumerated, if the Source ever had several; it no longer has the others
+	parts    []event.Enumerated // that were enumerated, if the Source ever had several; it no longer has the others
 	ordering ordering
 	has      map[int64]*page
 	walk     *walk
@@ -190,7 +190,7 @@ type absence struct {
 	changedLater map[int64]bool
 }
 
-func (l *Log) absence(ctx context.Context, q database.Querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
+func (l *Log) absence(ctx context.Context, q database.Querier, source event.SourceID, at event.Stamp, parts []event.Enumerated) (*absence, error) {
 	a := &absence{source: source, at: at, parts: parts}
 	src, err := readSource(ctx, q, source)
 	if err != nil {
@@ -309,6 +309,16 @@ func (a *absence) each(ctx context.Context, q database.Querier, after int64, do 
 	return err
 }
 
+// moment returns the moment that the enumeration shows of a part; followed is false when it does
+// not have the part.
+func (a *absence) moment(part int) (at event.Stamp, followed bool) {
+	i := slices.IndexFunc(a.parts, func(e event.Enumerated) bool { return e.Part == part })
+	if i < 0 || !a.parts[i].At.Known() {
+		return a.at, i >= 0 || len(a.parts) == 0
+	}
+	return a.parts[i].At, true
+}
+
 // left decides on a record by the last reports of the Source's parts. gone: no part has
 // it any more. left are the parts that no longer have it, though others may. A part that
 // last mentioned the record without a time may have done so after the enumeration: it is
@@ -321,11 +331,11 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 		if !p.alive {
 			continue
 		}
-		followed := len(a.parts) == 0 || slices.Contains(a.parts, p.number)
+		at, followed := a.moment(p.number)
 		w := lastReport{known: true, stamp: p.stamp, place: p.place, future: p.future}
 		w.comparableBy(a.ordering)
 		switch {
-		case followed && (a.walk.presentIn(p.number, record) || w.laterThan(a.at)):
+		case followed && (a.walk.presentIn(p.number, record) || w.laterThan(at)):
 			has = true
 		case followed && p.undated():
 			untold = true
@@ -343,9 +353,9 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 // enumeration, and returns the states of the parts for the others.
 func (a *absence) later(ctx context.Context, q database.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
 	later, parts, has := map[int64]bool{}, map[int64][]part{}, map[int64]bool{}
-	note := func(record int64, w lastReport) {
+	note := func(record int64, w lastReport, at event.Stamp) {
 		w.comparableBy(a.ordering)
-		if w.laterThan(a.at) {
+		if w.laterThan(at) {
 			later[record] = true
 		}
 	}
@@ -365,7 +375,7 @@ func (a *absence) later(ctx context.Context, q database.Querier, records []int64
 		} else if s.source == a.source && s.alive && len(a.parts) > 0 && !s.place.IsZero() {
 			parts[record] = []part{s.asPart()}
 		} else if s.source == a.source && s.alive {
-			note(record, lastReport{known: true, stamp: s.stamp, place: s.place, future: s.future})
+			note(record, lastReport{known: true, stamp: s.stamp, place: s.place, future: s.future}, a.at)
 		}
 		return nil
 	}
@@ -386,11 +396,12 @@ func (a *absence) later(ctx context.Context, q database.Querier, records []int64
 		if err := readBody(waits, &v); err != nil {
 			return fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
 		}
-		if len(a.parts) > 0 && !slices.Contains(a.parts, v.obs.Place.Part) { // the parts tell which others have it
+		at, followed := a.moment(v.obs.Place.Part)
+		if !followed { // the parts tell which others have it
 			parts[record] = append(parts[record], part{number: v.obs.Place.Part, alive: !v.obs.Deleted})
 			return nil
 		}
-		note(record, lastReport{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
+		note(record, lastReport{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late}, at)
 		if waits := (part{stamp: v.obs.Order, place: v.obs.Place, future: v.late}); !has[record] && waits.undated() && a.walk.hasIn(v.obs.Place.Part, record) {
 			later[record] = true // it is new, and perhaps newer than the enumeration
 		}

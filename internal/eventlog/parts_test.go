@@ -54,6 +54,7 @@ func TestParts(t *testing.T) {
 		}
 	}
 	const r = "https://h.example/r"
+	both := []event.Enumerated{{Part: 0}, {Part: 1}}
 	for _, step := range []struct {
 		what   string
 		do     func()
@@ -66,10 +67,10 @@ func TestParts(t *testing.T) {
 		}, "created", true},
 		{"the first list lacks it now", func() {
 			batch(true, event.ModeWalk, item(1, 0, 2, false, "one"))
-			if ids, _, err := l.Absent(ctx, src, at(2), 0, 10, 0, 1); err != nil || len(ids) > 0 {
+			if ids, _, err := l.Absent(ctx, src, at(2), 0, 10, both...); err != nil || len(ids) > 0 {
 				t.Errorf("absent are %q, %v", ids, err)
 			}
-			left, _, err := l.Left(ctx, src, at(2), 0, 10, 0, 1)
+			left, _, err := l.Left(ctx, src, at(2), 0, 10, both...)
 			if want := []event.Left{{Record: r, Part: 0}}; err != nil || !slices.Equal(left, want) {
 				t.Errorf("left are %+v, %v", left, err)
 			}
@@ -82,13 +83,13 @@ func TestParts(t *testing.T) {
 		{"an old change of the second one", func() { batch(true, event.ModeWalk, item(1, 1, 3, true, "")) }, "created deleted created", true},
 		{"no list has it", func() {
 			batch(true, event.ModeWalk)
-			if n, have, err := l.CountAbsent(ctx, src, at(7), 0, 1); err != nil || n != 1 || have != 1 {
+			if n, have, err := l.CountAbsent(ctx, src, at(7), both...); err != nil || n != 1 || have != 1 {
 				t.Errorf("%d of %d are absent, %v", n, have, err)
 			}
 			if has, err := l.Has(ctx, src); err != nil || has != 1 {
 				t.Errorf("the Source has %d, %v", has, err)
 			}
-			ids, _, err := l.Absent(ctx, src, at(7), 0, 10, 0, 1)
+			ids, _, err := l.Absent(ctx, src, at(7), 0, 10, both...)
 			if err != nil || !slices.Equal(ids, []string{r}) {
 				t.Errorf("absent are %q, %v", ids, err)
 			}

@@ -104,6 +104,9 @@ func (w *listWalk) result() walkResult {
 		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Mark, Complete: result.Complete, Empty: result.Empty, At: w.datetimes.sure(result.At).Time(), Parts: result.Sets,
 		Whole: result.Baseline, Full: result.Full, Confirmed: true, Memory: w.r.memory.walkMemory, Short: w.r.memory.Short,
 	}
+	for _, at := range result.Ats {
+		o.Ats = append(o.Ats, w.datetimes.sure(at).Time())
+	}
 	if result.Ended {
 		o.Warnings = []string{"the Source has ended (410); the records stay as they are: take it out of the configuration"}
 		return o

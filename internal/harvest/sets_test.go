@@ -123,6 +123,8 @@ type library struct {
 	minute  int
 	sets    []*resourceSet
 	dated   bool
+	from    int  // minute at which the Change Lists begin
+	listed  bool // there are Resource Lists only
 }
 
 type resourceSet struct {
@@ -251,9 +253,13 @@ func (l *library) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		write(w, "description", "", entries.String())
 	case "/ca":
-		write(w, "capabilitylist", "", fmt.Sprintf(`<url><loc>%s/cl%d</loc><rs:md capability="changelist"/></url><url><loc>%s/rl%d</loc><rs:md capability="resourcelist"/></url>`, l.url, n, l.url, n))
+		named := fmt.Sprintf(`<url><loc>%s/rl%d</loc><rs:md capability="resourcelist"/></url>`, l.url, n)
+		if !l.listed {
+			named += fmt.Sprintf(`<url><loc>%s/cl%d</loc><rs:md capability="changelist"/></url>`, l.url, n)
+		}
+		write(w, "capabilitylist", "", named)
 	case "/cl":
-		write(w, "changelist", fmt.Sprintf(` from="%s"`, minute(0)), strings.Join(s.changes, ""))
+		write(w, "changelist", fmt.Sprintf(` from="%s"`, minute(l.from)), strings.Join(s.changes, ""))
 	default:
 		var entries strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(s.snapshot)) {
@@ -511,6 +517,28 @@ func TestNumbersOutliveGap(t *testing.T) {
 		s.run()
 		if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /a, created /z, deleted /a"; got != want {
 			t.Errorf("broken off %t: events: %s, want %s", broken, got, want)
+		}
+	}
+}
+
+// A record that a Resource List does not have any more is deleted, however old that of another set is:
+// where there are no Change Lists, and where they have lost the deletion.
+func TestAbsentBesideOlderResourceList(t *testing.T) {
+	for _, listed := range []bool{true, false} {
+		first, second := &resourceSet{}, &resourceSet{}
+		s, l, _ := libraryOf(t, first, second)
+		l.dated, l.listed, l.minute = true, listed, 5
+		l.version["a"], second.has["a"] = 1, true
+		l.tell(second, "created", "a")
+		l.show(second)
+		s.run()
+		l.minute, l.from, second.changes = 20, 10, nil
+		delete(l.version, "a")
+		delete(second.has, "a")
+		l.show(second)
+		s.run()
+		if got, want := strings.ReplaceAll(s.news(), l.url+"/r", ""), "created /a, created /z, deleted /a"; got != want {
+			t.Errorf("Resource Lists only %t: events: %s, want %s", listed, got, want)
 		}
 	}
 }

@@ -97,16 +97,17 @@ type walkResult struct {
 	Mark time.Time `json:"mark,omitzero"`
 	// Complete: the walk has enumerated all records as they were at the time At, which may
 	// be unknown: records that were absent are deleted. Parts are the sets of resources of
-	// the Source, if it ever had several. Doubtful: the Source says that there are some
+	// the Source, if it ever had several, and Ats the moments of each, where they are known. Doubtful: the Source says that there are some
 	// more than it has enumerated, or has changed meanwhile, so that the deletions are held.
 	// Unsure: so are they since nothing would show that it has left some out. Empty: one of its
 	// lists has no entry, so that they are held where they are more than a few.
-	Complete bool      `json:"complete,omitempty"`
-	Doubtful bool      `json:"doubtful,omitempty"`
-	Unsure   bool      `json:"unsure,omitempty"`
-	Empty    bool      `json:"empty,omitempty"`
-	At       time.Time `json:"at,omitzero"`
-	Parts    []int     `json:"parts,omitempty"`
+	Complete bool        `json:"complete,omitempty"`
+	Doubtful bool        `json:"doubtful,omitempty"`
+	Unsure   bool        `json:"unsure,omitempty"`
+	Empty    bool        `json:"empty,omitempty"`
+	At       time.Time   `json:"at,omitzero"`
+	Parts    []int       `json:"parts,omitempty"`
+	Ats      []time.Time `json:"ats,omitempty"`
 	// Stamped: entries are ordered by their stamps, so that records may have fallen
 	// back to an earlier one (A1).
 	Stamped bool `json:"stamped,omitempty"`
@@ -277,12 +278,19 @@ func (r *run) end(ctx context.Context, o *walkResult) error {
 	r.emptyList = o.Empty
 	if r.doubtful = o.Doubtful || o.Unsure; o.Complete {
 		at := stampOrUnknown(o.At)
-		if len(o.Parts) > 0 {
-			if err := r.absencesInParts(ctx, at, o.Parts, next); err != nil {
+		parts := make([]event.Enumerated, len(o.Parts))
+		for i, part := range o.Parts {
+			parts[i].Part = part
+			if i < len(o.Ats) {
+				parts[i].At = stampOrUnknown(o.Ats[i])
+			}
+		}
+		if len(parts) > 0 {
+			if err := r.absencesInParts(ctx, at, parts, next); err != nil {
 				return err
 			}
 		}
-		if err := r.absences(ctx, at, next, o.Parts...); err != nil {
+		if err := r.absences(ctx, at, next, parts...); err != nil {
 			return err
 		}
 	}
@@ -337,7 +345,7 @@ func (r *run) itemAgain(o event.Observation, document int) *event.Item {
 
 // absencesInParts notes which records some sets of resources of the Source do not have
 // any more, while others do.
-func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, next []byte) error {
+func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []event.Enumerated, next []byte) error {
 	for after := int64(0); ; {
 		left, last, err := r.h.Log.Left(ctx, r.src.ID, at, after, endBatch, parts...)
 		if err != nil || len(left) == 0 {
@@ -390,10 +398,14 @@ func IsAboutHeld(warning string) bool { return strings.Contains(warning, areHeld
 // unless the guard keeps that back (A6). What the Source has said since the
 // moment at, which the enumeration shows, is newer; at may be unknown. parts are its
 // sets of resources, where it has several.
-func (r *run) absences(ctx context.Context, at event.Stamp, next []byte, parts ...int) error {
+func (r *run) absences(ctx context.Context, at event.Stamp, next []byte, parts ...event.Enumerated) error {
 	absent, have, err := r.h.Log.CountAbsent(ctx, r.src.ID, at, parts...)
 	if err != nil || absent == 0 {
 		return err
+	}
+	numbers := make([]int, len(parts))
+	for i := range parts {
+		numbers[i] = parts[i].Part
 	}
 	mode, person := r.guardDeletions(absent, have)
 	for after := int64(0); ; {
@@ -405,7 +417,7 @@ func (r *run) absences(ctx context.Context, at event.Stamp, next []byte, parts .
 			return r.askDoubted(ctx)
 		}
 		after = last
-		if err := r.deleteAbsent(ctx, ids, mode, person, next, parts...); err != nil {
+		if err := r.deleteAbsent(ctx, ids, mode, person, next, numbers...); err != nil {
 			return err
 		}
 	}

@@ -212,9 +212,9 @@ func (h *batchHistory) walk(source int) {
 	if rapid.Bool().Draw(t, "without a time") {
 		at = event.Stamp{}
 	}
-	var parts []int
+	var parts []event.Enumerated
 	if h.kinds[source] == "resourcesync" {
-		parts = []int{0, 1}
+		parts = []event.Enumerated{{Part: 0}, {Part: 1}}
 	}
 	mode := rapid.SampledFrom([]event.Mode{event.ModeAbsent, event.ModeHold}).Draw(t, "mode")
 	for i, l := range h.logs {

@@ -157,7 +157,7 @@ func testAbsentInParts(t *testing.T) {
 		b.pass(changes)
 		b.news()
 		b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: none})
-		ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.StampFromNanos(9), 0, 10, 0, 1)
+		ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.StampFromNanos(9), 0, 10, event.Enumerated{Part: 0}, event.Enumerated{Part: 1})
 		b.must(err)
 		b.want("absent", strings.Join(ids, " "), "urn:a")
 		b.want("outcome", outcomes(b.batch(0, &event.Batch{Mode: event.ModeAbsent, Parts: []int{0, 1}, Next: []byte("on"), Items: items("-a")}).Outcomes), "needs-content")
@@ -178,7 +178,7 @@ func testMovedToPart(t *testing.T) {
 	moved := baseline(9, "a=y")
 	moved[0].Place.Part, moved[0].Pending, moved[0].Fetched = 1, "no answer", false
 	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: moved})
-	ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.StampFromNanos(9), 0, 10, 0, 1)
+	ids, _, err := b.log.Absent(context.Background(), b.sources[0], event.StampFromNanos(9), 0, 10, event.Enumerated{Part: 0}, event.Enumerated{Part: 1})
 	b.must(err)
 	b.want("absent", strings.Join(ids, " "), "")
 }

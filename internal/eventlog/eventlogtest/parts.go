@@ -155,14 +155,15 @@ func (o *origin) readWhole(t *rapid.T, b *bench) {
 		}
 		read(all)
 	}
-	left, _, err := b.log.Left(ctx, b.sources[0], at, 0, 100, parts...)
+	enumerated := []event.Enumerated{{Part: 0}, {Part: 1}}
+	left, _, err := b.log.Left(ctx, b.sources[0], at, 0, 100, enumerated...)
 	b.must(err)
 	in := &event.Batch{Mode: event.ModeLeft, Next: []byte("on")}
 	for _, l := range left {
 		in.Items = append(in.Items, &event.Item{Observation: event.Observation{Record: l.Record, Deleted: true, Place: event.Place{Part: l.Part}}})
 	}
 	b.batch(0, in)
-	ids, _, err := b.log.Absent(ctx, b.sources[0], at, 0, 100, parts...)
+	ids, _, err := b.log.Absent(ctx, b.sources[0], at, 0, 100, enumerated...)
 	b.must(err)
 	in = &event.Batch{Mode: event.ModeAbsent, Next: []byte("on"), Parts: parts}
 	for _, id := range ids {

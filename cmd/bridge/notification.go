@@ -68,24 +68,31 @@ func valueNamed[T interface {
 	return 0, word == ""
 }
 
-// The line of bridge notification ls --sent --json. Fields are absent when unknown.
+// The line of bridge notification ls --sent --json. Fields are absent when unknown; one that is
+// damaged has nothing but its ID, its set and the state "damaged".
 type jsonSent struct {
 	ID         int64  `json:"id"`
 	Set        string `json:"set"`
-	Submission int64  `json:"submission"`
-	Recipient  string `json:"notification-recipient"`
+	Submission int64  `json:"submission,omitempty"`
+	Recipient  string `json:"notification-recipient,omitempty"`
 	State      string `json:"state"`
 	Tries      int    `json:"tries,omitempty"`
 	Reason     string `json:"reason,omitempty"`
-	Created    string `json:"created"`
+	Created    string `json:"created,omitempty"`
 	Due        string `json:"due,omitempty"`
 }
 
 func printSent(w io.Writer, n *submission.OutgoingNotification, l *listing) error {
+	if n.State == 0 && !l.asJSON {
+		return printDamaged(w, n.ID, n.Set)
+	}
 	recipient, reason := daemon.Redact(n.Recipient), daemon.Redact(n.Reason)
 	if l.asJSON {
-		line := jsonSent{ID: n.ID, Set: n.Set, Submission: n.Submission, Recipient: recipient, State: n.State.String(), Tries: n.Tries, Reason: reason, Created: n.Created.String()}
-		if n.Due > 0 {
+		line := jsonSent{ID: n.ID, Set: n.Set, Submission: n.Submission, Recipient: recipient, State: n.State.String(), Tries: n.Tries, Reason: reason}
+		if n.State != 0 {
+			line.Created = n.Created.String()
+		}
+		if n.State != 0 && n.Due > 0 {
 			line.Due = n.Due.String()
 		}
 		return printJSON(w, line)
@@ -95,25 +102,31 @@ func printSent(w io.Writer, n *submission.OutgoingNotification, l *listing) erro
 }
 
 // The line of bridge notification ls --received --json. Fields are absent when
-// unknown.
+// unknown; one that is damaged has nothing but its ID, its set and the verdict "damaged".
 type jsonReceived struct {
 	ID               int64  `json:"id"`
 	Set              string `json:"set"`
 	Verdict          string `json:"verdict"`
 	Submission       int64  `json:"submission,omitempty"`
-	Outcome          string `json:"outcome"`
+	Outcome          string `json:"outcome,omitempty"`
 	SourceIdentifier string `json:"source-identifier,omitempty"`
 	Sequence         string `json:"sequence,omitempty"`
 	Submitter        string `json:"submitter,omitempty"`
 	Email            string `json:"email-address,omitempty"`
 	Assigned         string `json:"assigned-identifier,omitempty"`
 	Reason           string `json:"reason,omitempty"`
-	First            string `json:"first"`
-	Last             string `json:"last"`
-	Times            int    `json:"times"`
+	First            string `json:"first,omitempty"`
+	Last             string `json:"last,omitempty"`
+	Times            int    `json:"times,omitempty"`
 }
 
 func printReceived(w io.Writer, n *submission.IncomingNotification, l *listing) error {
+	switch damaged := n.Verdict == 0; {
+	case damaged && l.asJSON:
+		return printJSON(w, jsonReceived{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String()})
+	case damaged:
+		return printDamaged(w, n.ID, n.Set)
+	}
 	reason := daemon.Redact(n.Reason)
 	if l.asJSON {
 		line := jsonReceived{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),

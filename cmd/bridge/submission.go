@@ -66,7 +66,7 @@ func newSelection(cmd *cobra.Command) *selection {
 }
 
 func (p *selection) query(set string) (submission.Query, error) {
-	q := submission.Query{Set: set, UnderReview: p.review, Newest: true}
+	q := submission.Query{Set: set, UnderReview: p.review, Newest: true, Damaged: true}
 	if p.review && p.states != "" {
 		return q, usage(errors.New("--review and --state exclude each other"))
 	}
@@ -96,6 +96,9 @@ func printSubmission(w io.Writer, s *submission.Submission, line *api.Submission
 	if l.asJSON {
 		return printJSON(w, line)
 	}
+	if s.State == 0 {
+		return printDamaged(w, s.ID, s.Set)
+	}
 	which := l.brief(cmp.Or(s.SourceIdentifier, s.Record, "(no identifier)"))
 	if s.Title != "" {
 		which += fmt.Sprintf("  \"%s\"", l.brief(s.Title))
@@ -110,6 +113,12 @@ func printSubmission(w io.Writer, s *submission.Submission, line *api.Submission
 		said = "not tried, since the ingest server fails: " + daemon.Redact(t.Reason)
 	}
 	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, stamp(s.Changed.Time()), s.State, s.Set, which, l.brief(dropRepeat(said)))
+	return err
+}
+
+// printDamaged prints the line of a row that is damaged in the log.
+func printDamaged(w io.Writer, id int64, set string) error {
+	_, err := fmt.Fprintf(w, "%6d  %s  damaged: run bridge verify\n", id, set)
 	return err
 }
 
@@ -208,11 +217,13 @@ func submissionRejectionsCommand() *cobra.Command {
 	return cmd
 }
 
-// The line of bridge submission rejections --json. Fields are absent when unknown.
+// The line of bridge submission rejections --json. Fields are absent when unknown; one that is
+// damaged has nothing but its ID and its set.
 type jsonRejection struct {
 	ID               int64  `json:"id"`
 	Set              string `json:"set"`
-	At               string `json:"at"`
+	Damaged          bool   `json:"damaged,omitempty"`
+	At               string `json:"at,omitempty"`
 	Record           string `json:"record,omitempty"`
 	SourceIdentifier string `json:"source-identifier,omitempty"`
 	Title            string `json:"title,omitempty"`
@@ -220,7 +231,12 @@ type jsonRejection struct {
 }
 
 func printRejection(w io.Writer, r *submission.Rejection, l *listing) error {
-	if l.asJSON {
+	switch damaged := r.Source == 0; {
+	case damaged && l.asJSON:
+		return printJSON(w, jsonRejection{ID: r.ID, Set: r.Set, Damaged: true})
+	case damaged:
+		return printDamaged(w, r.ID, r.Set)
+	case l.asJSON:
 		return printJSON(w, jsonRejection{ID: r.ID, Set: r.Set, At: r.At.String(), Record: r.Record, SourceIdentifier: r.SourceIdentifier, Title: r.Title, Reason: daemon.Redact(r.Reason)})
 	}
 	which := l.brief(cmp.Or(r.SourceIdentifier, r.Record, "(no identifier)"))

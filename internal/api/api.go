@@ -695,7 +695,7 @@ func (a *API) submissions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := submission.Query{Set: set, UnderReview: review, Newest: true, After: cursor, Limit: limit + 1}
+	q := submission.Query{Set: set, UnderReview: review, Newest: true, After: cursor, Limit: limit + 1, Damaged: true}
 	if word := values.Get("state"); word != "" {
 		state := submission.ParseState(word)
 		if state == 0 {

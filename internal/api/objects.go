@@ -182,9 +182,15 @@ type Submission struct {
 	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
+// damaged is the reason of a submission that is damaged in the log.
+const damaged = "what is stored of it does not match its checksum: run bridge verify"
+
 // SubmissionOf returns a submission without the secrets of its URLs; peers comes from
-// Partners.
+// Partners. Of a damaged one, with the State 0, it tells only that.
 func SubmissionOf(ctx context.Context, h *daemon.Bridge, s *submission.Submission, peers map[event.SourceID]Partner) (Submission, error) {
+	if s.State == 0 {
+		return Submission{ID: s.ID, Set: s.Set, Direction: "received", State: s.State.String(), Reason: damaged, Created: s.Created.String(), Changed: s.Changed.String()}, nil
+	}
 	line := Submission{ID: s.ID, Set: s.Set, Server: daemon.Redact(peers[s.Source].URL), Direction: "received", State: s.State.String(), Record: s.Record,
 		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: daemon.Redact(s.Reason), Recipient: daemon.Redact(s.Recipient), Seq: s.Seq, Length: s.Length,
 		Created: s.Created.String(), Changed: s.Changed.String(), Tries: s.Tries, Late: s.Late, Conflicts: s.Conflicts}
@@ -208,11 +214,15 @@ func SubmissionOf(ctx context.Context, h *daemon.Bridge, s *submission.Submissio
 	}
 	if s.State == submission.StateProvisional && s.UnderReview() {
 		replaced, err := h.Replaces(ctx, s)
-		if err != nil {
-			return line, err
-		}
-		if line.New = replaced == nil; replaced != nil {
+		switch {
+		case ctx.Err() != nil:
+			return line, ctx.Err()
+		case err != nil: // it can be decided all the same, and the others can
+			line.Reason = "which record it would replace cannot be read: " + err.Error()
+		case replaced != nil:
 			line.Replaces = replaced.Record
+		default:
+			line.New = true
 		}
 	}
 	return line, nil

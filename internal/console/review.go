@@ -28,6 +28,8 @@ type reviewRow struct {
 	Submitter, Email string
 	// Replaces is the record that it would replace, "" when it would be a new one.
 	Replaces, ReplacesTitle string
+	// Unknown is why it cannot be said whether it would replace one, "" if it can.
+	Unknown string
 }
 
 // Name returns the name of the record for people.
@@ -60,7 +62,7 @@ func (c *Console) reviews(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("many") != "" {
 		p.PerPage = manyReviews
 	}
-	found, err := c.bridge.SIP.Submissions(r.Context(), submission.Query{Set: p.Set, UnderReview: true, After: after(r), Limit: p.PerPage + 1})
+	found, err := c.bridge.SIP.Submissions(r.Context(), submission.Query{Set: p.Set, UnderReview: true, After: after(r), Limit: p.PerPage + 1, Damaged: true})
 	if err != nil {
 		return err
 	}
@@ -84,12 +86,20 @@ func (c *Console) reviews(w http.ResponseWriter, r *http.Request) error {
 
 func (c *Console) reviewRow(r *http.Request, s *submission.Submission) (row reviewRow, err error) {
 	row.Submission = *s
+	if s.State == 0 {
+		return row, nil
+	}
 	_, row.Submitter, row.Email, _ = api.SourceTexts(s.SourceXML) // it has been parsed before
 	replaced, err := c.bridge.Replaces(r.Context(), s)
-	if err == nil && replaced != nil {
+	switch {
+	case r.Context().Err() != nil:
+		return row, err
+	case err != nil:
+		row.Unknown = "Which record it would replace cannot be read: " + err.Error()
+	case replaced != nil:
 		row.Replaces, row.ReplacesTitle = replaced.Record, replaced.Title
 	}
-	return row, err
+	return row, nil
 }
 
 // reviewPage is the data of the page of one submission.

@@ -275,8 +275,10 @@ func (b *Bridge) notifyAllAgain(ctx context.Context, set string, state submissio
 		var again []submission.OutgoingNotification
 		for i := range page {
 			n := &page[i]
-			s, err := b.SIP.Submission(ctx, n.Submission)
-			if err == nil {
+			var s *submission.Submission
+			if n.State == 0 {
+				err = fmt.Errorf("notification %d is damaged in the log: run bridge verify", n.ID)
+			} else if s, err = b.SIP.Submission(ctx, n.Submission); err == nil {
 				err = b.again(n, s)
 			}
 			if err != nil {

@@ -106,6 +106,10 @@ func (b *Bridge) problems(ctx context.Context, set string) ([]status.Problem, er
 	var out []status.Problem
 	for i := range found {
 		s := &found[i]
+		if s.State == 0 {
+			out = append(out, status.Problem{Identifier: fmt.Sprintf("submission %d", s.ID), Reason: "run bridge verify"})
+			continue
+		}
 		out = append(out, status.Problem{URL: urls[s.Source], Identifier: brief(cmp.Or(s.SourceIdentifier, s.Record)), Title: brief(s.Title), State: s.State,
 			By: decider(s), Conflicts: s.Conflicts, Reason: brief(s.Reason), Since: s.Changed.Time()})
 	}
@@ -122,7 +126,7 @@ const problemsShown = 20
 // troubled returns the submissions for problems. One without an ID is a rejection that has
 // no submission of its own.
 func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submission, error) {
-	out, err := b.SIP.Submissions(ctx, submission.Query{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
+	out, err := b.SIP.Submissions(ctx, submission.Query{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown, Damaged: true})
 	if err != nil {
 		return nil, err
 	}
@@ -131,14 +135,14 @@ func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submiss
 		return nil, err
 	}
 	for _, n := range conflicts {
-		if slices.ContainsFunc(out, func(s submission.Submission) bool { return s.ID == n.Submission }) {
+		if n.Verdict == 0 || slices.ContainsFunc(out, func(s submission.Submission) bool { return s.ID == n.Submission }) {
 			continue
 		}
-		s, err := b.SIP.Submission(ctx, n.Submission)
+		s, err := b.SIP.SubmissionsOf(ctx, []int64{n.Submission})
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, *s)
+		out = append(out, s...)
 	}
 	rejected, err := b.rejections(ctx, set)
 	if err != nil {
@@ -151,7 +155,12 @@ func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submiss
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b submission.Submission) int { return cmp.Compare(b.Changed, a.Changed) })
+	slices.SortFunc(out, func(a, b submission.Submission) int {
+		if (a.State == 0) != (b.State == 0) { // what is damaged first: when it changed is not known
+			return cmp.Compare(a.State, b.State)
+		}
+		return cmp.Compare(b.Changed, a.Changed)
+	})
 	return out, nil
 }
 
@@ -190,6 +199,9 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submi
 		return nil, err
 	}
 	for _, r := range unauthenticated {
+		if r.Source == 0 { // it is damaged
+			continue
+		}
 		out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: r.SourceIdentifier, Record: r.Record, Title: r.Title, Reason: r.Reason, Changed: r.At})
 	}
 	told, err := b.SIP.Incoming(ctx, set, submission.NotificationRejected, 0, problemsShown)
@@ -197,7 +209,7 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submi
 		return nil, err
 	}
 	for _, n := range told {
-		if n.Anonymous || gateway { // the others are events
+		if n.Verdict != 0 && (n.Anonymous || gateway) { // the others are events
 			out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: n.SourceIdentifier, Reason: n.Reason, Changed: n.First})
 		}
 	}

@@ -219,7 +219,7 @@ func (b *Bridge) verifyNamed(ctx context.Context, set string, bad faults, report
 // verifySubmitted looks up the record of every submission that is to be sent, to be decided
 // or to be sent again. The record of an accepted one is in an event, if the set serves it.
 func (b *Bridge) verifySubmitted(ctx context.Context, bad faults, report func(Finding)) error {
-	q := submission.Query{Limit: 1000, States: []submission.State{submission.StateWaiting, submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional,
+	q := submission.Query{Limit: 1000, Damaged: true, States: []submission.State{submission.StateWaiting, submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional,
 		submission.StateUnresolved, submission.StateUnsent}}
 	for {
 		page, err := b.SIP.Submissions(ctx, q)
@@ -229,7 +229,7 @@ func (b *Bridge) verifySubmitted(ctx context.Context, bad faults, report func(Fi
 		for i := range page {
 			s := &page[i]
 			if _, known := bad[s.Content]; s.Content == [32]byte{} || known {
-				continue // without a record, or already reported
+				continue // without a record, or already reported, or damaged, which the log's own check finds
 			}
 			if b.Contents == nil {
 				report(Finding{"content.db", "it is not there, and the records of submissions are kept in it", restoreRecord})

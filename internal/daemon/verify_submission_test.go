@@ -313,3 +313,19 @@ func TestSubmittedRecordsAreKept(t *testing.T) {
 		}
 	}
 }
+
+// A damaged submission does not keep the records of the others from being looked up.
+func TestVerifySubmitted_BesideADamagedOne(t *testing.T) {
+	x := newSubmissionBridge(t)
+	x.ask("desk", "1", mapOf("1"), true)
+	x.ask("desk", "2", mapOf("2"), true)
+	second, folder := sha256.Sum256([]byte(mapOf("2"))), x.copied()
+	tamper(t, filepath.Join(folder, eventlog.FileName), "UPDATE submission SET title = 'other' WHERE id = ?", 1)
+	tamper(t, filepath.Join(folder, "content.db"), "DELETE FROM content WHERE sum = ?", second[:])
+	found := findings(t, folder)
+	if len(found) != 2 || !slices.ContainsFunc(found, func(f string) bool {
+		return strings.Contains(f, "submission 2 of set desk, which is provisional, keeps its record there, and it is not there")
+	}) {
+		t.Errorf("%q", found)
+	}
+}

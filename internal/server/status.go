@@ -144,6 +144,8 @@ func listCounts[K interface {
 // how returns where the submission went, or who reported it.
 func how(p *status.Problem) string {
 	switch {
+	case p.State == 0:
+		return "in the log"
 	case p.State == submission.StateRejected && p.By == status.DecidedHere:
 		return "decided here"
 	case p.State == submission.StateRejected && p.By == status.DecidedElsewhere:

@@ -343,7 +343,8 @@ const (
 )
 
 // Problem is a submission that needs attention: rejected, unresolved, in doubt,
-// unsent, or with contradicting dispositions.
+// unsent, or with contradicting dispositions; or one that is damaged in the log: then it has
+// the State 0, its number as Identifier, and no URL.
 type Problem struct {
 	// URL is that of the ingest server; "" means our own service.
 	URL string

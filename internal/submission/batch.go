@@ -70,7 +70,7 @@ type Query struct {
 	// a reviewer, whatever States are.
 	ImportPending, UnderReview bool
 	// Damaged returns damaged rows too, which are an error otherwise. They have the State 0,
-	// and of the rest only the ID can be trusted, and the Due if it is not 0.
+	// the ID and the Set, and a Due that cannot be trusted if it is 0.
 	Damaged bool
 	// After and Limit page in the order of their ID; Limit 0 is 1000. Newest
 	// reverses that order: submissions with an ID below After, or all when it is 0.

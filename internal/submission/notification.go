@@ -40,9 +40,9 @@ const (
 	DeliveryExpired
 )
 
-// String returns the word for people and for JSON.
+// String returns the word for people and for JSON. 0 is a row that is damaged in the log.
 func (s DeliveryState) String() string {
-	words := [...]string{"", "waiting", "delivered", "refused", "expired"}
+	words := [...]string{"damaged", "waiting", "delivered", "refused", "expired"}
 	if int(s) < len(words) {
 		return words[s]
 	}
@@ -104,9 +104,9 @@ const (
 	NotificationSettled
 )
 
-// String returns the word for people and for JSON.
+// String returns the word for people and for JSON. 0 is a row that is damaged in the log.
 func (v NotificationVerdict) String() string {
-	words := [...]string{"", "matched", "record", "rejected", "uncorrelated", "conflict", "settled"}
+	words := [...]string{"damaged", "matched", "record", "rejected", "uncorrelated", "conflict", "settled"}
 	if int(v) < len(words) {
 		return words[v]
 	}

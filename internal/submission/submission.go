@@ -41,9 +41,9 @@ const (
 	StateReplaced
 )
 
-// String returns the word for people and for JSON.
+// String returns the word for people and for JSON. 0 is a row that is damaged in the log.
 func (s State) String() string {
-	words := [...]string{"", "waiting", "forwarding", "in doubt", "provisional", "accepted", "rejected", "unresolved", "unsent", "replaced"}
+	words := [...]string{"damaged", "waiting", "forwarding", "in doubt", "provisional", "accepted", "rejected", "unresolved", "unsent", "replaced"}
 	if int(s) < len(words) {
 		return words[s]
 	}

@@ -44,22 +44,30 @@ func one[T any](found []T, err error, what string) (*T, error) {
 	return &found[0], nil
 }
 
-func (r Queries) submissions(ctx context.Context, where string, args ...any) ([]submission.Submission, error) {
-	return read(ctx, r.q, &submissions, func(s *submission.Submission) *string { return &s.Set }, where, args...)
-}
-
-// withDamaged is submissions that returns damaged rows too, with the State 0: of the rest only
-// the ID can be trusted, and the Due if it is not 0.
-func (r Queries) withDamaged(ctx context.Context, where string, args ...any) ([]submission.Submission, error) {
-	return database.All(ctx, r.q.Each, submissions.selection()+where, args, func(s *submission.Submission, rows *sql.Rows) (err error) {
-		var set string
-		*s, err = submissions.scan(rows, &set)
-		s.Set = set
-		if errors.Is(err, errDamaged) {
-			s.State, err = 0, nil
+// list is read that returns damaged rows too, with what is left of them: the ID and the set,
+// and a Due that cannot be trusted if it is 0.
+func list[T any](ctx context.Context, q querier, t *table[T], set func(*T) *string, left func(T) T, where string, args ...any) ([]T, error) {
+	return database.All(ctx, q.Each, t.selection()+where, args, func(v *T, rows *sql.Rows) (err error) {
+		var name string
+		if *v, err = t.scan(rows, &name); errors.Is(err, ErrDamaged) {
+			*v, err = left(*v), nil
 		}
+		*set(v) = name
 		return err
 	})
+}
+
+func setOfSubmission(s *submission.Submission) *string { return &s.Set }
+
+func (r Queries) submissions(ctx context.Context, where string, args ...any) ([]submission.Submission, error) {
+	return read(ctx, r.q, &submissions, setOfSubmission, where, args...)
+}
+
+// withDamaged is submissions that returns damaged rows too: see submission.Query.Damaged.
+func (r Queries) withDamaged(ctx context.Context, where string, args ...any) ([]submission.Submission, error) {
+	return list(ctx, r.q, &submissions, setOfSubmission, func(s submission.Submission) submission.Submission {
+		return submission.Submission{ID: s.ID, Due: s.Due}
+	}, where, args...)
 }
 
 // Submission returns a submission by its ID; the error is fs.ErrNotExist when there is
@@ -234,31 +242,29 @@ func (tx *Tx) StoredReply(ctx context.Context, source event.SourceID, request [3
 	return found[0].Disposition, nil
 }
 
+func setOfOutgoing(n *submission.OutgoingNotification) *string { return &n.Set }
+
 func (r Queries) outgoing(ctx context.Context, where string, args ...any) ([]submission.OutgoingNotification, error) {
-	return read(ctx, r.q, &outgoing, func(n *submission.OutgoingNotification) *string { return &n.Set }, where, args...)
+	return read(ctx, r.q, &outgoing, setOfOutgoing, where, args...)
+}
+
+// outgoings is outgoing that returns damaged rows too: they have the State 0, the ID and the
+// Set, and a Due that cannot be trusted if it is 0.
+func (r Queries) outgoings(ctx context.Context, where string, args ...any) ([]submission.OutgoingNotification, error) {
+	return list(ctx, r.q, &outgoing, setOfOutgoing, func(n submission.OutgoingNotification) submission.OutgoingNotification {
+		return submission.OutgoingNotification{ID: n.ID, Due: n.Due}
+	}, where, args...)
 }
 
 // OutgoingDue returns the notifications with 0 < their Due <= due, the longest due first,
 // at most limit: those that come after the Due and ID of another one, which may have
-// changed since; nil is from the start.
-//
-// A damaged one has the State 0, and of the rest only the ID can be trusted, and the Due if it
-// is not 0.
+// changed since; nil is from the start. A damaged one is as in outgoings.
 func (r Queries) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error) {
 	var passed submission.OutgoingNotification
 	if after != nil {
 		passed = *after
 	}
-	where := "t.due > 0 AND t.due <= $1 AND (t.due, t.id) > ($2, $3) ORDER BY t.due, t.id LIMIT $4"
-	return database.All(ctx, r.q.Each, outgoing.selection()+where, []any{int64(due), int64(passed.Due), passed.ID, limit}, func(n *submission.OutgoingNotification, rows *sql.Rows) (err error) {
-		var set string
-		*n, err = outgoing.scan(rows, &set)
-		n.Set = set
-		if errors.Is(err, errDamaged) {
-			n.State, err = 0, nil
-		}
-		return err
-	})
+	return r.outgoings(ctx, "t.due > 0 AND t.due <= $1 AND (t.due, t.id) > ($2, $3) ORDER BY t.due, t.id LIMIT $4", int64(due), int64(passed.Due), passed.ID, limit)
 }
 
 // OutgoingNotification returns one by its ID; fs.ErrNotExist when there is none.
@@ -295,7 +301,7 @@ func enough(err error) error {
 	switch {
 	case err == nil:
 		return errEnough
-	case errors.Is(err, errDamaged):
+	case errors.Is(err, ErrDamaged):
 		return nil
 	}
 	return err
@@ -309,10 +315,11 @@ func (r Queries) Undelivered(ctx context.Context, s *submission.Submission) (*su
 }
 
 // Outgoing returns the newest notifications of a set in a state; 0 is any. If after is
-// not 0 it returns only those with a lower ID.
+// not 0 it returns only those with a lower ID. A damaged one has the State 0, the ID and the
+// Set.
 func (r Queries) Outgoing(ctx context.Context, set string, state submission.DeliveryState, after int64, limit int) ([]submission.OutgoingNotification, error) {
 	which, args := oneOrAll(set, after, int64(state), int64(submission.DeliveryExpired))
-	return r.outgoing(ctx, "s.name = ? AND t.id < ? AND t.state IN ("+which+") ORDER BY t.id DESC LIMIT ?", append(args, limit)...)
+	return r.outgoings(ctx, "s.name = ? AND t.id < ? AND t.state IN ("+which+") ORDER BY t.id DESC LIMIT ?", append(args, limit)...)
 }
 
 // oneOrAll returns the parameters and arguments for one state or verdict, or with 0 for
@@ -336,9 +343,7 @@ func below(after int64) int64 {
 	return after
 }
 
-func (r Queries) incomings(ctx context.Context, where string, args ...any) ([]submission.IncomingNotification, error) {
-	return read(ctx, r.q, &incoming, func(n *submission.IncomingNotification) *string { return &n.Set }, where, args...)
-}
+func setOfIncoming(n *submission.IncomingNotification) *string { return &n.Set }
 
 // incoming returns a notification by its digest, a zero one when it has not come yet.
 func (tx *Tx) incoming(ctx context.Context, source event.SourceID, digest [32]byte) (submission.IncomingNotification, error) {
@@ -368,21 +373,24 @@ func (tx *Tx) KeepsMore(ctx context.Context, s *submission.Submission, digest [3
 
 // IncomingNotification returns one by its ID; fs.ErrNotExist when there is none.
 func (r Queries) IncomingNotification(ctx context.Context, id int64) (*submission.IncomingNotification, error) {
-	found, err := r.incomings(ctx, "t.id = ?", id)
+	found, err := read(ctx, r.q, &incoming, setOfIncoming, "t.id = ?", id)
 	return one(found, err, "notification")
 }
 
 // Incoming returns the newest notifications of a set with a verdict; 0 is any. If after
-// is not 0 it returns only those with a lower ID.
+// is not 0 it returns only those with a lower ID. A damaged one has the Verdict 0, the ID and
+// the Set.
 func (r Queries) Incoming(ctx context.Context, set string, verdict submission.NotificationVerdict, after int64, limit int) ([]submission.IncomingNotification, error) {
 	which, args := oneOrAll(set, after, int64(verdict), int64(submission.NotificationSettled))
-	return r.incomings(ctx, "s.name = ? AND t.id < ? AND t.verdict IN ("+which+") ORDER BY t.id DESC LIMIT ?", append(args, limit)...)
+	return list(ctx, r.q, &incoming, setOfIncoming, func(n submission.IncomingNotification) submission.IncomingNotification {
+		return submission.IncomingNotification{ID: n.ID}
+	}, "s.name = ? AND t.id < ? AND t.verdict IN ("+which+") ORDER BY t.id DESC LIMIT ?", append(args, limit)...)
 }
 
 // Rejections returns the newest anonymous rejections of a set. If after is not 0 it
-// returns only those with a lower ID.
+// returns only those with a lower ID. A damaged one has the Source 0, the ID and the Set.
 func (r Queries) Rejections(ctx context.Context, set string, after int64, limit int) ([]submission.Rejection, error) {
-	return read(ctx, r.q, &rejections, func(r *submission.Rejection) *string { return &r.Set },
+	return list(ctx, r.q, &rejections, func(r *submission.Rejection) *string { return &r.Set }, func(r submission.Rejection) submission.Rejection { return submission.Rejection{ID: r.ID} },
 		"s.name = ? AND t.id < ? ORDER BY t.id DESC LIMIT ?", set, below(after), limit)
 }
 

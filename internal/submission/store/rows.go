@@ -15,8 +15,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// errDamaged is wrapped with the row where it was found.
-var errDamaged = errors.New("damaged: the stored values do not match their checksum")
+// ErrDamaged is wrapped with the row where it was found.
+var ErrDamaged = errors.New("damaged: the stored values do not match their checksum")
 
 // table describes how rows of a type are stored: it is the one list of columns that
 // reading, writing and the checksum follow. The first column is the ID, 0 of a new row.
@@ -133,22 +133,22 @@ func (t *table[T]) selection() string {
 func (t *table[T]) list() string { return "t." + strings.Join(t.columns, ", t.") + ", t.sum" }
 
 // scan reads a row of a query for list, and what the query asks for after that. Where
-// the error is errDamaged the row holds what is stored.
+// the error is ErrDamaged the row holds what is stored.
 func (t *table[T]) scan(rows *sql.Rows, more ...any) (v T, err error) {
 	var sum int64
 	err = rows.Scan(slices.Concat(t.fields(&v), []any{&sum}, more)...)
 	if err != nil {
 		// A value that its column cannot have is damage too: a State of 300.
-		anything := make([]any, len(t.columns)+1+len(more))
+		anything := make([]any, len(t.columns)+1)
 		for i := range anything {
 			anything[i] = new(any)
 		}
-		if rows.Scan(anything...) != nil {
+		if rows.Scan(append(anything, more...)...) != nil {
 			return v, err
 		}
 	}
 	if values := t.values(&v); err != nil || checksum(values) != sum {
-		return v, fmt.Errorf("%s %d: %w: run bridge verify", t.label, values[0], errDamaged)
+		return v, fmt.Errorf("%s %d: %w: run bridge verify", t.label, values[0], ErrDamaged)
 	}
 	return v, nil
 }

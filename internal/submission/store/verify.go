@@ -128,7 +128,7 @@ func (v *verifier) each(query string, scan func(*sql.Rows) error) error {
 func (v *verifier) sound(place string, source event.SourceID, err error) (bool, error) {
 	_, known := v.sources[source]
 	switch {
-	case errors.Is(err, errDamaged):
+	case errors.Is(err, ErrDamaged):
 		v.finding(place, "it is not what was stored")
 	case err != nil:
 		return false, err
@@ -146,7 +146,7 @@ func (v *verifier) submissions() error {
 		var subject int64
 		s, err := submissions.scan(rows, &subject)
 		if err == nil && subject != subjectKey(s.Subject()) {
-			err = errDamaged
+			err = ErrDamaged
 		}
 		v.rows[count{s.Source, countSubmissions, int64(s.State)}]++
 		if s.State == submission.StateProvisional && s.UnderReview() {

@@ -8,7 +8,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// Damaged are the submissions that were found damaged in the log. They are left out, and must
+// Damaged are the submissions that were found damaged in the log, or that need what is. They are left out, and must
 // not keep others from being sent or answered. The zero value is ready, and its methods may be
 // called from any goroutine.
 type Damaged struct {
@@ -23,17 +23,23 @@ func (d *Damaged) Remove(log *slog.Logger, rows []submission.Submission) []submi
 		if s.State != 0 {
 			return false
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.known == nil {
-			d.known = map[int64]bool{}
-		}
-		if !d.known[s.ID] {
-			d.known[s.ID] = true
+		if d.add(s.ID) {
 			log.Error("a submission is damaged in the log, and is left out: run bridge verify", "submission", s.ID)
 		}
 		return true
 	})
+}
+
+// add adds a submission, and reports whether it is new.
+func (d *Damaged) add(id int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.known == nil {
+		d.known = map[int64]bool{}
+	}
+	known := d.known[id]
+	d.known[id] = true
+	return !known
 }
 
 // number returns how many there are.

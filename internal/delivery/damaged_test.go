@@ -108,3 +108,44 @@ func TestResendBesideADamagedSubmission(t *testing.T) {
 		}
 	})
 }
+
+// An accepted record is not imported where its event, or a later accepted version of it, is
+// damaged; all others are, and the target goes on.
+func TestImportBesideWhatIsDamaged(t *testing.T) {
+	const itsEvent, laterVersion = "its event", "a later version"
+	for name, damaged := range map[string]string{
+		itsEvent:     "UPDATE event SET body = zeroblob(length(body)) WHERE id & 1099511627775 = 1",
+		laterVersion: "UPDATE submission SET title = 'other' WHERE id = 3",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, h *harness) {
+				said := &testenv.Log{}
+				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
+				stop := h.start(h.submitter(nil))
+				synctest.Wait()
+				want := int64(2)
+				if name == laterVersion {
+					want = 3 // a restart submits its last change again
+					h.keep([2]string{"urn:a", "new"})
+					synctest.Wait()
+				}
+				stop()
+				h.do(h.log.Do(t.Context(), func(ctx context.Context, tx *store.Tx) error { return tx.Exec(ctx, damaged) }))
+				stop = h.start(h.submitter(func(o *Submitter) {
+					o.Log, o.ImportTo, o.ImportURL = slog.New(slog.NewTextHandler(said, nil)), h.importTo, "/sip/accepted"
+				}))
+				defer func() { stop() }()
+				time.Sleep(time.Hour)
+				h.keep([2]string{"urn:c", "three"})
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if set, err := h.log.Set(t.Context(), "accepted"); err != nil || int64(set.Live) != want {
+					t.Errorf("the other set: %+v, %v\n%s", set, err, said)
+				}
+				if n := strings.Count(said.String(), "submission=1 "); n != 1 || strings.Contains(said.String(), "wait for the log") {
+					t.Errorf("it is named %d times:\n%s", n, said)
+				}
+			})
+		})
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
@@ -771,16 +773,23 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 			d.importDue, d.accepted = left, 0
 			continue
 		}
-		originals := make(map[event.Seq]*event.Event, len(pending))
+		originals, held := make(map[event.Seq]*event.Event, len(pending)), map[int64]bool{}
 		for i := range pending {
 			s := &pending[i]
-			if originals[s.Seq], err = d.s.Store.Event(ctx, s.Seq); err != nil {
+			ev, err := d.s.Store.Event(ctx, s.Seq)
+			switch {
+			case err == nil:
+				originals[s.Seq] = ev
+			case errors.Is(err, eventlog.ErrDamaged), errors.Is(err, fs.ErrNotExist):
+				held[s.ID] = true
+				d.holdImport(s, err)
+			default:
 				return fmt.Errorf("the event behind submission %d: %w", s.ID, err)
 			}
 		}
 		if err := d.s.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
 			rows, err := tx.Submissions(ctx, query)
-			rows = d.sound(rows)
+			rows = slices.DeleteFunc(d.sound(rows), func(s submission.Submission) bool { return held[s.ID] })
 			n := len(rows)
 			rows = slices.DeleteFunc(rows, func(s submission.Submission) bool { return originals[s.Seq] == nil })
 			left = left || len(rows) < n // accepted meanwhile
@@ -788,14 +797,19 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 				return err
 			}
 			imports := event.Batch{Source: d.s.ImportTo, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.s.ImportURL}}}
-			updates := make([]submission.Update, len(rows))
+			var updates []submission.Update
 			for i := range rows {
 				s := &rows[i]
-				updates[i].Submission, _ = submission.Apply(*s, submission.Imported{}, d.s.Now())
-				if newer, err := tx.HasNewerAccepted(ctx, s); err != nil || newer {
-					if err != nil {
-						return err
-					}
+				newer, err := tx.HasNewerAccepted(ctx, s)
+				if errors.Is(err, store.ErrDamaged) { // it must not replace what that one may have brought
+					d.holdImport(s, err)
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				imported, _ := submission.Apply(*s, submission.Imported{}, d.s.Now())
+				if updates = append(updates, submission.Update{Submission: imported}); newer {
 					continue
 				}
 				original := originals[s.Seq]
@@ -824,6 +838,14 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 		d.importDue, d.accepted = left, 0
 	}
 	return nil
+}
+
+// holdImport logs once that an accepted record cannot be imported, because the log is damaged
+// where the import has to read it. It waits for a restart, and keeps no others from being imported.
+func (d *submitLoop) holdImport(s *submission.Submission, err error) {
+	if d.damaged.add(s.ID) {
+		d.s.Log.Error("an accepted record cannot be imported into the other set, and is left out: run bridge verify, and restart when it is repaired", "submission", s.ID, "record", s.Record, "error", err)
+	}
 }
 
 // saveFailure stores in the log how the server fails, or that it answers, when that has

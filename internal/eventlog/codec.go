@@ -24,7 +24,9 @@ const bodyVersion = 1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errDamaged is wrapped with the place where it was found.
+// ErrDamaged is wrapped with the place where a row was found that is not what was stored.
+var ErrDamaged = errDamaged
+
 var errDamaged = errors.New("damaged: the stored bytes do not match their checksum")
 
 const (

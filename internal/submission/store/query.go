@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -208,8 +209,13 @@ func (r Queries) HasNewerVersion(ctx context.Context, s *submission.Submission, 
 	for _, state := range states {
 		args = append(args, int64(state))
 	}
+	var damaged error
 	err := r.q.Each(ctx, submissions.selection()+"t.subject <> 0 AND t.subject = ? AND t.id > ? AND +t.source = ? AND t.state IN ("+database.Params(len(states))+")", args, func(rows *sql.Rows) error {
 		v, err := submissions.scan(rows, new(string))
+		if errors.Is(err, ErrDamaged) { // it may be one, unless another is
+			damaged = err
+			return nil
+		}
 		if err == nil && v.Subject() == s.Subject() && // other subjects may have the same hash
 			(assigned == "" || v.Assigned == assigned) {
 			return errEnough
@@ -219,7 +225,7 @@ func (r Queries) HasNewerVersion(ctx context.Context, s *submission.Submission, 
 	if errors.Is(err, errEnough) {
 		return true, nil
 	}
-	return false, err
+	return false, cmp.Or(err, damaged)
 }
 
 // HasNewerAccepted reports whether a later version of an accepted submission has been

@@ -149,3 +149,37 @@ func TestImportBesideWhatIsDamaged(t *testing.T) {
 		})
 	}
 }
+
+// A notification that is damaged while it is being sent keeps none of those that were sent with
+// it from being noted: they are not sent again.
+func TestNotificationDamagedWhileItIsSent(t *testing.T) {
+	h := newHarness(t, testenv.NewClock())
+	for i := range 3 {
+		h.owe(h.boxURL+"/"+fmt.Sprint(i+1), fmt.Sprint(i+1))
+	}
+	h.boxes.Refuse = func(d *sip.Disposition) error {
+		if *d.Source.Identifier != "2" {
+			return nil
+		}
+		return h.log.Do(context.Background(), func(ctx context.Context, tx *store.Tx) error {
+			return tx.Exec(ctx, "UPDATE outgoing_notification SET message = 'other' WHERE id = 2")
+		})
+	}
+	said := &testenv.Log{}
+	p := h.notifier(&testenv.Life{})
+	p.Log = slog.New(slog.NewTextHandler(said, nil))
+	r := newNotifyLoop(p)
+	r.deliverDue()
+	if done := h.in(submission.DeliveryDone); len(done) != 2 || done[0].ID != 3 || done[1].ID != 1 {
+		t.Errorf("noted as delivered: %+v", done)
+	}
+	r.deliverDue()
+	for i := range 3 {
+		if n := len(h.boxes.Of(fmt.Sprint(i + 1))); n != 1 {
+			t.Errorf("notification %d was sent %d times", i+1, n)
+		}
+	}
+	if !strings.Contains(said.String(), "notification is damaged") || !strings.Contains(said.String(), "notification=2\n") {
+		t.Errorf("it is not named: %s", said)
+	}
+}

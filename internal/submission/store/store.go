@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -345,10 +346,13 @@ func (w *writer) countReview(state submission.State, s *submission.Submission, n
 }
 
 // writeOutgoing replaces stored notifications, whichever Source they are of. One that is
-// delivered stays so, and one that is not stored any more is left out.
+// delivered stays so, and one that is not stored any more, or is damaged, is left out.
 func (w *writer) writeOutgoing(ctx context.Context) error {
 	for _, n := range w.in.Outgoing {
 		found, err := outgoing.find(ctx, w.tx, "id = $1", n.ID)
+		if errors.Is(err, ErrDamaged) { // it must not fail the others
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -110,7 +110,30 @@ func (d *Server) recoverForwarding(ctx context.Context, request [32]byte) error 
 		}
 		return nil, errRecovered
 	})
+	if errors.Is(err, store.ErrDamaged) { // it must not keep the others waiting
+		d.dropUnsaved(request, err)
+		return nil
+	}
 	return err
+}
+
+// dropUnsaved gives up the reply to a request whose submission, or what it needs, is damaged, and
+// logs it: the ingest server may not send it again.
+func (d *Server) dropUnsaved(request [32]byte, err error) {
+	unsaved, found := d.gateway.unsavedReply(request)
+	if !found {
+		return
+	}
+	d.gateway.clear(request)
+	outcome, assigned, reason, identifier := "none", "", "", ""
+	if r := unsaved.reply; r.Disposition != nil {
+		outcome, assigned, reason = r.Disposition.Outcome.String(), r.Disposition.AssignedIdentifier, r.Disposition.Reason
+		identifier = submission.SourceTexts(r.Disposition.Source)["source/source-identifier"]
+	} else {
+		reason = delivery.FailureText(r.Err)
+	}
+	d.log().Error("the reply of the ingest server cannot be stored, since the log is damaged there: run bridge verify, and settle the submission when that is repaired",
+		"set", d.Set, "source_identifier", submission.Clip(identifier), "outcome", outcome, "assigned", assigned, "reason", submission.Clip(reason), "error", err)
 }
 
 // errRecovered tells a request that has waited for its recovery to go on: what was recovered

@@ -484,3 +484,33 @@ func TestDamagedSubmissionHoldsUpNoOthers(t *testing.T) {
 		}
 	}
 }
+
+// The reply to a request whose submission is damaged while it is sent cannot be stored; it is in
+// the log of the process, once, and keeps no other submission from ending at its deadline.
+func TestReplyToADamagedSubmission(t *testing.T) {
+	said := &testenv.Log{}
+	h := newGatewayHarness(t, Gateway, func(d *Server) { d.Log = slog.New(slog.NewTextHandler(said, nil)) })
+	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
+		if *r.Source.Identifier == "1" {
+			return nil, h.log.Do(context.Background(), func(ctx context.Context, tx *store.Tx) error {
+				return tx.Exec(ctx, "UPDATE submission SET title = 'other' WHERE id = 1")
+			})
+		}
+		return &sip.Disposition{Source: r.Source, Outcome: sip.ProvisionallyAccepted}, nil
+	}
+	h.faulted(h.request("1"), sip.Server, "")
+	second := h.request("2")
+	h.answered(second, sip.ProvisionallyAccepted)
+	h.tend(50 * time.Hour)
+	h.tend(time.Minute)
+	if _, s := h.requests(second); s.State != submission.StateUnresolved {
+		t.Errorf("the other one is %s\n%s", s.State, said)
+	}
+	if n := strings.Count(said.String(), "assigned=urn:lib:1 "); n != 1 || !strings.Contains(said.String(), "submission 1: damaged") {
+		t.Errorf("the reply is named %d times:\n%s", n, said)
+	}
+	h.faulted(h.request("1"), sip.Server, "")
+	if n := h.library.of("1")[0].times; n != 1 {
+		t.Errorf("it was sent %d times", n)
+	}
+}

@@ -56,8 +56,8 @@ type Answer struct {
 	// Mended counts the places that a lenient Reader has changed.
 	Mended int
 	// Misplaced counts the elements named record or header that were left out, since none may be
-	// where they stand, and the error noRecordsMatch beside records. What they are about is not
-	// absent.
+	// where they stand, and the error noRecordsMatch beside records or a token. What they are
+	// about is not absent.
 	Misplaced int
 
 	movedTo string // the base URL that redirects have led to for good, "" when there were none
@@ -256,6 +256,9 @@ func (r *Reader) element() error {
 		return r.token()
 	}
 	switch {
+	case s.Space == "" && s.Local == "error": // an answer would seem to be whole without it
+		r.report(ruleOrder, "<error> in no namespace", "one in the namespace of the protocol; it is taken")
+		return r.error()
 	case s.Space != Namespace:
 		return r.leaveOut()
 	case r.inList && s.Local == "error": // some write one where a list breaks off
@@ -318,7 +321,7 @@ func (r *Reader) finish() error {
 	}
 	err := errors.Join(r.errs...)
 	switch {
-	case err != nil && r.seen.records > 0 && only(err, NoRecordsMatch): // as of one of several servers
+	case err != nil && (r.seen.records > 0 || r.answer.Token != nil && r.answer.Token.Value != "") && only(err, NoRecordsMatch): // as of one of several servers
 		r.answer.Misplaced++
 	case len(r.errs) == 1:
 		return r.errs[0]

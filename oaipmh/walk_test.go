@@ -578,6 +578,35 @@ func TestO4(t *testing.T) {
 			}
 		}
 	})
+	t.Run("beside a token", func(t *testing.T) {
+		for _, page := range []int{0, 1, 2} {
+			server := serveList(t, func(w http.ResponseWriter, r *http.Request) {
+				n, _ := strconv.Atoi(r.FormValue("resumptionToken"))
+				token := fmt.Sprintf("<resumptionToken>%d</resumptionToken>", n+1)
+				switch n {
+				case page:
+					fmt.Fprint(w, answerTo("<ListRecords>"+token+`</ListRecords><error code="noRecordsMatch"/>`))
+				case 3:
+					fmt.Fprint(w, list(record(n), ""))
+				default:
+					fmt.Fprint(w, list(record(n), token))
+				}
+			})
+			w := Walk{Client: server.Client(), URL: server.URL}
+			if ids, err := walkAll(&w); err != nil || len(ids) != 3 || !w.Result().Whole || w.Result().Empty {
+				t.Errorf("on page %d: %v, %v, %+v", page, ids, err, w.Result())
+			}
+		}
+	})
+	t.Run("in no namespace", func(t *testing.T) {
+		server := serveList(t, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, answerTo(`<error xmlns="" code="noRecordsMatch"/>`))
+		})
+		w := Walk{Client: server.Client(), URL: server.URL}
+		if ids, err := walkAll(&w); err != nil || len(ids) > 0 || !w.Result().Empty {
+			t.Errorf("%v, %v, %+v", ids, err, w.Result())
+		}
+	})
 	t.Run("several", func(t *testing.T) {
 		server := serveList(t, func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, answerTo(`<error code="badArgument">one</error><error code="badArgument">two</error>`))

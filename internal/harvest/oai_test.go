@@ -457,7 +457,10 @@ func TestErrorInAList(t *testing.T) {
 	}{
 		"in place of a record": {func(s string) string { return b.ReplaceAllString(s, `<error code="badArgument">out of memory</error>`) }, true},
 		"without a code":       {func(s string) string { return b.ReplaceAllString(s, `<error>out of memory</error>`) }, true},
-		"no record matches":    {func(s string) string { return b.ReplaceAllString(s, none) }, false},
+		"in no namespace": {func(s string) string {
+			return b.ReplaceAllString(s, `<error xmlns="" code="badArgument">out of memory</error>`)
+		}, true},
+		"no record matches": {func(s string) string { return b.ReplaceAllString(s, none) }, false},
 		"before the list": {func(s string) string {
 			return strings.Replace(b.ReplaceAllString(s, ""), "<ListRecords>", none+"<ListRecords>", 1)
 		}, false},

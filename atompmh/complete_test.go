@@ -33,6 +33,9 @@ func TestA5_Complete(t *testing.T) {
 		{"an entry in no namespace, its id in Atom's", page{head: fh, entries: []string{`<entry xmlns=""><a:id xmlns:a="` + Namespace + `">b</a:id></entry>`, alive("a", 2)}}, page{}, "/feed", true, "", false},
 		{"behind an entry in no namespace", page{prev: "/1", entries: []string{`<entry xmlns=""/>`}}, page{updated: 2, head: fh, entries: []string{alive("a", 2)}}, "/feed /1", false, ruleS8, true},
 		{"an entry of another namespace", page{head: fh, entries: []string{`<entry xmlns="urn:x"/>`, alive("a", 2)}}, page{}, "/feed", true, "", false},
+		{"an entry in another element", page{head: fh, entries: []string{`<x:list xmlns:x="urn:x">` + alive("b", 2) + `</x:list>`, alive("a", 2)}}, page{}, "/feed", false, ruleS8, false},
+		{"an entry in an entry", page{head: fh, entries: []string{strings.Replace(alive("a", 2), "</entry>", alive("b", 2)+"</entry>", 1)}}, page{}, "/feed", false, ruleS8, false},
+		{"behind an entry in another element", page{prev: "/1", entries: []string{`<x:list xmlns:x="urn:x">` + alive("b", 2) + `</x:list>`}}, page{updated: 2, head: fh, entries: []string{alive("a", 2)}}, "/feed /1", false, ruleS8, true},
 		{"a bad entry without an id", page{head: fh, entries: []string{"<entry/>", alive("b", 2)}}, page{}, "/feed", false, ruleS8, false},
 	}
 	for _, tt := range tests {

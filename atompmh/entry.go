@@ -254,7 +254,7 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 		}
 		return err
 	}
-	return s.Skip()
+	return r.pass()
 }
 
 // stamp takes the entry's time.

@@ -61,6 +61,7 @@ type counts struct {
 	deletion                         *Problem // the first deletion entry (S7)
 	once                             uint     // elements of the feed that a strict Reader has met
 	stamps                           map[[16]byte]bool
+	nested                           int // entries inside of other elements
 }
 
 // NewReader returns a reader of the document in r. Nothing is read before Head
@@ -303,7 +304,23 @@ func (r *Reader) feedElement() error {
 			return err
 		}
 	}
-	return s.Skip()
+	return r.pass()
+}
+
+// pass passes over an element that the reader does not know. An entry inside of it is reported:
+// its record is not absent.
+func (r *Reader) pass() error {
+	s := r.scan
+	for depth := s.Depth(); s.Depth() >= depth; {
+		if s.Kind == strictxml.StartTag && (s.Space == Namespace && s.Local == "entry" || s.Space == TombstonesNamespace && s.Local == "deleted-entry") {
+			r.seen.nested++
+			r.problem(Problem{Rule: ruleEntry, Line: s.Line, Column: s.Column, Found: "<" + s.Local + "> inside of another element", Expected: "an entry right in the feed; it is left out"})
+		}
+		if err := s.Next(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type reporter func(rule, found, expected string)

@@ -369,10 +369,10 @@ func (d *Document) Late(stamp time.Time) bool { return d.answer.Late(stamp) }
 // Complete reports whether the document is a complete enumeration, so that absence
 // from it means deletion: it has fh:complete and no further page, no newer document of
 // the walk had an active entry or a bad one that may have been active, each of its own
-// entries had a readable id, and the feed does not claim to have far more of them. It is
+// entries had a readable id and none stood inside of another element, and the feed does not claim to have far more of them. It is
 // false until the document was read to its end.
 func (d *Document) Complete() bool {
-	return d.ended && d.mayComplete() && !d.nameless && !Short(d.after.TotalResults, d.after.Entries)
+	return d.ended && d.mayComplete() && !d.nameless && d.reader.seen.nested == 0 && !Short(d.after.TotalResults, d.after.Entries)
 }
 
 // mayComplete reports whether the document may be Complete, judged by its head alone.
@@ -398,7 +398,7 @@ func (d *Document) State() (s State, ok bool) {
 func (d *Document) cursor() cursor {
 	c := d.after
 	c.Heads = maps.Clone(c.Heads)
-	c.Active = c.Active || d.Active+d.Bad > 0
+	c.Active = c.Active || d.Active+d.Bad+d.reader.seen.nested > 0
 	return c
 }
 

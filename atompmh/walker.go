@@ -346,6 +346,8 @@ func (k *walker) checkComplete(doc *Document) {
 		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete", "none, because a newer document has entries that are or may be active; fh:complete is ignored"
 	case paged:
 		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete, and a next page "+clip(to), "all entries in one document; fh:complete is ignored, and the pages are read"
+	case !doc.Complete() && doc.reader.seen.nested > 0:
+		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete with an entry inside of another element", "all entries right in the feed; fh:complete is ignored"
 	case !doc.Complete():
 		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete with an entry whose id cannot be read", "an id on every entry; fh:complete is ignored"
 	case feed.PrevArchive != "":

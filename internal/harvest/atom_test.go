@@ -67,3 +67,21 @@ func TestAtomEntryInNoNamespace(t *testing.T) {
 		t.Errorf("%+v; live %q", r, s.live())
 	}
 }
+
+// An entry that a complete feed has inside of another element is named as a problem, and its record
+// is not taken for absent.
+func TestAtomEntryInAnotherElement(t *testing.T) {
+	const first = `<entry><id>urn:e:1</id><title>1</title><updated>2025-02-01T00:00:00Z</updated><link type="text/plain" href="/r/1"/></entry>`
+	const second = `<entry><id>urn:e:2</id><title>2</title><updated>2025-02-01T00:00:00Z</updated><link type="text/plain" href="/r/2"/></entry>`
+	const head = `{}<updated>2025-03-01T00:00:00Z</updated><fh:complete xmlns:fh="http://purl.org/syndication/history/1.0"/>`
+	docs := map[string]string{"/feed": head + first + second + "</feed>", "/r/1": "one", "/r/2": "two"}
+	s := atomShelf(t, event.Mirror, docs)
+	s.run()
+	for _, odd := range []string{first + `<x:list xmlns:x="urn:x">` + second + `</x:list>`, strings.Replace(first, "</entry>", second+"</entry>", 1)} {
+		docs["/feed"] = head + odd + "</feed>"
+		r := s.run()
+		if r.Problems == 0 || r.Deleted != 0 || len(s.live()) != 2 {
+			t.Errorf("%s: %+v; live %q", odd, r, s.live())
+		}
+	}
+}

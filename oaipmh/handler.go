@@ -27,9 +27,11 @@ import (
 // between two requests, and tokens never expire.
 type Handler struct {
 	Repository Repository
-	// BaseURL is where harvesters reach the handler, without a query. It also
-	// distinguishes its tokens from those of another repository.
+	// BaseURL is where harvesters reach the handler, without a query.
 	BaseURL string
+	// TokenBase distinguishes its tokens from those of another repository; "" is BaseURL. One that
+	// has moved writes its first BaseURL here, so that its tokens stay good.
+	TokenBase string
 	// SetsPage is how many sets one answer has; 0 is 500.
 	SetsPage int
 	// Fail answers a request that failed with an error of the Repository which is no
@@ -360,7 +362,7 @@ func (x *handling) sets(q *Request) error {
 		switch {
 		case more:
 			c.Position = []byte(sets[len(sets)-1].Spec)
-			t.Value = c.token(x.BaseURL)
+			t.Value = c.token(x.tokenBase())
 		case q.Token == "":
 			return nil
 		}
@@ -368,9 +370,11 @@ func (x *handling) sets(q *Request) error {
 	})
 }
 
+func (h *Handler) tokenBase() string { return cmp.Or(h.TokenBase, h.BaseURL) }
+
 // continuation reads the token of a request.
 func (x *handling) continuation(q *Request) (*continuation, error) {
-	c, err := parseToken(x.BaseURL, q.Token)
+	c, err := parseToken(x.tokenBase(), q.Token)
 	if err == nil && c.Verb != q.Verb {
 		err = fmt.Errorf("it is one of a list of %s", c.Verb)
 	}
@@ -416,7 +420,7 @@ func (x *handling) list(q *Request) error {
 	case c.Position != nil || q.Token != "":
 		t := Token{Size: l.Size, Cursor: l.Cursor}
 		if c.Position != nil {
-			t.Value = c.token(x.BaseURL)
+			t.Value = c.token(x.tokenBase())
 		}
 		if err := w.Token(&t); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -464,5 +465,124 @@ func (r *reader) visit() (more bool, err error) {
 		}
 	}
 	r.mark = mark
+	return false, nil
+}
+
+// harvester follows an OAI-PMH repository: all records at first, then those from the responseDate of
+// the first answer on.
+type harvester struct {
+	*browser
+	set, verb string
+	from      string            // the responseDate
+	copy      map[string]string // title by identifier
+}
+
+// state has no mark: of its last second a list may have a part.
+func (h *harvester) state() (map[string]string, time.Time) { return h.copy, time.Time{} }
+
+type (
+	oaiAnswer struct {
+		Date    string      `xml:"http://www.openarchives.org/OAI/2.0/ responseDate"`
+		Errors  []oaiError  `xml:"http://www.openarchives.org/OAI/2.0/ error"`
+		Records []oaiRecord `xml:"http://www.openarchives.org/OAI/2.0/ ListRecords>record"`
+		Headers []oaiHeader `xml:"http://www.openarchives.org/OAI/2.0/ ListIdentifiers>header"`
+		One     []oaiRecord `xml:"http://www.openarchives.org/OAI/2.0/ GetRecord>record"`
+		Token   string      `xml:"http://www.openarchives.org/OAI/2.0/ ListRecords>resumptionToken"`
+		Next    string      `xml:"http://www.openarchives.org/OAI/2.0/ ListIdentifiers>resumptionToken"`
+	}
+	oaiError struct {
+		Code string `xml:"code,attr"`
+	}
+	oaiHeader struct {
+		Status     string `xml:"status,attr"`
+		Identifier string `xml:"http://www.openarchives.org/OAI/2.0/ identifier"`
+		Datestamp  stamp  `xml:"http://www.openarchives.org/OAI/2.0/ datestamp"`
+	}
+	oaiRecord struct {
+		Header oaiHeader `xml:"http://www.openarchives.org/OAI/2.0/ header"`
+		DC     struct {
+			Titles []string `xml:"http://purl.org/dc/elements/1.1/ title"`
+		} `xml:"metadata>dc"`
+	}
+)
+
+func (h *harvester) ask(q url.Values) (*oaiAnswer, error) {
+	body, err := h.get(siteBase + "/sets/" + h.set + "/oai?" + q.Encode())
+	if err != nil {
+		return nil, err
+	}
+	var a oaiAnswer
+	if err := xml.Unmarshal(body, &a); err != nil {
+		return nil, fmt.Errorf("%v: %w", q, err)
+	}
+	return &a, nil
+}
+
+func (h *harvester) visit() (more bool, err error) {
+	q := url.Values{"verb": {h.verb}, "metadataPrefix": {"oai_dc"}}
+	first := h.copy == nil
+	if !first {
+		q.Set("from", h.from)
+	}
+	date, met := "", map[string]oaiRecord{}
+	for {
+		a, err := h.ask(q)
+		if err != nil {
+			return false, err
+		}
+		if date == "" {
+			date = a.Date
+		}
+		if len(a.Errors) > 0 {
+			if a.Errors[0].Code == "noRecordsMatch" && len(met) == 0 && !q.Has("resumptionToken") {
+				break
+			}
+			return false, fmt.Errorf("%v: %v", q, a.Errors)
+		}
+		for _, header := range a.Headers {
+			a.Records = append(a.Records, oaiRecord{Header: header})
+		}
+		if len(a.Records) == 0 {
+			return false, fmt.Errorf("%v: no records", q)
+		}
+		for _, rec := range a.Records {
+			id := rec.Header.Identifier
+			if _, twice := met[id]; twice {
+				return false, fmt.Errorf("%v: %s comes twice", q, id)
+			}
+			met[id] = rec
+		}
+		token := a.Token + a.Next
+		if token == "" {
+			break
+		}
+		q = url.Values{"verb": {h.verb}, "resumptionToken": {token}}
+	}
+	for id, rec := range met {
+		if h.verb == "ListIdentifiers" && rec.Header.Status == "" {
+			a, err := h.ask(url.Values{"verb": {"GetRecord"}, "metadataPrefix": {"oai_dc"}, "identifier": {id}})
+			if err != nil {
+				return false, err
+			}
+			if len(a.One) != 1 || a.One[0].Header.Identifier != id {
+				return false, fmt.Errorf("GetRecord %s: %+v", id, a)
+			}
+			met[id] = a.One[0]
+		}
+	}
+	if first {
+		h.copy = map[string]string{}
+	}
+	for id, rec := range met {
+		switch {
+		case rec.Header.Status == "deleted":
+			delete(h.copy, id)
+		case len(rec.DC.Titles) == 0:
+			return false, fmt.Errorf("%s has no title", id)
+		default:
+			h.copy[id] = rec.DC.Titles[0]
+		}
+	}
+	h.from = date
 	return false, nil
 }

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,8 +43,10 @@ type site struct {
 	log      *eventlog.Log
 	contents *content.Store
 	pub      *publish.Publisher
+	server   *server.Server
 	handler  http.Handler
 
+	repositories    map[string]*publish.Repository
 	began           time.Time
 	elapsed, behind time.Duration // of the clock: since the begin, and how far it is set back
 	sources         []event.SourceID
@@ -93,7 +96,45 @@ func (s *site) open() {
 		Content: s.content, Now: s.now, Retention: publish.Retention{Age: 24 * time.Hour, Count: 100, Bytes: 1 << 30}})
 	s.check(err)
 	s.pub.LimitEntries(6)
-	s.handler = server.New(server.Options{Documents: s.pub, Log: s.log, Contents: opener(s.content), BaseURL: siteBase, Now: s.now}).Handler()
+	s.server = server.New(server.Options{Documents: s.pub, Log: s.log, Contents: opener(s.content), BaseURL: siteBase, Now: s.now, Moved: s.moved, Repository: s.repository})
+	s.handler, s.repositories = s.server.Handler(), map[string]*publish.Repository{}
+}
+
+// moved returns the name that a set has by now.
+func (s *site) moved(name string) string {
+	all, err := s.log.FormerNames(context.Background())
+	s.check(err)
+	for _, f := range all {
+		if f.Name == name {
+			return f.Now
+		}
+	}
+	return ""
+}
+
+func (s *site) repository(_ context.Context, set string) (*publish.Repository, error) {
+	if set != s.set {
+		return nil, publish.ErrNotFound
+	}
+	if s.repositories[set] == nil {
+		s.repositories[set] = publish.NewRepository(publish.RepositoryOptions{Log: s.log, BaseURL: siteBase, Set: set, Content: s.content, AdminEmail: "a@bridge.example", Page: 3})
+	}
+	return s.repositories[set], nil
+}
+
+// rename gives the set another name, or one that it had before.
+func (s *site) rename() {
+	s.t.Helper()
+	was := s.set
+	for s.set == was {
+		s.set = []string{"main", "other", "third"}[s.rnd.IntN(3)]
+	}
+	s.check(s.log.RenameSet(s.t.Context(), was, s.set, true))
+	for _, name := range []string{was, s.set} {
+		s.pub.Forget(name)
+		s.server.Forget(name)
+	}
+	s.check(os.RemoveAll(filepath.Join(s.folder, "snapshots", was)))
 }
 
 type opener func(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error)
@@ -120,7 +161,10 @@ func (s *site) close() {
 func (s *site) happen() {
 	s.t.Helper()
 	ctx, what := s.t.Context(), ""
-	switch s.elapsed += time.Duration(s.rnd.IntN(3)) * 400 * time.Millisecond; s.rnd.IntN(24) {
+	switch s.elapsed += time.Duration(s.rnd.IntN(3)) * 400 * time.Millisecond; s.rnd.IntN(25) {
+	case 9:
+		what = "rename"
+		s.rename()
 	default:
 		what = "change"
 		s.change()
@@ -248,7 +292,10 @@ func (s *site) compare(name string, c consumer, at time.Time) {
 	s.t.Helper()
 	got, mark := c.state()
 	var all []string
-	if _, ok := c.(*destination); ok {
+	if d, ok := c.(*destination); ok {
+		if d.set != s.set { // its resources have other addresses by now
+			return
+		}
 		want := s.resources(at)
 		for loc, hash := range got {
 			if !slices.Contains(want[loc], hash) {
@@ -276,6 +323,8 @@ type browser struct {
 	*site
 	how  string // "plain", "tags", "dates", or "cache", which keeps what may be kept
 	kept map[string][]answer
+	// stays: it begins anew where it would be redirected.
+	stays bool
 }
 
 type answer struct {
@@ -314,6 +363,12 @@ func (b *browser) get(url string) ([]byte, error) {
 	b.handler.ServeHTTP(w, r)
 	a := answer{w.Header(), w.Body.Bytes(), b.now(), w.Header().Get("Content-Encoding") == "gzip"}
 	switch w.Code {
+	case http.StatusMovedPermanently, http.StatusPermanentRedirect:
+		b.done["moved"]++
+		if b.stays {
+			return nil, fmt.Errorf("%w: %s", errGone, url)
+		}
+		return b.get("http://bridge.example" + w.Header().Get("Location"))
 	case http.StatusOK:
 	case http.StatusNotModified:
 		b.done["not modified"]++
@@ -337,6 +392,9 @@ func (b *browser) get(url string) ([]byte, error) {
 		b.check(err)
 		a.body, err = io.ReadAll(z)
 		b.check(err)
+	}
+	if strings.Contains(url, "/oai?") {
+		return a.body, nil
 	}
 	b.remember(url, &a)
 	if b.how != "plain" {
@@ -386,11 +444,14 @@ func TestConsumersLaw(t *testing.T) {
 				s := newSite(t, uint64(n), mode)
 				consumers := map[string]consumer{}
 				for i, how := range []string{"plain", "tags", "dates", "cache"} {
-					ask := func() *browser { return &browser{s, how, map[string][]answer{}} }
+					ask := func() *browser { return &browser{s, how, map[string][]answer{}, false} }
 					for j, way := range []string{"lists", "window", "dumps", "past"} {
-						consumers[way+" "+how] = &destination{browser: ask(), how: way, set: s.set, patient: (i+j)%2 == 0}
+						asks := ask()
+						asks.stays = true
+						consumers[way+" "+how] = &destination{browser: asks, how: way, set: s.set, patient: (i+j)%2 == 0}
 					}
 					consumers["feed "+how] = &reader{browser: ask(), set: s.set}
+					consumers["repository "+how] = &harvester{browser: ask(), set: s.set, verb: []string{"ListRecords", "ListIdentifiers"}[i%2]}
 					consumers["complete feed "+how] = &reader{browser: ask(), set: s.set, complete: true}
 				}
 				all := slices.Sorted(maps.Keys(consumers))
@@ -416,7 +477,15 @@ func TestConsumersLaw(t *testing.T) {
 // visit has a consumer visit the site, and compares its copy unless it has to come again.
 func (s *site) visit(name string, c consumer) (more bool) {
 	s.t.Helper()
+	if d, ok := c.(*destination); ok && d.set != s.set {
+		d.set, d.mark, d.copy = s.set, time.Time{}, nil
+	}
+	set := s.set
 	more, err := c.visit()
+	if d, ok := c.(*destination); ok && set != s.set { // what it has met was of one name or the other
+		d.mark, d.copy = time.Time{}, nil
+		return true
+	}
 	switch {
 	case errors.Is(err, errGone):
 		s.done["gone"]++
@@ -425,8 +494,41 @@ func (s *site) visit(name string, c consumer) (more bool) {
 		s.t.Fatalf("%s: %v", name, err)
 	}
 	s.done["visit"]++
-	if _, mark := c.state(); s.mode != event.Reference || s.ends[mark.UnixMicro()] {
+	if _, mark := c.state(); mark.IsZero() { // a harvester may have a part of what came meanwhile
+		return more
+	} else if s.mode != event.Reference || s.ends[mark.UnixMicro()] {
 		s.compare(name, c, mark)
 	}
 	return more
+}
+
+// A list of an OAI-PMH repository goes on where it is when its set gets another name, and gets it
+// back.
+func TestListWhileRenamed(t *testing.T) {
+	s := newSite(t, 1, event.Redirect)
+	for len(s.titles(s.now())) < 8 {
+		s.elapsed += time.Second
+		s.change()
+	}
+	s.quiet = true
+	h := &harvester{browser: &browser{s, "plain", map[string][]answer{}, false}, set: s.set, verb: "ListRecords"}
+	q, met := url.Values{"verb": {h.verb}, "metadataPrefix": {"oai_dc"}}, map[string]bool{}
+	for q != nil {
+		a, err := h.ask(q)
+		if err != nil || len(a.Errors) > 0 {
+			t.Fatalf("as %s, %v: %v %+v", s.set, q, err, a)
+		}
+		for _, rec := range a.Records {
+			if rec.Header.Status == "" {
+				met[rec.Header.Identifier] = true
+			}
+		}
+		if q = nil; a.Token != "" {
+			q = url.Values{"verb": {h.verb}, "resumptionToken": {a.Token}}
+			s.rename()
+		}
+	}
+	if want := len(s.titles(s.now())); len(met) != want || s.done["moved"] == 0 {
+		t.Errorf("%d records, want %d; %v", len(met), want, s.done)
+	}
 }

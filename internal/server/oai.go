@@ -39,7 +39,14 @@ func (s *Server) serveRepository(rw *responseWriter, r *http.Request, set string
 		s.writeError(rw, r, err)
 		return
 	}
-	h := &oaipmh.Handler{Repository: repository, BaseURL: publish.RepositoryURL(s.base, set), Log: s.log,
+	state, err := s.opt.Log.Set(r.Context(), set)
+	if err != nil {
+		s.writeError(rw, r, notFound(err))
+		return
+	}
+	// A list that is under way goes on when the set gets another name.
+	first := publish.RepositoryURL(s.base, state.IdentifierName())
+	h := &oaipmh.Handler{Repository: repository, BaseURL: publish.RepositoryURL(s.base, set), TokenBase: first, Log: s.log,
 		Now:  func() time.Time { return repository.Now(r.Context()) },
 		Fail: func(_ http.ResponseWriter, r *http.Request, err error) { s.writeError(rw, r, err) }}
 	rw.Header().Set("Vary", "Accept-Encoding")

@@ -152,7 +152,11 @@ const (
 	maxCachedDoc = 256 << 10
 	// maxDocCache bounds all of them together.
 	maxDocCache = 16 << 20
+	// docCost is about how much memory one takes besides its body.
+	docCost = 1 << 10
 )
+
+func (d *cachedDoc) size() int { return len(d.body) + docCost }
 
 func newDocCache() *docCache { return &docCache{byKey: map[docKey]*list.Element{}, order: list.New()} }
 
@@ -178,11 +182,11 @@ func (c *docCache) put(d *cachedDoc) {
 		return
 	}
 	c.byKey[d.key] = c.order.PushFront(d)
-	c.size += len(d.body)
+	c.size += d.size()
 	for c.size > maxDocCache {
 		old := c.order.Remove(c.order.Back()).(*cachedDoc)
 		delete(c.byKey, old.key)
-		c.size -= len(old.body)
+		c.size -= old.size()
 	}
 }
 
@@ -200,7 +204,7 @@ func (c *docCache) forget(prefix string) {
 	c.forgotten++
 	for key, e := range c.byKey {
 		if strings.HasPrefix(key.path, prefix) {
-			c.size -= len(c.order.Remove(e).(*cachedDoc).body)
+			c.size -= c.order.Remove(e).(*cachedDoc).size()
 			delete(c.byKey, key)
 		}
 	}

@@ -32,6 +32,10 @@ const segmentsShown = 100
 // them, and each is in memory until its client has read it.
 const setsShown = 200
 
+// sourcesBelow is how many Sources of a set the page of all sets names, and sourcesShown how many
+// the set's own page has: those that need attention are the first ones there.
+const sourcesBelow, sourcesShown = 10, 200
+
 //go:embed pages.html style.css
 var files embed.FS
 
@@ -95,6 +99,7 @@ type setView struct {
 // setStatusView is the status of a set's Sources and submissions.
 type setStatusView struct {
 	Sources     []sourceView
+	MoreSources int64 // how many are not among these
 	Submissions submissionsView
 }
 
@@ -136,7 +141,7 @@ func (s *Server) indexPage(c echo.Context) error {
 		sets, p.First, p.Before, p.After = Part(sets, c.QueryParam("from"), setsShown)
 		p.First, p.Last = p.First+1, p.First+len(sets)
 	}
-	views := s.status(ctx, &p, sets...)
+	views := s.status(ctx, &p, sourcesBelow, sets...)
 	for _, set := range sets {
 		if feeds := s.feedViews(&set); len(feeds) > 0 {
 			recent := feeds[0]
@@ -195,7 +200,7 @@ func (s *Server) setPage(c echo.Context) error {
 	}
 	p := page{Title: titleOf(&set), Operator: s.operator(c.Request()), Feeds: s.feedViews(&set)}
 	set.Newest = event.MicrosOf(Newest(ctx, s.opt.Log, &set))
-	v := setView{Set: set, Mode: set.Content.String(), setStatusView: s.status(ctx, &p, set)[set.Name]}
+	v := setView{Set: set, Mode: set.Content.String(), setStatusView: s.status(ctx, &p, sourcesShown, set)[set.Name]}
 	if s.sipService(set.Name) != nil {
 		v.Submissions.Service = s.base + "/sip/" + set.Name
 	}
@@ -330,8 +335,9 @@ func documentViews(set event.Set, segments []event.Segment) (documents []documen
 }
 
 // status returns the status of harvests and submissions of sets by their names, with the details
-// that the reader of the page may see. When it cannot be read, the page is shown without.
-func (s *Server) status(ctx context.Context, p *page, of ...event.Set) map[string]setStatusView {
+// that the reader of the page may see, and at most so many Sources of each. When it cannot be read,
+// the page is shown without.
+func (s *Server) status(ctx context.Context, p *page, most int, of ...event.Set) map[string]setStatusView {
 	if s.opt.Status == nil {
 		return nil
 	}
@@ -363,10 +369,17 @@ func (s *Server) status(ctx context.Context, p *page, of ...event.Set) map[strin
 		for i := range set.Sources {
 			if p.Operator {
 				v.Sources = append(v.Sources, operatorSourceView(&set.Sources[i]))
-			} else {
+			} else if i < most {
 				v.Sources = append(v.Sources, publicSourceView(&set.Sources[i]))
 			}
 		}
+		if len(v.Sources) > most {
+			slices.SortStableFunc(v.Sources, func(a, b sourceView) int {
+				return min(len(b.Attention), 1) - min(len(a.Attention), 1)
+			})
+			v.Sources = slices.Clone(v.Sources[:most])
+		}
+		v.MoreSources = int64(len(set.Sources) - len(v.Sources))
 		views[set.Name] = v
 	}
 	return views

@@ -457,3 +457,36 @@ func TestPagesOfNewEpoch(t *testing.T) {
 		has(t, h.page(path), "last change "+set.Newest.Time().Format("2006-01-02 15:04:05")+" UTC")
 	}
 }
+
+// A set of very many Sources has pages that a browser can show, and which anybody may ask for: they
+// have a part of the Sources, and for operators those that need attention.
+func TestPagesOfManySources(t *testing.T) {
+	t.Parallel()
+	const sources, gap = 1000, 700
+	var all []status.Source
+	for n := range sources {
+		all = append(all, status.Source{URL: fmt.Sprintf("https://origin.example/%03d.atom", n), Kind: "atompmh"})
+	}
+	all[gap].Gap = "https://origin.example/missing.atom"
+	for _, operator := range []bool{false, true} {
+		h := newTestServer(t, "", func(o *server.Options) {
+			o.HasConsole = !operator
+			o.Status = func(context.Context) ([]status.Set, error) {
+				return []status.Set{{Name: "main", Sources: all}}, nil
+			}
+		}).set("main", "Main", event.Reference)
+		for path, most := range map[string]int{"/": 10, "/sets/main/": 200} {
+			body := h.get(path).want(t, 200).body
+			shown := strings.Count(body, "<dt>from</dt>") - 1 // with the line of the others
+			if path != "/" {
+				shown = strings.Count(body, "<dt>kind</dt>")
+			}
+			if others := fmt.Sprintf("%d more Sources", sources-most); shown != most || !strings.Contains(body, others) {
+				t.Errorf("operator %v: %s shows %d Sources, want %d and %q", operator, path, shown, most, others)
+			}
+			if operator && path == "/" && !strings.Contains(body, "needs attention") || operator && path != "/" && !strings.Contains(body, fmt.Sprintf("%03d.atom", gap)) {
+				t.Errorf("%s does not show what needs attention", path)
+			}
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/audit"
@@ -169,18 +170,21 @@ func (b *Bridge) emptyReport(set, url, kind, why string) *audit.Report {
 // unread says why a Source that is not configured is not read: with other settings than it was
 // harvested with it has other records and representations, and to repair these would damage them.
 // Where no Source is configured it was named on a command line, without settings, unless it has
-// a name, which only a configuration gives.
+// a name, which only a configuration gives, or the folder was last used with one.
 func (b *Bridge) unread(src *Source, stored *eventlog.Source, repair bool) (string, error) {
 	if stored.Former || !b.hasNoSet() {
 		return "the Source is no longer configured, so its settings are not known, and it is not read: configure it again, or end it with bridge source forget", nil
 	}
-	if repair && stored.Name != "" {
-		return "the Source stands in a configuration, whose settings are not known here, and nothing of it is repaired without them: name that configuration with --config", nil
-	}
-	if asked, err := src.AskedBefore(&stored.Progress); err != nil || asked {
+	if asked, err := src.AskedBefore(&stored.Progress); err != nil {
 		return "", err
+	} else if !asked {
+		return "the Source was harvested with settings that are not known here, and is not read: name the configuration that it stands in with --config", nil
 	}
-	return "the Source was harvested with settings that are not known here, and is not read: name the configuration that it stands in with --config", nil
+	file, err := eventlog.ReadMark(b.Config().Data, eventlog.ConfigurationName)
+	if err == nil && repair && (stored.Name != "" || file != "") {
+		return strings.TrimSpace("the Source stands in a configuration, whose settings are not known here, and nothing of it is repaired without them: name that configuration with --config " + file), nil
+	}
+	return "", err
 }
 
 func (b *Bridge) auditSource(ctx context.Context, src *Source, unread string, o AuditOptions) (*audit.Report, error) {

@@ -144,6 +144,9 @@ func (b *Bridge) open(ctx context.Context) error {
 	if remember {
 		list.add(b.opt.Logger)
 	}
+	if len(b.Config().Sets) > 0 && !b.opt.ReadOnly && !b.opt.DryRun {
+		b.noteConfiguration()
+	}
 	if err = b.openContents(ctx); err == nil && b.opt.Beside {
 		err = b.openBeside(ctx)
 	}

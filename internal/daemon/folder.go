@@ -248,3 +248,20 @@ func (u dataFolders) note() error {
 	}
 	return os.WriteFile(u.path, []byte(strings.Join(append(all, u.folder), "\n")+"\n"), 0o644)
 }
+
+// noteConfiguration notes in the data folder which configuration has the settings of its Sources;
+// those of a command line have none. A failure is only logged.
+func (b *Bridge) noteConfiguration() {
+	file, folder := b.Config().File, b.Config().Data
+	noted, err := eventlog.ReadMark(folder, eventlog.ConfigurationName)
+	switch {
+	case err != nil || noted == file:
+	case file == "":
+		err = eventlog.RemoveMark(folder, eventlog.ConfigurationName)
+	default:
+		err = eventlog.WriteMark(folder, eventlog.ConfigurationName, file)
+	}
+	if err != nil {
+		b.opt.Logger.Debug("which configuration the data folder is used with could not be noted: bridge audit --repair without it takes the default settings", "folder", folder, "error", err)
+	}
+}

@@ -29,6 +29,10 @@ const (
 	MovedName = "moved"
 )
 
+// ConfigurationName is the name of a file in a data folder that has the path of the configuration
+// with which its Sources were last opened. Their settings are in no other place.
+const ConfigurationName = "configuration"
+
 // ErrLost means that a log that is to be copied has lost its end.
 var ErrLost = errors.New("the log has lost its end: start bridge serve once, which begins a new epoch, stop it, and copy then")
 
@@ -179,12 +183,12 @@ func (l *Log) MarkMoved(ctx context.Context, to string) error {
 }
 
 // WriteMark writes CopyingName or MovedName into a data folder: it is copied from, or has
-// moved to, the other one.
+// moved to, the other one; or ConfigurationName.
 func WriteMark(folder, name, other string) error {
 	return writeWhole(filepath.Join(folder, name), other+"\n")
 }
 
-// RemoveMark removes CopyingName or MovedName.
+// RemoveMark removes a file that WriteMark has written.
 func RemoveMark(folder, name string) error {
 	if err := os.Remove(filepath.Join(folder, name)); err != nil {
 		return err
@@ -192,8 +196,7 @@ func RemoveMark(folder, name string) error {
 	return database.SyncDir(folder)
 }
 
-// ReadMark returns the other folder that CopyingName or MovedName names, "" when the file is
-// not there.
+// ReadMark returns what a file that WriteMark has written names, "" when the file is not there.
 func ReadMark(folder, name string) (other string, err error) {
 	b, err := os.ReadFile(filepath.Join(folder, name))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -95,6 +95,8 @@ func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *h
 				ended()
 				if ctx.Err() != nil && failed[i] != nil {
 					reports[i].Error = "interrupted"
+				} else if failed[i] != nil { // the harvest may be whole, and its outcome not be stored
+					reports[i].Error = cmp.Or(reports[i].Error, failed[i].Error())
 				}
 				out.report(src, &reports[i])
 			})

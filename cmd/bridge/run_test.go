@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -369,6 +370,46 @@ func TestTruncatedDatabase(t *testing.T) {
 				t.Errorf("%s, %s: status %d\n%s", name, args, status, said)
 			}
 		}
+	}
+}
+
+// Whichever page of the log is damaged, a command that fails at it names the file, and says what
+// to do, also where the harvest itself succeeded and its outcome could not be stored.
+func TestDamagedPage(t *testing.T) {
+	t.Parallel()
+	data, source, bridge := newDataFolder(t)
+	path := filepath.Join(data, "log.db")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, failed := int(binary.BigEndian.Uint16(whole[16:])), 0
+	for at := size; at < len(whole); at += size {
+		damaged := slices.Clone(whole)
+		for i := at; i < at+size; i++ {
+			damaged[i] = 0xff
+		}
+		for _, args := range [][]string{{"status"}, {"harvest", source}, {"harvest", "--quiet", source}} {
+			if err := os.WriteFile(path, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, kept := range []string{path + "-wal", path + "-shm"} { // after a failure
+				if err := os.Remove(kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			status, said := bridge(args...)
+			if status == exitDone {
+				continue
+			}
+			failed++
+			if (strings.Count(said, path) != 1 || strings.Count(said, "restore it from a backup") != 1) && !strings.Contains(said, ": run bridge verify") {
+				t.Errorf("page %d, %s: status %d\n%s", at/size+1, args, status, said)
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("no command has failed")
 	}
 }
 

@@ -74,7 +74,7 @@ func Explain(path string, err error) error {
 	case code == lib.SQLITE_FULL, errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	case code == lib.SQLITE_CORRUPT, code == lib.SQLITE_NOTADB:
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+		return fmt.Errorf("%s is %w: %w: restore it from a backup", path, ErrDamaged, err)
 	case code == lib.SQLITE_IOERR, code == lib.SQLITE_CANTOPEN:
 		if extended(err) == lib.SQLITE_IOERR_SHMSIZE || full(filepath.Dir(path)) {
 			return fmt.Errorf("%w: %w", ErrFull, err)
@@ -96,13 +96,12 @@ func gone(path string) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// notOpened is Explain for a file that could not be opened. It says what to do with a damaged one.
+// notOpened is Explain for a file that could not be opened.
 func notOpened(path string, err error) error {
-	err = fmt.Errorf("opening %s: %w", path, Explain(path, err))
-	if errors.Is(err, ErrDamaged) {
-		return fmt.Errorf("%w: restore it from a backup", err)
+	if err = Explain(path, err); errors.Is(err, ErrDamaged) {
+		return err // it names the file
 	}
-	return err
+	return fmt.Errorf("opening %s: %w", path, err)
 }
 
 // denied adds to an error which file of a database this user may not use in a mode, as one

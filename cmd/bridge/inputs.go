@@ -123,7 +123,7 @@ func (in *inputs) read(cmd *cobra.Command, do action) error {
 	}
 	b, err := openBridge(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
 	switch {
-	case err != nil && !daemon.HasLog(c.Data) && c.Store.Log == "":
+	case errors.Is(err, fs.ErrNotExist) && !daemon.HasLog(c.Data) && c.Store.Log == "":
 		return usage(fmt.Errorf("%s holds no log: give the data folder of a bridge with --data; bridge serve and bridge harvest make a new one", c.Data))
 	case errors.Is(err, fs.ErrNotExist):
 		return usage(err)

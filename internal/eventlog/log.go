@@ -199,6 +199,9 @@ func (l *Log) open(ctx context.Context) error {
 			return err
 		}
 		if !exists {
+			if err := l.lost(); err != nil {
+				return err
+			}
 			return l.openScratch(ctx)
 		}
 	}
@@ -278,6 +281,17 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 
 // create makes a new log, unless the folder has had one.
 func (l *Log) create(ctx context.Context, where *database.Found) error {
+	if err := l.lost(); err != nil {
+		return err
+	}
+	// The folder comes first: else it would not know its own log after a crash.
+	return where.Create(ctx, "", func(identity string) error {
+		return enterFolder(l.folder, place{l.path, identity}, head{})
+	})
+}
+
+// lost returns an error for a folder that has no log and has had one.
+func (l *Log) lost() error {
 	lost := FileName
 	if database.OnServer(l.path) {
 		lost = "the log in " + database.Shown(l.path)
@@ -292,10 +306,7 @@ func (l *Log) create(ctx context.Context, where *database.Found) error {
 			return err
 		}
 	}
-	// The folder comes first: else it would not know its own log after a crash.
-	return where.Create(ctx, "", func(identity string) error {
-		return enterFolder(l.folder, place{l.path, identity}, head{})
-	})
+	return nil
 }
 
 // openEpoch compares the log with its head, and begins a new epoch if events were lost.
@@ -375,7 +386,7 @@ func (l *Log) openForReading(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, found.Close()) }()
 	if found.Exists {
 		err = l.recognize(found)
-	} else {
+	} else if err = l.lost(); err == nil {
 		err = database.Missing("%s holds no log: give the data folder of a bridge with --data, or harvest something first", l.folder)
 	}
 	if err != nil {

@@ -129,15 +129,31 @@ func (c *Config) Set(name string) *Set {
 
 func (s *Set) sourceChanges(other *Set) (all []string) {
 	mine, theirs := s.sourcesByURL(), other.sourcesByURL()
-	for i := range s.Sources {
-		url := s.Sources[i].URL
-		if _, stays := theirs[url]; !stays {
-			all = append(all, "set "+other.Name+": Source "+url+" is removed; its records stay")
+	moved := map[string]string{} // by their names, the URLs of Sources that are new here
+	for i := range other.Sources {
+		is := &other.Sources[i]
+		if _, known := mine[is.URL]; !known && is.Name != "" && is.Kind != KindSet {
+			moved[is.Name] = is.URL
 		}
+	}
+	said := map[string]bool{} // the names of Sources that have another URL, and stay what they are
+	for i := range s.Sources {
+		was := &s.Sources[i]
+		if _, stays := theirs[was.URL]; stays {
+			continue
+		}
+		url, ok := moved[was.Name]
+		if !ok || was.Kind == KindSet {
+			all = append(all, "set "+other.Name+": Source "+was.URL+" is removed; its records stay")
+			continue
+		}
+		said[was.Name] = true
+		all = append(all, "set "+other.Name+": Source "+was.Name+" has another URL: "+url)
 	}
 	for i := range other.Sources {
 		is := &other.Sources[i]
 		switch n, ok := mine[is.URL]; {
+		case !ok && said[is.Name]:
 		case !ok:
 			all = append(all, "set "+other.Name+": Source "+is.URL+" is added")
 		case !reflect.DeepEqual(&s.Sources[n], is):

@@ -39,6 +39,8 @@ func TestFixedAndChanges(t *testing.T) {
 		"a set submits":              {set("a"), set("a", submits("https://s.example/")), []string{`set "a": what it has to do with SIP`}, []string{"set a has other settings"}},
 		"an alert":                   {maps, "[[alert]]\non = [\"held\"]\ncommand = [\"/bin/true\"]\n" + maps, nil, []string{"who is told of alerts has changed"}},
 		"a Source is gone":           {maps, set("maps", harvests("http://b.example/")), nil, []string{"set maps: Source http://a.example/ is removed; its records stay", "set maps: Source http://b.example/ has another place"}},
+		"a named Source has moved":   {maps + "name = \"b\"\n", strings.Replace(maps, "b.example", "c.example", 1) + "name = \"b\"\n", nil, []string{"set maps: Source b has another URL: http://c.example/"}},
+		"another name, another URL":  {maps + "name = \"b\"\n", strings.Replace(maps, "b.example", "c.example", 1) + "name = \"c\"\n", nil, []string{"set maps: Source http://b.example/ is removed; its records stay", "set maps: Source http://c.example/ is added"}},
 		"Sources in another order":   {maps, set("maps", harvests("http://b.example/"), harvests("http://a.example/")), nil, []string{"set maps: Source http://b.example/ has another place", "set maps: Source http://a.example/ has another place"}},
 		"a Source has other setting": {maps, maps + "every = \"2h\"\n", nil, []string{"set maps: Source http://b.example/ has other settings"}},
 	} {

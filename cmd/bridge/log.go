@@ -38,6 +38,9 @@ func logCommand() *cobra.Command {
 		if err != nil {
 			return usage(fmt.Errorf("--since: %w", err))
 		}
+		if after < 0 {
+			return usage(fmt.Errorf("--after: %d is no place in the log; write the number of an event, or 0 for all", after))
+		}
 		if f.tail < 1 && cmd.Flags().Changed("tail") {
 			return usage(fmt.Errorf("--tail: %d is no number of events; write 1 or more", f.tail))
 		}

@@ -102,7 +102,7 @@ func printSetInfo(w io.Writer, s *daemon.SetInfo) {
 	line("address", s.URL)
 	line("former names", strings.Join(s.FormerNames, ", "))
 	if !s.Published {
-		fmt.Fprintf(w, "  It is kept, and serve does not publish it: write it into the configuration again, or remove it with: bridge set rm %s\n", s.Name)
+		fmt.Fprintf(w, "  It is kept, and serve publishes it only without a configuration, or with one that has it: write it into the configuration again, or remove it with: bridge set rm %s\n", s.Name)
 	}
 }
 

@@ -331,9 +331,15 @@ func (b *Bridge) SetInfos(ctx context.Context) ([]SetInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	var former []string
+	if b.Config().File == "" { // the log knows whether the configuration that it is used with has the set
+		if former, err = b.formerSets(ctx); err != nil {
+			return nil, err
+		}
+	}
 	out := make([]SetInfo, 0, len(sets))
 	for _, s := range sets {
-		info := SetInfo{Name: s.Name, Title: s.Title, Description: s.Description, Content: s.Content.String(), Published: names == nil || names[s.Name], Template: templates[s.Name],
+		info := SetInfo{Name: s.Name, Title: s.Title, Description: s.Description, Content: s.Content.String(), Published: (names == nil || names[s.Name]) && !slices.Contains(former, s.Name), Template: templates[s.Name],
 			Created: status.Time{Time: s.Created.Time()}, Newest: status.Time{Time: server.Newest(ctx, b.Log, &s)}, Records: s.Live, Events: s.Events, LastSeq: s.Last, Sources: len(sources[s.Name]), Feed: s.Feed}
 		if base := b.Config().BaseURL; base != "" && info.Published {
 			info.URL = base + "/sets/" + s.Name + "/"

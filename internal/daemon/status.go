@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
@@ -94,6 +97,15 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	leftOut, err := b.leftOut(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, all := range sources {
+		for i := range all {
+			all[i].Former = all[i].Former || leftOut(&all[i])
+		}
+	}
 	told := bySet(topics)
 	underway := b.underwayOf()
 	hubs := map[string][]string{}
@@ -128,6 +140,52 @@ func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 		}
 	}
 	return out, nil
+}
+
+// leftOut returns a function that reports whether the configuration does not have a Source any
+// more, although the log has it as configured: no process has opened the log with it since. While
+// another process writes the log its configuration counts, which only the log tells.
+func (b *Bridge) leftOut(ctx context.Context) (func(*eventlog.Source) bool, error) {
+	file := b.FileConfig()
+	if !b.opt.ReadOnly || b.opt.Beside || file.Store.Log != "" || eventlog.Held(b.Config().Data) {
+		return func(*eventlog.Source) bool { return false }, nil
+	}
+	names, err := b.configuredSets(ctx)
+	if names == nil || err != nil {
+		return func(*eventlog.Source) bool { return false }, err
+	}
+	for _, f := range *b.formerNames.Load() {
+		if file.Set(f.Name) != nil && file.Set(f.Now) == nil {
+			file, names[f.Now] = file.Renamed(f.Name, f.Now), true
+		}
+	}
+	type of struct{ set, kind, is string }
+	has, listed := map[of]bool{}, map[string]bool{}
+	for i := range file.Sets {
+		set := &file.Sets[i]
+		listed[set.Name] = true
+		for j := range set.Sources {
+			c := &set.Sources[j]
+			if u, err := url.Parse(c.URL); err == nil {
+				has[of{set.Name, "", fetch.Plain(u)}] = true
+			}
+			if c.Name != "" {
+				has[of{set.Name, "name", c.Name}] = true
+			}
+			has[of{set.Name, c.Kind, ""}] = true
+		}
+	}
+	return func(s *eventlog.Source) bool {
+		switch {
+		case !names[s.Set]:
+			return true
+		case !listed[s.Set]: // it was made of a template
+			return false
+		case s.Kind == config.KindSIP || s.Kind == config.KindSet: // whatever its URL; a template stands for several
+			return !has[of{s.Set, s.Kind, ""}]
+		}
+		return !has[of{s.Set, "", s.URL}] && (s.Name == "" || !has[of{s.Set, "name", s.Name}])
+	}, nil
 }
 
 // pageStatus returns the state of all sets for the pages, which redact it.

@@ -143,10 +143,19 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 	if failures > 0 {
 		left = append(left, fmt.Sprintf("%d of %s failed", failures, plural(len(failed), "Source", "Sources")))
 	}
+	ofSet := map[string]int{}
+	for _, src := range h.Sources() {
+		ofSet[src.Set]++
+	}
 	for i, src := range h.Sources() {
-		if failed[i] == nil {
-			left = append(left, unfinished(src, &reports[i], now.Sets)...)
+		if failed[i] != nil {
+			continue
 		}
+		about := src.Set
+		if ofSet[src.Set] > 1 { // the set alone does not say which
+			about = sourceTitle(&status.Source{Set: src.Set, Name: src.Name, URL: daemon.Redact(src.URL)})
+		}
+		left = append(left, unfinished(src, about, &reports[i], now.Sets)...)
 	}
 	if len(left) > 0 {
 		return partFailure(fmt.Errorf("done in part: %s", inOneLine(left)))
@@ -154,11 +163,11 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 	return nil
 }
 
-// unfinished returns what is left to do for a Source after its harvest.
-func unfinished(src *daemon.Source, r *harvest.Report, sets []status.Set) (left []string) {
+// unfinished returns what is left to do for a Source, which is called about, after its harvest.
+func unfinished(src *daemon.Source, about string, r *harvest.Report, sets []status.Set) (left []string) {
 	say := func(n int, one, many, state string) {
 		if n > 0 {
-			left = append(left, fmt.Sprintf("%s: %s %s", src.Set, plural(n, one, many), state))
+			left = append(left, fmt.Sprintf("%s: %s %s", about, plural(n, one, many), state))
 		}
 	}
 	for _, set := range sets {
@@ -171,10 +180,10 @@ func unfinished(src *daemon.Source, r *harvest.Report, sets []status.Set) (left 
 	}
 	say(int(r.Quarantined), "entry", "entries", "quarantined")
 	if r.Gap != "" {
-		left = append(left, src.Set+": "+missingDocument(r.Kind))
+		left = append(left, about+": "+missingDocument(r.Kind))
 	}
 	if len(left) == 0 && len(r.Warnings) > 0 {
-		left = append(left, src.Set+": see the warning")
+		left = append(left, about+": see the warning")
 	}
 	return left
 }

@@ -32,6 +32,11 @@ func demoCommand() *cobra.Command {
 		if every <= 0 {
 			return usage(errors.New("--every must be more than 0s"))
 		}
+		if listen != "" {
+			if _, err := config.FromArguments(config.Flags{Listen: listen, BaseURL: "http://127.0.0.1"}, nil); err != nil {
+				return usage(err)
+			}
+		}
 		folder, err := os.MkdirTemp("", "bridge-demo-")
 		if err != nil {
 			return err

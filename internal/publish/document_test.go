@@ -481,10 +481,10 @@ func TestVerifySegment(t *testing.T) {
 	if err != nil || check.Kept != 0 || len(check.Damaged) != 0 {
 		t.Fatalf("without a copy: %+v, %v", check, err)
 	}
-	want, _ := get(t, p, path, false)
+	get(t, p, path, false)
 	get(t, p, path, true)
 	check, err = p.VerifySegment(t.Context(), "main", 1)
-	if err != nil || check.Kept != 2 || len(check.Damaged) != 0 || check.Length != int64(len(want)) || check.Path != path || len(check.SHA256) != 64 {
+	if err != nil || check.Kept != 2 || len(check.Damaged) != 0 {
 		t.Fatalf("with two copies: %+v, %v", check, err)
 	}
 	damageCache(t, p)

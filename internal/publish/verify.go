@@ -18,11 +18,6 @@ import (
 
 // Check is the result of verifying a document, or both documents of a segment.
 type Check struct {
-	// Path, SHA256 (in hex) and Length are those of the document rendered now; of
-	// a segment those of its Change List.
-	Path   string
-	SHA256 string
-	Length int64
 	// Kept counts the kept copies that were compared, compressed or not.
 	Kept int
 	// Damaged are the files among them that hold other bytes. Those of the cache
@@ -87,12 +82,11 @@ func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check
 
 // verify renders a document again and compares it with the cached copies.
 func (p *Publisher) verify(ctx context.Context, it Item) (Check, error) {
-	c := Check{Path: it.Path}
+	var c Check
 	sw := NewHashWriter(io.Discard)
 	if err := p.render(it, false)(ctx, sw); err != nil {
 		return c, err
 	}
-	c.SHA256, c.Length = sw.sum().sha256, sw.length
 	for _, gzip := range []bool{false, true} {
 		if err := c.compare(filepath.Join(p.cache.dir, cacheName(&it, p.base, gzip)), gzip, sw.sum()); err != nil {
 			return c, err
@@ -117,12 +111,11 @@ func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, er
 
 // verifySnapshot renders the parts of a snapshot again and compares those that are kept.
 func (p *Publisher) verifySnapshot(ctx context.Context, st *state, current *storedSnapshot) ([]Check, error) {
-	set := st.fixed.Name
 	it := Item{Kind: ResourceList, Set: st.fixed, Events: event.Range{Upto: current.Seq}}
 	var checks []Check
 	var sums []*HashWriter
 	create := func(n int) (io.WriteCloser, error) {
-		checks = append(checks, Check{Path: partPath(set, current.Snapshot, n)})
+		checks = append(checks, Check{})
 		sums = append(sums, NewHashWriter(io.Discard))
 		return writeNopCloser{sums[n-1]}, nil
 	}
@@ -130,15 +123,13 @@ func (p *Publisher) verifySnapshot(ctx context.Context, st *state, current *stor
 		return checks, err
 	}
 	for i := range checks {
-		c := &checks[i]
-		c.SHA256, c.Length = sums[i].sum().sha256, sums[i].length
-		if err := c.compare(current.partPath(i+1), true, sums[i].sum()); err != nil {
+		if err := checks[i].compare(current.partPath(i+1), true, sums[i].sum()); err != nil {
 			return checks, err
 		}
 	}
 	// A superfluous or missing part counts as damage.
 	for n := len(checks) + 1; n <= current.Parts; n++ {
-		checks = append(checks, Check{Path: partPath(set, current.Snapshot, n), Kept: 1, Damaged: []string{current.partPath(n)}})
+		checks = append(checks, Check{Kept: 1, Damaged: []string{current.partPath(n)}})
 	}
 	return checks, nil
 }
@@ -229,7 +220,7 @@ func (p *Publisher) VerifyDumps(ctx context.Context, set string) ([]Check, error
 	}
 	var checks []Check
 	for _, s := range slices.Concat(st.resourceDumps.snapshots(), st.changeDumps.snapshots()) {
-		c := Check{Path: s.Dir}
+		var c Check
 		for name, want := range s.files() {
 			if err := ctx.Err(); err != nil {
 				return checks, err

@@ -36,15 +36,12 @@ const (
 	Denied      = "denied"
 )
 
-// MaxSecret is how many bytes a secret has at most (5.1): less than 200.
-const MaxSecret = 199
-
 // Request asks a hub for a subscription, or for its end (5.1).
 type Request struct {
 	Mode     string // Subscribe or Unsubscribe
 	Topic    string
 	Callback string
-	Secret   string        // at most MaxSecret bytes
+	Secret   string        // less than 200 bytes (5.1)
 	Lease    time.Duration // that is requested
 }
 

@@ -49,7 +49,7 @@ func (c *capacity) acquire(ctx context.Context) (*slot, error) {
 	p := &slot{capacity: c, released: true}
 	c.mu.Lock()
 	c.youngest++
-	p.memory = &memoryUse{capacity: c, slot: p, age: c.youngest}
+	p.memory = &memoryUse{capacity: c, age: c.youngest}
 	c.mu.Unlock()
 	if err := p.reacquire(ctx, false); err != nil {
 		p.close() // it may have been granted meanwhile
@@ -179,7 +179,6 @@ func (s *slot) freeMemory(n int64) {
 // memoryUse is what one harvest has in flight.
 type memoryUse struct {
 	capacity *capacity
-	slot     *slot
 	age      int64
 	held     int64
 	wants    int64         // bytes that it waits for

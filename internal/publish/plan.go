@@ -154,10 +154,9 @@ func PlanSite(sets []event.Set) []Item {
 }
 
 // PlanHead returns those documents of a set that are not of one segment alone: they are
-// few, however many segments there are. snapshot is the one that its Resource List
-// consists of, nil when the list fits into one document.
-func PlanHead(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item {
-	return planHead(set, segments, snapshot, resourcesync.MaxEntries)
+// few, however many segments there are. The parts of its Resource List are left out.
+func PlanHead(set event.Set, segments []event.Segment) []Item {
+	return planHead(set, segments, nil, resourcesync.MaxEntries)
 }
 
 // PlanChangeLists returns the Change Lists of some of the set's segments.
@@ -169,7 +168,8 @@ func PlanChangeLists(set event.Set, segments []event.Segment) (items []Item) {
 }
 
 // planSet returns the documents of one set: segments are all of its segments, and most is
-// how many entries one document may have. For snapshot see PlanHead.
+// how many entries one document may have. snapshot is the one that its Resource List
+// consists of, nil when the list fits into one document.
 func planSet(set event.Set, segments []event.Segment, snapshot *Snapshot, most int) []Item {
 	items := append(planHead(set, segments, snapshot, most), PlanChangeLists(set, segments)...)
 	return append(items, planArchives(set, segments)...)

@@ -304,7 +304,7 @@ func repositoryView() documentView {
 // alone is linked from nowhere; the parts of a Resource List and of an archive are linked
 // from their index, archive documents from the feed.
 func documentViews(set event.Set, segments []event.Segment) (documents []documentView) {
-	for _, it := range publish.PlanHead(set, segments, nil) {
+	for _, it := range publish.PlanHead(set, segments) {
 		v := newDocumentView(&it)
 		switch it.Kind {
 		case publish.CapabilityList:

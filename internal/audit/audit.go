@@ -255,7 +255,7 @@ func (s *sourceAudit) eachHere(ctx context.Context, end int64, statesOnly bool, 
 // compareThere compares the records that the Source has stated with the log.
 func (s *sourceAudit) compareThere(ctx context.Context) error {
 	for after := int64(0); ; {
-		there, err := s.there.SourceRecords(ctx, s.id, after, pageSize, false)
+		there, err := s.there.SourceRecords(ctx, s.id, after, pageSize)
 		if err != nil {
 			return err
 		}

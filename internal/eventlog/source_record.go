@@ -39,16 +39,16 @@ const selectSourceRecords = "SELECT id, identifier, seq, digest, source_state FR
 
 // SourceRecords returns the last reports of a Source about the records of its set, and the state of
 // these in the log: of at most limit records after a record number, in the order of their numbers.
-// Records that the Source has never reported are among them. With statesOnly it leaves
-// the observations out, which need the events.
-func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) ([]SourceRecord, error) {
-	return l.sourceRecords(ctx, source, statesOnly, func(q database.Querier, set int64, scan func(*sql.Rows) error) error {
+// Records that the Source has never reported are among them.
+func (l *Log) SourceRecords(ctx context.Context, source event.SourceID, after int64, limit int) ([]SourceRecord, error) {
+	return l.sourceRecords(ctx, source, false, func(q database.Querier, set int64, scan func(*sql.Rows) error) error {
 		return database.Each(ctx, q, selectSourceRecords, []any{max(after, set<<32), (set + 1) << 32, limit}, scan)
 	})
 }
 
 // SourceHas is SourceRecords of those records alone that the Source has by its last reports.
-// Those of the other Sources of its set, which may be thousands, are not read.
+// Those of the other Sources of its set, which may be thousands, are not read. With statesOnly
+// it leaves the observations out, which need the events.
 func (l *Log) SourceHas(ctx context.Context, source event.SourceID, after int64, limit int, statesOnly bool) ([]SourceRecord, error) {
 	return l.sourceRecords(ctx, source, statesOnly, func(q database.Querier, set int64, scan func(*sql.Rows) error) error {
 		next, err := nextOf(ctx, q, source, set, after, limit)

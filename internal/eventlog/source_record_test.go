@@ -67,31 +67,35 @@ func TestSourceRecords(t *testing.T) {
 		return state{r.Live, r.Known, r.Alive, r.Authority, r.Held, r.Pending, r.Observation.Title}
 	}
 	for source, states := range want {
-		for _, statesOnly := range []bool{false, true} {
-			byRecord, after := map[string]state{}, int64(0)
-			for {
-				page, err := l.SourceRecords(ctx, source, after, 2, statesOnly)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if len(page) == 0 {
-					break
-				}
-				for _, r := range page {
-					byRecord[r.Record], after = of(r), r.Number
-				}
+		byRecord, after := map[string]state{}, int64(0)
+		for {
+			page, err := l.SourceRecords(ctx, source, after, 2)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for i := range all {
-				want := states[i]
-				if statesOnly {
-					want.title = ""
-				}
-				if got := byRecord[all[i].Record]; got != want {
-					t.Errorf("Source %d, record %d, states only %t: %+v, want %+v", source, i, statesOnly, got, want)
-				}
+			if len(page) == 0 {
+				break
 			}
-			if len(byRecord) != len(all) {
-				t.Errorf("%d records", len(byRecord))
+			for _, r := range page {
+				byRecord[r.Record], after = of(r), r.Number
+			}
+		}
+		for i := range all {
+			if got := byRecord[all[i].Record]; got != states[i] {
+				t.Errorf("Source %d, record %d: %+v, want %+v", source, i, got, states[i])
+			}
+		}
+		if len(byRecord) != len(all) {
+			t.Errorf("%d records", len(byRecord))
+		}
+		has, err := l.SourceHas(ctx, source, 0, 10, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range has {
+			want := byRecord[r.Record]
+			if want.title = ""; of(r) != want || !want.alive {
+				t.Errorf("Source %d, states only: %+v, want %+v", source, of(r), want)
 			}
 		}
 		some, err := l.SourceRecordsOf(ctx, source, []string{all[3].Record, "urn:none", all[1].Record})
@@ -99,7 +103,7 @@ func TestSourceRecords(t *testing.T) {
 			t.Errorf("%+v, %v", some, err)
 		}
 	}
-	if _, err := l.SourceRecords(ctx, 99, 0, 1, true); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := l.SourceRecords(ctx, 99, 0, 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("of no Source: %v", err)
 	}
 

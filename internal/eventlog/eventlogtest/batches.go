@@ -310,7 +310,7 @@ func (h *batchHistory) compare() {
 			live[ev.Record] = ev.Live()
 		}
 		for source, kind := range h.kinds {
-			all, err := l.log.SourceRecords(ctx, l.id(source), 0, 100, false)
+			all, err := l.log.SourceRecords(ctx, l.id(source), 0, 100)
 			l.must(err)
 			var has []eventlog.SourceRecord
 			for _, r := range all {

@@ -29,19 +29,19 @@ type Readers struct {
 }
 
 // OpenReaders opens connections that read.
-func (k *Kind) OpenReaders(ctx context.Context, path string, connections int, pragmas ...string) (*Readers, error) {
-	return k.openReaders(ctx, path, connections, sessionOfReaders, pragmas...)
+func (k *Kind) OpenReaders(ctx context.Context, path string, connections int) (*Readers, error) {
+	return k.openReaders(ctx, path, connections, sessionOfReaders)
 }
 
 // openReaders is OpenReaders with parameters for the sessions of a server.
-func (k *Kind) openReaders(ctx context.Context, path string, connections int, params map[string]string, pragmas ...string) (_ *Readers, err error) {
+func (k *Kind) openReaders(ctx context.Context, path string, connections int, params map[string]string) (_ *Readers, err error) {
 	f := &Found{kind: k, path: path}
 	if OnServer(path) {
 		if f.db, err = k.openPostgres(path, params); err != nil {
 			return nil, err
 		}
 	}
-	r, err := f.Readers(ctx, connections, pragmas...)
+	r, err := f.Readers(ctx, connections)
 	return r, errors.Join(err, f.Close())
 }
 

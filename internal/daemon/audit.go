@@ -108,7 +108,7 @@ func (b *Bridge) Audit(ctx context.Context, set string, o AuditOptions) (*Audite
 	}
 	for _, src := range configured {
 		if src.ID == 0 {
-			out.Sources = append(out.Sources, b.emptyReport(set, src.URL, src.Kind, neverHarvested))
+			out.Sources = append(out.Sources, b.emptyReport(set, src.URL, src.Kind))
 		}
 	}
 	if stored, err = b.Log.Set(ctx, set); err != nil {
@@ -147,7 +147,7 @@ func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
 		set := &AuditedSet{Set: s.Name, BaseURL: b.FileConfig().BaseURL}
 		for _, src := range s.Sources {
 			if src.Kind != config.KindSIP { // it calls us
-				set.Sources = append(set.Sources, b.emptyReport(s.Name, src.URL, src.Kind, neverHarvested))
+				set.Sources = append(set.Sources, b.emptyReport(s.Name, src.URL, src.Kind))
 			}
 		}
 		if len(set.Sources) > 0 {
@@ -157,14 +157,11 @@ func (b *Bridge) NeverHarvested(ctx context.Context) ([]*AuditedSet, error) {
 	return out, nil
 }
 
-const (
-	neverHarvested = "the Source was never harvested"
-	howToResume    = "resume it with bridge source resume"
-)
+const howToResume = "resume it with bridge source resume"
 
-// emptyReport is the report on a Source that is not read.
-func (b *Bridge) emptyReport(set, url, kind, why string) *audit.Report {
-	return &audit.Report{Set: set, Source: url, Kind: kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{why}}
+// emptyReport is the report on a Source that was never harvested.
+func (b *Bridge) emptyReport(set, url, kind string) *audit.Report {
+	return &audit.Report{Set: set, Source: url, Kind: kind, Started: b.now().UTC(), Ended: b.now().UTC(), Unchecked: []string{"the Source was never harvested"}}
 }
 
 // unread says why a Source that is not configured is not read: with other settings than it was

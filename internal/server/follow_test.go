@@ -23,7 +23,7 @@ import (
 // that close, deletions, records that come back, and runs that are far apart.
 func TestScriptOfTheGuide(t *testing.T) {
 	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
-	script, folder := filepath.Join(testenv.Root(t), "docs", "follow.py"), filepath.Join(t.TempDir(), "copy")
+	folder := filepath.Join(t.TempDir(), "copy")
 	rnd, live := rand.New(rand.NewPCG(7, 7)), map[string]string{}
 	for run := range 6 {
 		if run == 5 { // as if the log had lost what it had before
@@ -45,19 +45,26 @@ func TestScriptOfTheGuide(t *testing.T) {
 			h.alive("main", id, rep{"text/plain", body})
 			live[event.Key(id)] = body
 		}
-		cmd := exec.Command(testenv.Need(t, "python3", "python3"), script, h.base+"/sets/main/capabilitylist.xml", folder)
-		cmd.Env = append(os.Environ(), "no_proxy=*")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("run %d: %v\n%s", run, err, out)
-		}
-		files, err := filepath.Glob(filepath.Join(folder, "*"))
-		if err != nil || len(files) != len(live)+1 { // its mark
-			t.Errorf("run %d: %d files, want %d: %v", run, len(files), len(live)+1, err)
-		}
-		for key, want := range live {
-			if got, err := os.ReadFile(filepath.Join(folder, key)); err != nil || string(got) != want {
-				t.Errorf("run %d: %s is %q, want %q: %v", run, key, got, want, err)
-			}
+		h.followGuide(run, folder, live)
+	}
+}
+
+// followGuide runs the script of docs/consumers.md over the set main; then its folder must have the
+// live records, by their keys, and nothing else.
+func (h *testServer) followGuide(run int, folder string, live map[string]string) {
+	h.t.Helper()
+	cmd := exec.Command(testenv.Need(h.t, "python3", "python3"), filepath.Join(testenv.Root(h.t), "docs", "follow.py"), h.base+"/sets/main/capabilitylist.xml", folder)
+	cmd.Env = append(os.Environ(), "no_proxy=*")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		h.t.Fatalf("run %d: %v\n%s", run, err, out)
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*"))
+	if err != nil || len(files) != len(live)+1 { // its mark
+		h.t.Errorf("run %d: %d files, want %d: %v", run, len(files), len(live)+1, err)
+	}
+	for key, want := range live {
+		if got, err := os.ReadFile(filepath.Join(folder, key)); err != nil || string(got) != want {
+			h.t.Errorf("run %d: %s is %q, want %q: %v", run, key, got, want, err)
 		}
 	}
 }
@@ -132,19 +139,6 @@ func TestScriptOfTheGuideUnderChange(t *testing.T) {
 			}
 		}
 		contents.before.Store(&meanwhile)
-		cmd := exec.Command(testenv.Need(t, "python3", "python3"), filepath.Join(testenv.Root(t), "docs", "follow.py"), h.base+"/sets/main/capabilitylist.xml", folder)
-		cmd.Env = append(os.Environ(), "no_proxy=*")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("run %d: %v\n%s", run, err, out)
-		}
-		files, err := filepath.Glob(filepath.Join(folder, "*"))
-		if err != nil || len(files) != len(live)+1 { // its mark
-			t.Errorf("run %d: %d files, want %d: %v", run, len(files), len(live)+1, err)
-		}
-		for key, want := range live {
-			if got, err := os.ReadFile(filepath.Join(folder, key)); err != nil || string(got) != want {
-				t.Errorf("run %d: %s is %q, want %q: %v", run, key, got, want, err)
-			}
-		}
+		h.followGuide(run, folder, live)
 	}
 }

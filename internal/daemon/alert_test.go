@@ -138,10 +138,7 @@ url = "%s"
 		t.Helper()
 		now = now.Add(later)
 		for range 2 {
-			h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
-			if err != nil {
-				t.Fatal(err)
-			}
+			h := openBridge(t, c, Options{Now: func() time.Time { return now }, Network: Unresolved})
 			h.setBaseURL(c.BaseURL)
 			if _, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{}); (err != nil) != broken.Load() {
 				t.Fatal(err)
@@ -212,10 +209,7 @@ func TestAlertOfEachWarning(t *testing.T) {
 		}
 		c := loadText(t, folder, text)
 		now = now.Add(later)
-		h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := openBridge(t, c, Options{Now: func() time.Time { return now }, Network: Unresolved})
 		defer closeBridge(t, h)
 		_ = os.Remove(told)
 		if err := h.alerter().Round(t.Context()); err != nil {
@@ -307,10 +301,7 @@ name = "main"
 [[set.source]]
 url = "https://a.example/"
 `, told))
-	h, err := Open(t.Context(), c, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := openBridge(t, c, Options{})
 	defer closeBridge(t, h)
 	var all alert.Message
 	for i := range 1000 {
@@ -327,7 +318,8 @@ url = "https://a.example/"
 	if err := json.Unmarshal(body, &posted); err != nil || len(body) > 30_000 || len(posted.On) != 50 || posted.MoreOn[config.OnFailing] != 950 {
 		t.Errorf("%d bytes with %d alerts and %v more, %v", len(body), len(posted.On), posted.MoreOn, err)
 	}
-	if body, err = os.ReadFile(told); err != nil {
+	body, err := os.ReadFile(told)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(body, &given); err != nil || len(given.On) != 1000 || len(given.MoreOn) != 0 {
@@ -371,10 +363,7 @@ url = "https://a.example/"
 `, works, told)
 	c := loadText(t, folder, text)
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
-	h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := openBridge(t, c, Options{Now: func() time.Time { return now }, Network: Unresolved})
 	defer closeBridge(t, h)
 	if _, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{}); err == nil {
 		t.Fatal("it was harvested")
@@ -429,10 +418,7 @@ url = "https://a.example/"
 	// told that something has begun, and that it is over.
 	start := func(rounds ...bool) (on, off int) {
 		t.Helper()
-		h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: Unresolved})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := openBridge(t, c, Options{Now: func() time.Time { return now }, Network: Unresolved})
 		defer closeBridge(t, h)
 		_ = os.Remove(told)
 		a := h.alerter()
@@ -513,10 +499,7 @@ url = "%s"
 		}
 		return "127.0.0.1"
 	})
-	h, err := Open(t.Context(), c, Options{Now: func() time.Time { return now }, Network: fetch.Network{Resolver: names}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := openBridge(t, c, Options{Now: func() time.Time { return now }, Network: fetch.Network{Resolver: names}})
 	defer closeBridge(t, h)
 	if _, err := h.Harvest(t.Context(), h.Sources()[0], harvest.Options{}); err == nil {
 		t.Fatal("it was harvested")
@@ -592,10 +575,7 @@ name = "main"
 kind = "feed"
 url = "http://127.0.0.1:9/feed"
 `)
-				h, err := Open(t.Context(), c, Options{Network: fetch.Network{Dial: dial}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				h := openBridge(t, c, Options{Network: fetch.Network{Dial: dial}})
 				defer closeBridge(t, h)
 				a := h.alerter()
 				m := &alert.Message{At: time.Now(), On: []alert.Alert{{Condition: "failing", Since: time.Now()}}}

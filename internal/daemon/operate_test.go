@@ -133,10 +133,7 @@ func TestEndedHarvestIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Sets[0].Content = config.Reference
-		b, err := Open(t.Context(), c, Options{Network: Unresolved})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := openBridge(t, c, Options{Network: Unresolved})
 		b.harvest.BatchSize = 1
 		return b
 	}
@@ -224,10 +221,7 @@ func TestHarvestNowWhileContentsArePending(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Sets[0].Sources[0].Every = 24 * time.Hour
-		b, err := Open(t.Context(), c, Options{Network: Unresolved})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := openBridge(t, c, Options{Network: Unresolved})
 		src := b.Sources()[0]
 		var feeds, contents atomic.Int64
 		src.Client = &http.Client{Transport: statuses(func(r *http.Request) (int, string) {
@@ -334,10 +328,7 @@ func TestReplayOfPaused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := Open(t.Context(), c, Options{Network: Unresolved})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := openBridge(t, c, Options{Network: Unresolved})
 	defer closeBridge(t, b)
 	ctx, src := t.Context(), b.Sources()[0]
 	entry := strings.Replace(smallFeed, "http://h.example", server.URL, 1)

@@ -63,7 +63,12 @@ func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...st
 		t.Fatal(err)
 	}
 	c.Sets[0].Content = config.Reference
-	h, err := Open(t.Context(), c, Options{Network: Unresolved})
+	return openBridge(t, c, Options{Network: Unresolved})
+}
+
+func openBridge(t *testing.T, c *config.Config, o Options) *Bridge {
+	t.Helper()
+	h, err := Open(t.Context(), c, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,10 +314,7 @@ func TestRetryAfterOfPartialBridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := Open(t.Context(), c, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := openBridge(t, c, Options{})
 	defer closeBridge(t, h)
 	src := h.Sources()[0]
 	report, err := h.harvestSource(t.Context(), src, 2*time.Hour, harvest.Options{})
@@ -528,10 +530,7 @@ func TestTemplatesAreAskedWhenDue(t *testing.T) {
 		}
 		c.Sets[0].Sources[0].Sets, c.Sets[0].Sources[0].Every = config.EachSet, 6*time.Hour
 		c.Sets[1].Sources[0].Sets = config.EachSet
-		h, err := Open(t.Context(), c, Options{Network: Unresolved})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := openBridge(t, c, Options{Network: Unresolved})
 		var mu sync.Mutex
 		var asked [2][]time.Duration
 		times := func(i int) []time.Duration {
@@ -597,10 +596,7 @@ func TestFailingTemplateIsWarnedOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Sets[0].Sources[0].Sets = config.EachSet
-		h, err := Open(t.Context(), c, Options{Network: Unresolved})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := openBridge(t, c, Options{Network: Unresolved})
 		var works atomic.Bool
 		h.Templates()[0].Client = &http.Client{Transport: answers(func(path string) string {
 			if !works.Load() {
@@ -661,10 +657,7 @@ func TestMemberAfterClockWasAhead(t *testing.T) {
 	}
 	c.Sets[0].Content, c.Sets[1].Content = config.Reference, config.Reference
 	now := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC) // six hours ahead
-	b, err := Open(t.Context(), c, Options{Network: Unresolved, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := openBridge(t, c, Options{Network: Unresolved, Now: func() time.Time { return now }})
 	defer closeBridge(t, b)
 	one, all := b.Sources()[0], b.Sources()[1]
 	for _, src := range []*Source{one, all} {
@@ -692,10 +685,7 @@ func TestMemberThatFailsHerePauses(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Sets[0].Content, c.Sets[1].Content = config.Reference, config.Reference
-		b, err := Open(t.Context(), c, Options{Network: Unresolved})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := openBridge(t, c, Options{Network: Unresolved})
 		defer closeBridge(t, b)
 		one, all := b.Sources()[0], b.Sources()[1]
 		text := smallFeed
@@ -784,10 +774,7 @@ func TestPendingContentsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := Open(t.Context(), c, Options{Network: Unresolved})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := openBridge(t, c, Options{Network: Unresolved})
 	defer closeBridge(t, h)
 	want := func(events int, harvests string) {
 		t.Helper()

@@ -21,11 +21,7 @@ func openFile(t *testing.T, file string) *Bridge {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := Open(t.Context(), c, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return openBridge(t, c, Options{})
 }
 
 // openWritten opens a bridge with a configuration until the test ends.

@@ -128,10 +128,7 @@ func TestEndedHarvestIsCounted(t *testing.T) {
 	folder := t.TempDir()
 	open := func() *Bridge {
 		t.Helper()
-		c, err := config.FromArguments(config.Flags{Data: folder}, []string{"atompmh:" + server.URL + "/a"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := sourcesOf(t, folder, "atompmh:"+server.URL+"/a")
 		c.Sets[0].Content = config.Reference
 		b := openBridge(t, c, Options{Network: Unresolved})
 		b.harvest.BatchSize = 1
@@ -216,10 +213,7 @@ func TestEndedHarvestIsCounted(t *testing.T) {
 func TestHarvestNowWhileContentsArePending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		testenv.ThisDecade()
-		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:http://source.example/feed"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := sourcesOf(t, t.TempDir(), "atompmh:http://source.example/feed")
 		c.Sets[0].Sources[0].Every = 24 * time.Hour
 		b := openBridge(t, c, Options{Network: Unresolved})
 		src := b.Sources()[0]
@@ -324,10 +318,7 @@ func TestReplayOfPaused(t *testing.T) {
 		fmt.Fprint(w, "content")
 	}))
 	defer server.Close()
-	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"feed:" + server.URL + "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := sourcesOf(t, t.TempDir(), "feed:"+server.URL+"/")
 	b := openBridge(t, c, Options{Network: Unresolved})
 	defer closeBridge(t, b)
 	ctx, src := t.Context(), b.Sources()[0]
@@ -483,10 +474,7 @@ func TestLookAt(t *testing.T) {
 	defer server.Close()
 	folder := filepath.Join(t.TempDir(), "data")
 	url := server.URL + "/?key=hush"
-	c, err := config.FromArguments(config.Flags{Data: folder}, []string{"feed:" + url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := sourcesOf(t, folder, "feed:"+url)
 	look, err := LookAt(t.Context(), c, "main", url, Options{Network: Unresolved})
 	if err != nil || look.Kind != harvest.Feed || look.Error != "" || len(look.Read) != 1 || look.Read[0].Records != 1 || look.Bad != 1 || len(look.Requests) != 2 ||
 		look.Moved != server.URL+"/feed?***" || look.Read[0].URL != server.URL+"/feed?***" {

@@ -58,12 +58,19 @@ func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...st
 	for _, p := range paths {
 		args = append(args, "feed:"+server.URL+p)
 	}
-	c, err := config.FromArguments(config.Flags{Data: folder}, args)
+	c := sourcesOf(t, folder, args...)
+	c.Sets[0].Content = config.Reference
+	return openBridge(t, c, Options{Network: Unresolved})
+}
+
+// sourcesOf is the configuration of Sources that are named on a command line.
+func sourcesOf(t *testing.T, folder string, sources ...string) *config.Config {
+	t.Helper()
+	c, err := config.FromArguments(config.Flags{Data: folder}, sources)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Sets[0].Content = config.Reference
-	return openBridge(t, c, Options{Network: Unresolved})
+	return c
 }
 
 func openBridge(t *testing.T, c *config.Config, o Options) *Bridge {
@@ -310,10 +317,7 @@ func TestRetryAfterOfPartialBridge(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
-	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + server.URL + "/feed.atom"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := sourcesOf(t, t.TempDir(), "atompmh:"+server.URL+"/feed.atom")
 	h := openBridge(t, c, Options{})
 	defer closeBridge(t, h)
 	src := h.Sources()[0]
@@ -524,10 +528,7 @@ func TestContentsAreCountedAgain(t *testing.T) {
 func TestTemplatesAreAskedWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		testenv.ThisDecade()
-		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"good=resourcesync:http://good.example/", "bad=resourcesync:http://bad.example/"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := sourcesOf(t, t.TempDir(), "good=resourcesync:http://good.example/", "bad=resourcesync:http://bad.example/")
 		c.Sets[0].Sources[0].Sets, c.Sets[0].Sources[0].Every = config.EachSet, 6*time.Hour
 		c.Sets[1].Sources[0].Sets = config.EachSet
 		h := openBridge(t, c, Options{Network: Unresolved})
@@ -591,10 +592,7 @@ func oneSet(host, path string) string {
 func TestFailingTemplateIsWarnedOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		testenv.ThisDecade()
-		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"maps=resourcesync:http://maps.example/"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := sourcesOf(t, t.TempDir(), "maps=resourcesync:http://maps.example/")
 		c.Sets[0].Sources[0].Sets = config.EachSet
 		h := openBridge(t, c, Options{Network: Unresolved})
 		var works atomic.Bool
@@ -651,10 +649,7 @@ func TestMemberAfterClockWasAhead(t *testing.T) {
 		fmt.Fprint(w, `</feed>`)
 	}))
 	defer server.Close()
-	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"one=feed:" + server.URL, "all=set:one"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := sourcesOf(t, t.TempDir(), "one=feed:"+server.URL, "all=set:one")
 	c.Sets[0].Content, c.Sets[1].Content = config.Reference, config.Reference
 	now := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC) // six hours ahead
 	b := openBridge(t, c, Options{Network: Unresolved, Now: func() time.Time { return now }})
@@ -680,10 +675,7 @@ func TestMemberAfterClockWasAhead(t *testing.T) {
 func TestMemberThatFailsHerePauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		testenv.ThisDecade()
-		c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"one=feed:http://one.example/", "all=set:one"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := sourcesOf(t, t.TempDir(), "one=feed:http://one.example/", "all=set:one")
 		c.Sets[0].Content, c.Sets[1].Content = config.Reference, config.Reference
 		b := openBridge(t, c, Options{Network: Unresolved})
 		defer closeBridge(t, b)
@@ -770,10 +762,7 @@ func TestPendingContentsAreCounted(t *testing.T) {
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
-	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + server.URL + "/feed"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := sourcesOf(t, t.TempDir(), "atompmh:"+server.URL+"/feed")
 	h := openBridge(t, c, Options{Network: Unresolved})
 	defer closeBridge(t, h)
 	want := func(events int, harvests string) {

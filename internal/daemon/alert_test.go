@@ -97,16 +97,11 @@ func TestAlertOnceOnOnceOff(t *testing.T) {
 	relay := in.listen(t)
 
 	folder := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	if err := os.WriteFile(filepath.Join(folder, "hook"), []byte(hook.URL+"/secret"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	write("hook", hook.URL+"/secret")
 	printed := filepath.Join(folder, "printed")
-	file := write("bridge.toml", fmt.Sprintf(`
+	c := loadText(t, folder, fmt.Sprintf(`
 data = "data"
 base_url = "https://bridge.example.org"
 [mail]
@@ -128,10 +123,6 @@ name = "campus"
 kind = "feed"
 url = "%s"
 `, relay, printed, feed.URL))
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	// round harvests, restarts, and looks for alerts twice.
 	round := func(later time.Duration) {
@@ -464,10 +455,9 @@ func TestAlertMailAfterReload(t *testing.T) {
 	in := &inbox{}
 	_, port, _ := net.SplitHostPort(in.listen(t))
 	folder := t.TempDir()
-	file := filepath.Join(folder, "bridge.toml")
-	write := func(allow string) {
+	load := func(allow string) *config.Config {
 		t.Helper()
-		text := fmt.Sprintf(`
+		return loadText(t, folder, fmt.Sprintf(`
 data = "data"
 base_url = "https://bridge.example.org"
 allow_hosts = [%s]
@@ -482,16 +472,9 @@ content = "reference"
 [[set.source]]
 kind = "feed"
 url = "%s"
-`, allow, port, feed.URL)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+`, allow, port, feed.URL))
 	}
-	write("")
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := load("")
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	names := testserver.Names(func(name string, _ dnsmessage.Type) string {
 		if name != "mail.example" {
@@ -509,7 +492,7 @@ url = "%s"
 	if err := a.Round(t.Context()); err == nil || !strings.Contains(err.Error(), `add "mail.example" to allow_hosts`) {
 		t.Errorf("before: %v", err)
 	}
-	write(`"mail.example"`)
+	load(`"mail.example"`)
 	if said, err := h.Reload(t.Context()); err != nil || len(said) != 1 {
 		t.Fatal(said, err)
 	}

@@ -23,14 +23,8 @@ import (
 func TestLogElsewhere(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	file, data := filepath.Join(folder, "bridge.toml"), filepath.Join(folder, "data")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "data = %q\n[store]\nlog = \"postgres://bridge:rosebud@127.0.0.1:1/bridge?connect_timeout=5\"\n", data), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filepath.Join(folder, "data")
+	c := loadText(t, folder, fmt.Sprintf("data = %q\n[store]\nlog = \"postgres://bridge:rosebud@127.0.0.1:1/bridge?connect_timeout=5\"\n", data))
 	for _, o := range []Options{{}, {ReadOnly: true}, {DryRun: true}} {
 		b, err := Open(t.Context(), c, o)
 		if err == nil {

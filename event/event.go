@@ -102,11 +102,6 @@ func (m Micros) Time() time.Time { return time.UnixMicro(int64(m)).UTC() }
 // W3C Datetime in our documents: 2026-01-02T03:04:05.000001Z.
 func (m Micros) String() string { return m.Time().Format("2006-01-02T15:04:05.000000Z") }
 
-// Append appends String's form to b without allocating.
-func (m Micros) Append(b []byte) []byte {
-	return m.Time().AppendFormat(b, "2006-01-02T15:04:05.000000Z")
-}
-
 // Stamp is a time of a Source's clock, with nanoseconds, or unknown. The zero
 // Stamp is unknown.
 type Stamp struct {

@@ -87,9 +87,6 @@ type Harvest struct {
 	Before Quiet
 }
 
-// Events returns how many events were logged.
-func (h *Harvest) Events() int64 { return h.Created + h.Updated + h.Deleted }
-
 // BrokenRule is a rule that a Source has broken: how often, and the first place.
 type BrokenRule struct {
 	Rule  string `json:"rule"`
@@ -103,6 +100,3 @@ type Day struct {
 	Harvests, Failed          int64  // those with a row
 	Created, Updated, Deleted int64
 }
-
-// Events returns how many events were logged.
-func (d *Day) Events() int64 { return d.Created + d.Updated + d.Deleted }

@@ -199,9 +199,6 @@ type HarvestRow struct {
 	Unchanged *Unchanged `json:"unchanged_before,omitempty"`
 }
 
-// Events returns how many events were logged.
-func (r *HarvestRow) Events() int64 { return r.Created + r.Updated + r.Deleted }
-
 // Took returns how long the harvest took.
 func (r *HarvestRow) Took() time.Duration { return r.Ended.Sub(r.Started.Time) }
 

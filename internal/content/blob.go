@@ -182,9 +182,6 @@ func damage(sum Sum, what string) error {
 	return fmt.Errorf("content %s is %w (%s): restore it from a backup", sum, ErrDamaged, what)
 }
 
-// Sum returns the name of the content.
-func (b *Blob) Sum() Sum { return b.sum }
-
 // Size returns its length in bytes.
 func (b *Blob) Size() int64 { return b.size }
 

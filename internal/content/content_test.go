@@ -168,8 +168,8 @@ func TestPutOpen(t *testing.T) {
 		if err := iotest.TestReader(b, c); err != nil {
 			t.Errorf("%d bytes: %v", len(c), err)
 		}
-		if b.Size() != int64(len(c)) || b.Sum() != sumOf(c) {
-			t.Errorf("size %d, sum %s of %d bytes", b.Size(), b.Sum(), len(c))
+		if b.Size() != int64(len(c)) {
+			t.Errorf("size %d of %d bytes", b.Size(), len(c))
 		}
 		closed(t, b)
 		if _, err := b.Read(make([]byte, 1)); !errors.Is(err, fs.ErrClosed) {

@@ -268,6 +268,3 @@ func (b *Bridge) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Harvester returns the Harvester, for its operations besides Harvest.
-func (b *Bridge) Harvester() *harvest.Harvester { return b.harvest }

@@ -98,6 +98,15 @@ func TestSourceRecords(t *testing.T) {
 				t.Errorf("Source %d, states only: %+v, want %+v", source, of(r), want)
 			}
 		}
+		alive := 0
+		for _, st := range states {
+			if st.alive {
+				alive++
+			}
+		}
+		if len(has) != alive {
+			t.Errorf("Source %d has %d records, want %d", source, len(has), alive)
+		}
 		some, err := l.SourceRecordsOf(ctx, source, []string{all[3].Record, "urn:none", all[1].Record})
 		if err != nil || len(some) != 3 || of(some[0]) != states[3] || some[1].Number != 0 || some[1].Seq != 0 || of(some[2]) != states[1] {
 			t.Errorf("%+v, %v", some, err)

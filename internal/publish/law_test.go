@@ -162,12 +162,12 @@ func (s *site) happen() {
 	s.t.Helper()
 	ctx, what := s.t.Context(), ""
 	switch s.elapsed += time.Duration(s.rnd.IntN(3)) * 400 * time.Millisecond; s.rnd.IntN(25) {
-	case 9:
-		what = "rename"
-		s.rename()
 	default:
 		what = "change"
 		s.change()
+	case 9:
+		what = "rename"
+		s.rename()
 	case 0:
 		what = "day"
 		s.elapsed += 26 * time.Hour

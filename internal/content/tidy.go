@@ -90,7 +90,7 @@ func (p *packs) tidy(ctx context.Context, keep time.Duration, t *Tidied) error {
 		id, length, live, unneeded int64
 		key                        string
 	}
-	all, err := database.All(ctx, p.store.each, "SELECT id, length, live, coalesce(unneeded, 0), key FROM pack WHERE live * 2 < held ORDER BY id", nil, func(r *row, rows *sql.Rows) error {
+	all, err := database.All(ctx, p.store.each, "SELECT id, length, live, coalesce(unneeded, $1), key FROM pack WHERE live * 2 < held ORDER BY id", []any{now}, func(r *row, rows *sql.Rows) error {
 		return rows.Scan(&r.id, &r.length, &r.live, &r.unneeded, &r.key)
 	})
 	if err != nil {

@@ -83,6 +83,9 @@ func sourcePauseCommand() *cobra.Command {
 	cmd.Args = takes(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var err error
+		if until == "" && cmd.Flags().Changed("until") { // as of an empty variable of a script
+			return usage(errors.New("--until is empty: give a time, or leave it out to pause without an end"))
+		}
 		if a.Until, err = timeOf(until, time.Now(), 1); err != nil {
 			return usage(fmt.Errorf("--until: %w", err))
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/defect"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
@@ -780,7 +779,7 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 			switch {
 			case err == nil:
 				originals[s.Seq] = ev
-			case errors.Is(err, eventlog.ErrDamaged), errors.Is(err, fs.ErrNotExist):
+			case errors.Is(err, store.ErrDamaged), errors.Is(err, fs.ErrNotExist):
 				held[s.ID] = true
 				d.holdImport(s, err)
 			default:

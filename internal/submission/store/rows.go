@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -12,11 +11,12 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/database"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// ErrDamaged is wrapped with the row where it was found.
-var ErrDamaged = errors.New("damaged: the stored values do not match their checksum")
+// ErrDamaged is that of the log, wrapped with the row where it was found.
+var ErrDamaged = eventlog.ErrDamaged
 
 // table describes how rows of a type are stored: it is the one list of columns that
 // reading, writing and the checksum follow. The first column is the ID, 0 of a new row.

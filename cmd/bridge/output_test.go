@@ -153,7 +153,7 @@ func TestNothingHiddenInLines(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s := &submission.Submission{SourceIdentifier: evil, Reason: evil}
+		s := &submission.Submission{State: submission.StateRejected, SourceIdentifier: evil, Reason: evil}
 		line, err := api.SubmissionOf(t.Context(), nil, s, nil)
 		if err == nil {
 			err = printSubmission(&out, s, &line, nil, &listing{asJSON: asJSON})

@@ -157,6 +157,9 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 		}
 		left = append(left, unfinished(src, about, &reports[i], now.Sets)...)
 	}
+	if gone := h.ContentsGone(ctx); gone != nil {
+		left = append(left, gone.Error())
+	}
 	if len(left) > 0 {
 		return partFailure(fmt.Errorf("done in part: %s", inOneLine(left)))
 	}

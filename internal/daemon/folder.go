@@ -73,7 +73,7 @@ func (b *Bridge) logLoss() {
 }
 
 // Warnings returns sentences for the operator: about events that the log has lost, why
-// nothing is logged, templates whose sets cannot be found out, and alerts that do not arrive.
+// nothing is logged, contents that are missing, templates whose sets cannot be found out, and alerts that do not arrive.
 func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	var out []string
 	moved, err := eventlog.ReadMark(b.Config().Data, eventlog.MovedName)
@@ -96,6 +96,11 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	}
 	if clock := b.clockTrouble(); clock != "" {
 		out = append(out, clock)
+	}
+	if gone := b.ContentsGone(ctx); gone != nil {
+		out = append(out, gone.Error())
+	} else if l := b.missingContents.Load(); l != nil {
+		out = append(out, l.Error())
 	}
 	for _, trouble := range []*string{b.bucketTrouble.Load(), b.filesTrouble.Load(), b.alertTrouble.Load()} {
 		if trouble != nil {
@@ -166,19 +171,23 @@ func (b *Bridge) ready(ctx context.Context) error {
 	if b.opt.ReadOnly {
 		return nil
 	}
-	err := errors.Join(b.Log.Check(ctx), b.Log.Clock(), b.checkContents(ctx))
+	err := errors.Join(b.Log.Check(ctx), b.Log.Clock(), b.ContentsGone(ctx))
 	if l := b.missingContents.Load(); l != nil && l.isSevere() {
 		err = errors.Join(err, l)
 	}
 	return err
 }
 
-// checkContents returns an error when a mirrored set has records and the store has no
+// ContentsGone returns an error when a mirrored set has records and the store has no
 // content at all.
-func (b *Bridge) checkContents(ctx context.Context) error {
-	stats, err := b.Contents.Stats(ctx)
-	if err != nil || stats.Count > 0 {
-		return err
+func (b *Bridge) ContentsGone(ctx context.Context) error {
+	store := "the content store"
+	if b.Contents != nil {
+		stats, err := b.Contents.Stats(ctx)
+		if err != nil || stats.Count > 0 {
+			return err
+		}
+		store = b.Contents.Name()
 	}
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
@@ -186,7 +195,7 @@ func (b *Bridge) checkContents(ctx context.Context) error {
 	}
 	for i := range sets {
 		if s := &sets[i]; s.Content == event.Mirror && s.Live > 0 {
-			return fmt.Errorf("the contents of the records are gone (set %s has %d records, %s has nothing): restore the contents from a backup, or have them fetched again with bridge harvest --full", s.Name, s.Live, b.Contents.Name())
+			return fmt.Errorf("the contents of the records are gone (set %s has %d records, %s has nothing): restore the contents from a backup, or have them fetched again with bridge harvest --full", s.Name, s.Live, store)
 		}
 	}
 	return nil

@@ -76,7 +76,7 @@ func (p *page) seal(at hasPage) []byte { return seal(at.columns(), slices.Clone(
 func (p *page) unseal(at hasPage, sealed []byte) error {
 	raw, err := unseal(at.columns(), sealed)
 	if err != nil || len(raw) != len(p) {
-		return fmt.Errorf("which records Source %d has: %w: run bridge verify", at.source, errDamaged)
+		return fmt.Errorf("which records Source %d has: %w: run bridge verify", at.source, ErrDamaged)
 	}
 	copy(p[:], raw)
 	return nil

@@ -153,7 +153,7 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 		}
 		src.stored = p.Progress
 		if err == nil && lastSum != sumOf(last) {
-			err = fmt.Errorf("the last event of the log: %w: run bridge verify", errDamaged)
+			err = fmt.Errorf("the last event of the log: %w: run bridge verify", ErrDamaged)
 		}
 		b.seq = max(b.seq, seqOf(last))
 		return err
@@ -197,7 +197,7 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 // behind returns the error of a log that has an event after the one that is noted as the
 // last: new events would get Seqs that are in use.
 func behind(noted, last event.Seq) error {
-	return fmt.Errorf("the last event is recorded as %d, and the log has event %d: %w: run bridge verify", noted, last, errDamaged)
+	return fmt.Errorf("the last event is recorded as %d, and the log has event %d: %w: run bridge verify", noted, last, ErrDamaged)
 }
 
 // beginWalk compares the batch's cursor with the stored one, and loads the walk under

@@ -25,9 +25,7 @@ const bodyVersion = 1
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrDamaged is wrapped with the place where a row was found that is not what was stored.
-var ErrDamaged = errDamaged
-
-var errDamaged = errors.New("damaged: the stored bytes do not match their checksum")
+var ErrDamaged = errors.New("damaged: the stored bytes do not match their checksum")
 
 const (
 	flagModified = 1 << iota
@@ -342,11 +340,11 @@ func seal(c columns, body []byte) []byte {
 // unseal checks the row and returns its body without the checksum.
 func unseal(c columns, sealed []byte) ([]byte, error) {
 	if len(sealed) < 5 {
-		return nil, errDamaged
+		return nil, ErrDamaged
 	}
 	b := sealed[:len(sealed)-4]
 	if sumOfSealed(sealed) != checksum(c, b) {
-		return nil, errDamaged
+		return nil, ErrDamaged
 	}
 	return b, nil
 }
@@ -497,7 +495,7 @@ func readFeed(b []byte) (*event.Feed, error) {
 	r := reader{b: b}
 	f := r.feed()
 	if r.bad || len(r.b) != 0 {
-		return nil, errDamaged
+		return nil, ErrDamaged
 	}
 	return f, nil
 }
@@ -592,7 +590,7 @@ func readBody(b []byte, v *body) error {
 		o.ContentBits = r.fixed()
 	}
 	if r.bad || len(r.b) != 0 {
-		return errDamaged
+		return ErrDamaged
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func (d *documentRow) scan(rows *sql.Rows) (err error) {
 		return err
 	}
 	if d.FeedUpdated = stampOf(updated); sum != d.sum() {
-		return errDamaged
+		return ErrDamaged
 	}
 	d.Feed, err = readFeed(d.feed)
 	return err

@@ -37,7 +37,7 @@ func scanEpoch(rows *sql.Rows) (e Epoch, err error) {
 	var sum int64
 	err = rows.Scan(&e.N, &e.Started, &e.After, &e.Upto, &e.Reason, &sum)
 	if err == nil && sum != e.sum() {
-		err = fmt.Errorf("epoch %d: %w: run bridge verify", e.N, errDamaged)
+		err = fmt.Errorf("epoch %d: %w: run bridge verify", e.N, ErrDamaged)
 	}
 	return e, err
 }

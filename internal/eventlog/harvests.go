@@ -54,7 +54,7 @@ func writeHarvest(ctx context.Context, tx *database.Tx, source event.SourceID, h
 func countDay(ctx context.Context, tx *database.Tx, source event.SourceID, h *event.Harvest) error {
 	d := dayRow{source: source, day: dayOf(h.Ended)}
 	if err := tx.Each(ctx, "SELECT "+dayColumns+" FROM harvest_day WHERE source = $1 AND day = $2", []any{int64(source), d.day}, func(rows *sql.Rows) error {
-		if err := d.scan(rows); !errors.Is(err, errDamaged) {
+		if err := d.scan(rows); !errors.Is(err, ErrDamaged) {
 			return err
 		}
 		d = dayRow{source: source, day: dayOf(h.Ended)} // it is counted anew
@@ -102,7 +102,7 @@ func dropDamagedRows(ctx context.Context, tx *database.Tx, query string, args []
 	var damaged [][]any
 	if err := tx.Each(ctx, query, args, func(rows *sql.Rows) error {
 		key, err := scan(rows)
-		if errors.Is(err, errDamaged) {
+		if errors.Is(err, ErrDamaged) {
 			damaged, err = append(damaged, key), nil
 		}
 		return err
@@ -129,8 +129,8 @@ func (l *Log) Harvests(ctx context.Context, source event.SourceID, before int64,
 	err = l.Each(ctx, "SELECT "+harvestColumns+" FROM harvest WHERE source = $1 AND n < $2 ORDER BY n DESC LIMIT $3", []any{int64(source), before, limit}, func(rows *sql.Rows) error {
 		var h harvestRow
 		err := h.scan(rows)
-		if errors.Is(err, errDamaged) {
-			err = fmt.Errorf("harvest %d of Source %d: %w: run bridge verify", h.Number, source, errDamaged)
+		if errors.Is(err, ErrDamaged) {
+			err = fmt.Errorf("harvest %d of Source %d: %w: run bridge verify", h.Number, source, ErrDamaged)
 		}
 		out = append(out, h.Harvest)
 		return err
@@ -145,8 +145,8 @@ func (l *Log) HarvestDays(ctx context.Context, since event.Micros) (map[event.So
 	return out, l.Each(ctx, "SELECT "+dayColumns+" FROM harvest_day WHERE day >= $1 ORDER BY source, day", []any{dayOf(since)}, func(rows *sql.Rows) error {
 		var d dayRow
 		err := d.scan(rows)
-		if errors.Is(err, errDamaged) {
-			err = fmt.Errorf("day %d of the history of Source %d: %w: run bridge verify", d.day, d.source, errDamaged)
+		if errors.Is(err, ErrDamaged) {
+			err = fmt.Errorf("day %d of the history of Source %d: %w: run bridge verify", d.day, d.source, ErrDamaged)
 		}
 		out[d.source] = append(out[d.source], d.Day)
 		return err
@@ -185,7 +185,7 @@ type harvestRow struct {
 	event.Harvest
 }
 
-// scan fills in the whole row. Its error is errDamaged when that is not what was stored.
+// scan fills in the whole row. Its error is ErrDamaged when that is not what was stored.
 func (r *harvestRow) scan(rows *sql.Rows) error {
 	h := &r.Harvest
 	var problems []byte
@@ -195,7 +195,7 @@ func (r *harvestRow) scan(rows *sql.Rows) error {
 		return err
 	}
 	if sum != harvestSum(r.source, h, problems) || problems != nil && json.Unmarshal(problems, &h.Problems) != nil {
-		return errDamaged
+		return ErrDamaged
 	}
 	if h.Result == event.ResultFailed {
 		h.Error.At = h.Ended
@@ -227,7 +227,7 @@ func (d *dayRow) scan(rows *sql.Rows) error {
 		return err
 	}
 	if d.Start = event.Micros(d.day) * dayMicros; sum != d.sum() {
-		return errDamaged
+		return ErrDamaged
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func readHeadLine(b []byte) (h head, ok bool) {
 }
 
 // readHead returns the later of the two heads and its place. Neither being there
-// is fs.ErrNotExist; neither being whole is errDamaged.
+// is fs.ErrNotExist; neither being whole is ErrDamaged.
 func readHead(folder string) (h head, place int, err error) {
 	path := filepath.Join(folder, HeadName)
 	b, err := os.ReadFile(path)
@@ -88,7 +88,7 @@ func readHead(folder string) (h head, place int, err error) {
 		}
 	}
 	if place < 0 {
-		return h, 0, fmt.Errorf("%s: %w", path, errDamaged)
+		return h, 0, fmt.Errorf("%s: %w", path, ErrDamaged)
 	}
 	return h, place, nil
 }
@@ -231,7 +231,7 @@ func lossSince(ctx context.Context, q database.Querier, h head, headErr error) (
 	case errors.Is(headErr, fs.ErrNotExist):
 		loss.Unknown, loss.Backup = "the file "+HeadName+" is not there, as after a backup was put back", true
 		return loss, nil
-	case errors.Is(headErr, errDamaged):
+	case errors.Is(headErr, ErrDamaged):
 		loss.Unknown = "the file " + HeadName + " is damaged"
 		return loss, nil
 	case headErr != nil:

@@ -115,7 +115,7 @@ func (c *chain) read(seq event.Seq, number int) (at chainLink, err error) {
 			err = readBody(raw, &c.v)
 		}
 		if err == nil && row.record != c.record {
-			err = errDamaged
+			err = ErrDamaged
 		}
 		at.Version = event.Version{Number: int(c.v.number()), Seq: seq, Observed: event.Micros(row.observed), Kind: event.Kind(row.kind),
 			Withdrawn: event.Kind(row.kind) == event.Deleted && c.v.reason != ""}
@@ -126,7 +126,7 @@ func (c *chain) read(seq event.Seq, number int) (at chainLink, err error) {
 		return err
 	})
 	if err == nil && (!found || number != 0 && at.Number != number) {
-		err = errDamaged
+		err = ErrDamaged
 	}
 	if err != nil {
 		return at, fmt.Errorf("event %d, a version of record %s: %w: run bridge verify, and restore a backup", seq, c.key, err)

@@ -301,7 +301,7 @@ func (b *batch) loadBodies(ctx context.Context, q preparer, records []*record) e
 		}
 		r := need[c.id()]
 		if c.record != r.id {
-			return fmt.Errorf("record %q: event %d, which is stored as its last one, is of another record: %w: run bridge verify", r.identifier, c.seq, errDamaged)
+			return fmt.Errorf("record %q: event %d, which is stored as its last one, is of another record: %w: run bridge verify", r.identifier, c.seq, ErrDamaged)
 		}
 		r.last = new(body)
 		return readBody(raw, r.last)

@@ -30,7 +30,7 @@ func (p *Pause) scan(rows *sql.Rows) (source event.SourceID, err error) {
 	var sum int64
 	err = rows.Scan(&source, &p.Since, &p.Until, &p.Reason, &sum)
 	if err == nil && sum != p.sum(source) {
-		err = errDamaged
+		err = ErrDamaged
 	}
 	return source, err
 }
@@ -41,7 +41,7 @@ func (l *Log) Pauses(ctx context.Context) (map[event.SourceID]Pause, error) {
 	err := l.Each(ctx, selectPauses, nil, func(rows *sql.Rows) error {
 		var p Pause
 		source, err := p.scan(rows)
-		if errors.Is(err, errDamaged) {
+		if errors.Is(err, ErrDamaged) {
 			err = fmt.Errorf("the pause of Source %d: %w: run bridge verify", source, err)
 		}
 		all[source] = p

@@ -27,7 +27,7 @@ func (h *HubTopic) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&h.Hub, &h.Topic, &h.Tag, &h.Told, &h.Since, &h.Error, &sum)
 	if err == nil && sum != h.sum() {
-		err = fmt.Errorf("what the hub %s was told of %s: %w: run bridge verify", h.Hub, h.Topic, errDamaged)
+		err = fmt.Errorf("what the hub %s was told of %s: %w: run bridge verify", h.Hub, h.Topic, ErrDamaged)
 	}
 	return err
 }
@@ -44,7 +44,7 @@ func undamaged[T any](ctx context.Context, l *Log, query string, scan func(*T, *
 		var one T
 		err := scan(&one, rows)
 		switch {
-		case errors.Is(err, errDamaged):
+		case errors.Is(err, ErrDamaged):
 			return nil
 		case err == nil:
 			all = append(all, one)
@@ -127,7 +127,7 @@ func (s *Subscription) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&s.Token, &s.Source, &s.Base, &s.Hub, &s.Topic, &s.Secret, &s.Unwanted, &s.Asked, &s.Until, &s.Due, &s.Failures, &s.Error, &s.Pushed, &sum)
 	if err == nil && sum != s.sum() {
-		err = fmt.Errorf("a subscription of Source %d: %w: run bridge verify", s.Source, errDamaged)
+		err = fmt.Errorf("a subscription of Source %d: %w: run bridge verify", s.Source, ErrDamaged)
 	}
 	return err
 }

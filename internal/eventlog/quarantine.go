@@ -204,7 +204,7 @@ func quarantinedInput(ctx context.Context, from preparer, id int64) (q event.Qua
 	case q.ID == 0:
 		return q, database.Missing("nothing in quarantine has number %d", id)
 	case sum != quarantineSum(&q):
-		return q, fmt.Errorf("number %d in quarantine: %w: run bridge verify", id, errDamaged)
+		return q, fmt.Errorf("number %d in quarantine: %w: run bridge verify", id, ErrDamaged)
 	}
 	return q, nil
 }
@@ -262,7 +262,7 @@ func dropDamagedInput(ctx context.Context, tx *database.Tx, source event.SourceI
 		var input []byte
 		q, err := scanQuarantined(rows, &input, &sum)
 		if q.Input = input; err == nil && sum != quarantineSum(&q) {
-			err = errDamaged
+			err = ErrDamaged
 		}
 		return []any{q.ID}, err
 	}, "DELETE FROM quarantine WHERE id = $1")

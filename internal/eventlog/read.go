@@ -345,7 +345,7 @@ func (s *scanner) ended(set string, id int64, last, upto event.Seq) error {
 }
 
 func lost(after, next event.Seq) error {
-	return fmt.Errorf("events of the log are missing between %d and %d: %w: run bridge verify, and restore a backup", after, next, errDamaged)
+	return fmt.Errorf("events of the log are missing between %d and %d: %w: run bridge verify, and restore a backup", after, next, ErrDamaged)
 }
 
 func (s *scanner) idOf(name string) int64 {
@@ -444,7 +444,7 @@ func (l *Log) Latest(ctx context.Context, set string, events []event.Seq) (map[e
 			case err != nil:
 				return err
 			case !last.Valid:
-				return fmt.Errorf("the record of event %d is missing: %w: run bridge verify", seq, errDamaged)
+				return fmt.Errorf("the record of event %d is missing: %w: run bridge verify", seq, ErrDamaged)
 			case last.V == seq:
 				latest[seq] = true
 			}

@@ -110,11 +110,11 @@ func sourceStateSum(record int64, fields, suppressed []byte) uint32 {
 // readSourceState is the inverse of appendSourceState.
 func readSourceState(b, suppressed []byte, record int64) (s sourceState, err error) {
 	if len(b) < 4 {
-		return s, errDamaged
+		return s, ErrDamaged
 	}
 	fields := b[:len(b)-4]
 	if binary.LittleEndian.Uint32(b[len(fields):]) != sourceStateSum(record, fields, suppressed) {
-		return s, errDamaged
+		return s, ErrDamaged
 	}
 	r := reader{b: fields}
 	s.source = event.SourceID(r.uvarint())
@@ -138,7 +138,7 @@ func readSourceState(b, suppressed []byte, record int64) (s sourceState, err err
 	}
 	s.suppressed = suppressed
 	if r.bad || len(r.b) != 0 {
-		return sourceState{}, errDamaged
+		return sourceState{}, ErrDamaged
 	}
 	return s, nil
 }
@@ -410,7 +410,7 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 // found calls set with the record that a row belongs to. err is the error of reading the
 // row.
 func found(r *record, what string, err error, set func(r *record)) error {
-	if r == nil || err != nil && !errors.Is(err, errDamaged) {
+	if r == nil || err != nil && !errors.Is(err, ErrDamaged) {
 		return err
 	}
 	if err != nil {
@@ -428,7 +428,7 @@ func scanPresence(rows *sql.Rows, known map[int64]*record) error {
 	}
 	s, err := readSourceState(raw, suppressed, id)
 	if err != nil || s.source != event.SourceID(source) {
-		return fmt.Errorf("the state at Source %d of record %q: %w: run bridge verify", source, known[id].identifier, errDamaged)
+		return fmt.Errorf("the state at Source %d of record %q: %w: run bridge verify", source, known[id].identifier, ErrDamaged)
 	}
 	s.stored = true
 	known[id].sources = append(known[id].sources, s)

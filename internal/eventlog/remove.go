@@ -45,7 +45,7 @@ func (r *RemovedSet) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&r.id, &r.Name, &r.Feed, &r.Removed, &r.mirror, &r.Records, &r.Events, &r.first, &r.last, &r.observed, &r.hash, &r.source, &r.UnderWay, &sum)
 	if err == nil && sum != r.sum() {
-		err = fmt.Errorf("removed set %q: %w: run bridge verify", r.Name, errDamaged)
+		err = fmt.Errorf("removed set %q: %w: run bridge verify", r.Name, ErrDamaged)
 	}
 	return err
 }
@@ -220,7 +220,7 @@ func (l *Log) removeRows(ctx context.Context, r *RemovedSet, table, key, body, w
 				return nil
 			}
 			found, err := contentsOfRow(table, rows)
-			if errors.Is(err, errDamaged) { // the contents that it names are unknown, and stay
+			if errors.Is(err, ErrDamaged) { // the contents that it names are unknown, and stay
 				return nil
 			}
 			sums = append(sums, found...)
@@ -239,7 +239,7 @@ func (l *Log) removeRows(ctx context.Context, r *RemovedSet, table, key, body, w
 }
 
 // contentsOfRow returns the SHA-256 of the contents that a row names: an event, a
-// submission, or an observation; errDamaged of one that cannot be read.
+// submission, or an observation; ErrDamaged of one that cannot be read.
 func contentsOfRow(table string, rows *sql.Rows) (sums [][]byte, err error) {
 	var raw []byte
 	switch table {
@@ -250,7 +250,7 @@ func contentsOfRow(table string, rows *sql.Rows) (sums [][]byte, err error) {
 			return nil, err
 		}
 		if raw, err = unseal(c, sealed); err != nil {
-			return nil, fmt.Errorf("event %d: %w: %w", c.seq, errDamaged, err)
+			return nil, fmt.Errorf("event %d: %w: %w", c.seq, ErrDamaged, err)
 		}
 	default:
 		if err := rows.Scan(&raw); err != nil {
@@ -268,7 +268,7 @@ func contentsOfRow(table string, rows *sql.Rows) (sums [][]byte, err error) {
 		return nil, nil
 	}
 	if err := readBody(raw, &b); err != nil {
-		return nil, fmt.Errorf("table %s: %w: %w", table, errDamaged, err)
+		return nil, fmt.Errorf("table %s: %w: %w", table, ErrDamaged, err)
 	}
 	for i := range b.obs.Representations {
 		if sum, err := hex.DecodeString(b.obs.Representations[i].SHA256()); err == nil && len(sum) == 32 {
@@ -372,7 +372,7 @@ func (l *Log) UnusedContents(ctx context.Context) (unused [][32]byte, done func(
 			}
 		}
 		return nil
-	}); errors.Is(err, errDamaged) {
+	}); errors.Is(err, ErrDamaged) {
 		return nil, nil, nil // what a damaged row names is unknown: all stay
 	} else if err != nil {
 		return nil, nil, err

@@ -184,7 +184,7 @@ func (f *formerRow) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&f.Name, &f.set, &f.Since, &sum, &f.Now)
 	if err == nil && (sum != sumOf(f.Name, f.set, f.Since) || f.Now == "") {
-		err = fmt.Errorf("former name %q: %w: run bridge verify", f.Name, errDamaged)
+		err = fmt.Errorf("former name %q: %w: run bridge verify", f.Name, ErrDamaged)
 	}
 	return err
 }

@@ -133,7 +133,7 @@ func (l *Log) writeSchedules(ctx context.Context, only event.SourceID) error {
 // what its last harvest reported. Its history and its pause stay, if they are not damaged.
 func (l *Log) ResetSchedule(ctx context.Context, source event.SourceID) error {
 	was, err := l.Schedule(ctx, source)
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, ErrDamaged) {
 		was, err = event.Schedule{}, nil
 	}
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *scheduleRow) schedule(source event.SourceID) (s event.Schedule, err err
 		LastError: r.failure, Harvests: r.harvests.Int64, Quiet: event.Quiet{Count: r.quiet.Int64, First: micros(r.first), Last: micros(r.last)}}
 	s.LastError.At = micros(r.at)
 	if r.sum.Int64 != scheduleSum(source, &s) {
-		err = fmt.Errorf("when Source %d is asked next: %w: run bridge verify", source, errDamaged)
+		err = fmt.Errorf("when Source %d is asked next: %w: run bridge verify", source, ErrDamaged)
 	}
 	return s, err
 }

@@ -218,7 +218,7 @@ func (s *setRow) scan(rows *sql.Rows) error {
 	err := rows.Scan(&s.id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &s.NoRobots, &s.NoFeeds, &s.History, &s.Dumps, &s.KeepLists, &s.KeepListsFor, &sum,
 		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial, &s.records, &s.base, &s.baseN, &s.Named, &s.FirstFeed)
 	if err == nil && sum != s.sum() {
-		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)
+		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, ErrDamaged)
 	}
 	return err
 }
@@ -327,7 +327,7 @@ func (l *Log) Hosts(ctx context.Context) (map[string]bool, error) {
 	known := map[string]bool{}
 	err := l.Each(ctx, selectHosts, nil, func(rows *sql.Rows) error {
 		name, public, err := scanHost(rows)
-		if errors.Is(err, errDamaged) {
+		if errors.Is(err, ErrDamaged) {
 			err = fmt.Errorf("host %q: %w: run bridge verify", name, err)
 		}
 		known[name] = public
@@ -342,7 +342,7 @@ func scanHost(rows *sql.Rows) (name string, public bool, err error) {
 	var sum int64
 	err = rows.Scan(&name, &public, &sum)
 	if err == nil && sum != sumOf(name, public) {
-		err = errDamaged
+		err = ErrDamaged
 	}
 	return name, public, err
 }
@@ -368,7 +368,7 @@ func (s *DerivedSet) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&s.Template, &s.URL, &s.Name, &sum)
 	if err == nil && sum != sumOf(s.Template, s.URL, s.Name) {
-		err = errDamaged
+		err = ErrDamaged
 	}
 	return err
 }
@@ -377,7 +377,7 @@ func (s *DerivedSet) scan(rows *sql.Rows) error {
 func (l *Log) DerivedSets(ctx context.Context, template string) ([]DerivedSet, error) {
 	return database.All(ctx, l.Each, selectDerived+" WHERE template = $1 ORDER BY name", []any{template}, func(s *DerivedSet, rows *sql.Rows) error {
 		err := s.scan(rows)
-		if errors.Is(err, errDamaged) {
+		if errors.Is(err, ErrDamaged) {
 			err = fmt.Errorf("derived set %q: %w: run bridge verify", s.Name, err)
 		}
 		return err

@@ -320,7 +320,7 @@ func progressSum(p *event.Progress) int64 {
 }
 
 func damagedSource(id event.SourceID) error {
-	return fmt.Errorf("Source %d: %w: run bridge verify", id, errDamaged)
+	return fmt.Errorf("Source %d: %w: run bridge verify", id, ErrDamaged)
 }
 
 // Target is the kind of the servers that a set's records are submitted to. They are

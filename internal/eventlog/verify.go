@@ -289,7 +289,7 @@ func (v *verifier) readSets() error {
 	return v.each(selectSets+" ORDER BY id", func(rows *sql.Rows) error {
 		var s setRow
 		err := s.scan(rows)
-		if err != nil && !errors.Is(err, errDamaged) {
+		if err != nil && !errors.Is(err, ErrDamaged) {
 			return err
 		}
 		if err != nil {
@@ -311,7 +311,7 @@ func (v *verifier) readSources() error {
 	return v.each(selectConfigs, func(rows *sql.Rows) error {
 		var h sourceConfig
 		err := h.scan(rows)
-		if err != nil && !errors.Is(err, errDamaged) {
+		if err != nil && !errors.Is(err, ErrDamaged) {
 			return err
 		}
 		if err != nil || v.sets[h.set] == nil {
@@ -338,7 +338,7 @@ func (v *verifier) readDocuments() error {
 	return v.each(selectDocuments+" WHERE id > $1 ORDER BY id", func(rows *sql.Rows) error {
 		var d documentRow
 		err := d.scan(rows)
-		if err != nil && !errors.Is(err, errDamaged) {
+		if err != nil && !errors.Is(err, ErrDamaged) {
 			return err
 		}
 		if _, ok := v.sources[d.source]; !ok || err != nil {
@@ -649,7 +649,7 @@ func (v *verifier) waiting(table, columns string, row waitingRow) checking {
 	return checking{"table " + table, doReset, func() error {
 		return v.each("SELECT "+columns+" FROM "+table, func(rows *sql.Rows) error {
 			err := row.scan(rows)
-			if err != nil && !errors.Is(err, errDamaged) {
+			if err != nil && !errors.Is(err, ErrDamaged) {
 				return err
 			}
 			k := row.key()
@@ -665,7 +665,7 @@ func (v *verifier) waiting(table, columns string, row waitingRow) checking {
 
 // sound reports a row that is not what was stored. err is that of its scan.
 func (v *verifier) sound(err error, place, format string, args ...any) error {
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, ErrDamaged) {
 		v.found(place, format, args...)
 		return nil
 	}
@@ -715,7 +715,7 @@ func (v *verifier) readPauses() error {
 	return v.each(selectPauses, func(rows *sql.Rows) error {
 		var p Pause
 		source, err := p.scan(rows)
-		if _, known := v.sources[source]; !known || errors.Is(err, errDamaged) {
+		if _, known := v.sources[source]; !known || errors.Is(err, ErrDamaged) {
 			v.found(fmt.Sprintf("Source %d", source), "it is not what was stored, or the Source is missing")
 			return nil
 		}
@@ -743,7 +743,7 @@ func (v *verifier) readHarvests() error {
 	return v.each("SELECT "+harvestColumns+" FROM harvest", func(rows *sql.Rows) error {
 		var h harvestRow
 		err := h.scan(rows)
-		if _, known := v.sources[h.source]; errors.Is(err, errDamaged) || err == nil && !known {
+		if _, known := v.sources[h.source]; errors.Is(err, ErrDamaged) || err == nil && !known {
 			v.found(fmt.Sprintf("Source %d, harvest %d", h.source, h.Number), "it is not what was stored, or the Source is missing")
 			return nil
 		}
@@ -755,7 +755,7 @@ func (v *verifier) readDays() error {
 	return v.each("SELECT "+dayColumns+" FROM harvest_day", func(rows *sql.Rows) error {
 		var d dayRow
 		err := d.scan(rows)
-		if _, known := v.sources[d.source]; errors.Is(err, errDamaged) || err == nil && !known {
+		if _, known := v.sources[d.source]; errors.Is(err, ErrDamaged) || err == nil && !known {
 			v.found(fmt.Sprintf("Source %d, day %d", d.source, d.day), "it is not what was stored, or the Source is missing")
 			return nil
 		}

@@ -14,7 +14,7 @@ import (
 
 // A record of a Source may wait in four tables: pending, held_deletion,
 // regressed and seen_order. Each has one row type here, with one scan and one sum, which batches,
-// readers and verify share. scan fills in the whole row. Its error is errDamaged when
+// readers and verify share. scan fills in the whole row. Its error is ErrDamaged when
 // the row is not what was stored.
 
 // waitingKey is what the four tables have in common.
@@ -100,7 +100,7 @@ func (p *pendingRow) scan(rows *sql.Rows) error {
 		return err
 	}
 	if sum != p.sum() || readBody(p.raw, &p.v) != nil {
-		return errDamaged
+		return ErrDamaged
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (h *heldRow) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&h.source, &h.record, &h.since, &h.person, &sum)
 	if err == nil && sum != h.sum() {
-		err = errDamaged
+		err = ErrDamaged
 	}
 	return err
 }
@@ -227,7 +227,7 @@ func (g *regressedRow) scan(rows *sql.Rows) error {
 	}
 	g.stamp = stampOf(stamp)
 	if sum != g.sum() || readBody(g.raw, &g.v) != nil {
-		return errDamaged
+		return ErrDamaged
 	}
 	return nil
 }
@@ -267,7 +267,7 @@ func (o *orderRow) scan(rows *sql.Rows) error {
 	var sum int64
 	err := rows.Scan(&o.source, &o.record, &stamp, &sum)
 	if o.stamp = stampOf(stamp); err == nil && sum != o.sum() {
-		err = errDamaged
+		err = ErrDamaged
 	}
 	return err
 }

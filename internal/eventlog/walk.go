@@ -110,7 +110,7 @@ func (w *walk) sum() (all int64) {
 
 // damagedWalk is the error of what is stored of a walk and cannot be trusted.
 func damagedWalk(source event.SourceID) error {
-	return fmt.Errorf("which records the walk of Source %d has seen: %w: run bridge verify, or harvest with --full", source, errDamaged)
+	return fmt.Errorf("which records the walk of Source %d has seen: %w: run bridge verify, or harvest with --full", source, ErrDamaged)
 }
 
 func ordinal(record int64) int64 { return record & (1<<32 - 1) }

@@ -340,9 +340,9 @@ func (m *memory) validate(stream int, l *List) {
 	s.Validators[l.Requested] = v
 }
 
-// number takes over the numbers that a walk which has not ended whole has given to sets of
+// takeNumbers takes over the numbers that a walk which has not ended whole has given to sets of
 // resources: the lists that were taken in have them.
-func (m *memory) number(given *memory, most int) {
+func (m *memory) takeNumbers(given *memory, most int) {
 	if given.Numbers == 0 || m.URL == given.URL && m.Numbers == given.Numbers {
 		return
 	}

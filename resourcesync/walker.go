@@ -556,7 +556,7 @@ func (k *walker) result(whole bool) Result {
 	} else {
 		before := k.before
 		if c.Documents > 0 {
-			before.number(&c.Memory, k.most())
+			before.takeNumbers(&c.Memory, k.most())
 		}
 		r.State, r.Mark = State{&before}, c.Memory.mark()
 	}

@@ -150,41 +150,39 @@ func (b *Bridge) leftOut(ctx context.Context) (func(*eventlog.Source) bool, erro
 	if !b.opt.ReadOnly || b.opt.Beside || file.Store.Log != "" || eventlog.Held(b.Config().Data) {
 		return func(*eventlog.Source) bool { return false }, nil
 	}
-	names, err := b.configuredSets(ctx)
-	if names == nil || err != nil {
+	published, err := b.configuredSets(ctx)
+	if published == nil || err != nil {
 		return func(*eventlog.Source) bool { return false }, err
 	}
 	for _, f := range *b.formerNames.Load() {
 		if file.Set(f.Name) != nil && file.Set(f.Now) == nil {
-			file, names[f.Now] = file.Renamed(f.Name, f.Now), true
+			file, published[f.Now] = file.Renamed(f.Name, f.Now), true
 		}
 	}
-	type of struct{ set, kind, is string }
-	has, listed := map[of]bool{}, map[string]bool{}
+	type key struct{ set, text string }
+	listed, urls, names, kinds := map[string]bool{}, map[key]bool{}, map[key]bool{}, map[key]bool{}
 	for i := range file.Sets {
 		set := &file.Sets[i]
 		listed[set.Name] = true
 		for j := range set.Sources {
 			c := &set.Sources[j]
 			if u, err := url.Parse(c.URL); err == nil {
-				has[of{set.Name, "", fetch.Plain(u)}] = true
+				urls[key{set.Name, fetch.Plain(u)}] = true
 			}
-			if c.Name != "" {
-				has[of{set.Name, "name", c.Name}] = true
-			}
-			has[of{set.Name, c.Kind, ""}] = true
+			names[key{set.Name, c.Name}] = c.Name != ""
+			kinds[key{set.Name, c.Kind}] = true
 		}
 	}
 	return func(s *eventlog.Source) bool {
 		switch {
-		case !names[s.Set]:
+		case !published[s.Set]:
 			return true
 		case !listed[s.Set]: // it was made of a template
 			return false
 		case s.Kind == config.KindSIP || s.Kind == config.KindSet: // whatever its URL; a template stands for several
-			return !has[of{s.Set, s.Kind, ""}]
+			return !kinds[key{s.Set, s.Kind}]
 		}
-		return !has[of{s.Set, "", s.URL}] && (s.Name == "" || !has[of{s.Set, "name", s.Name}])
+		return !urls[key{s.Set, s.URL}] && !names[key{s.Set, s.Name}]
 	}, nil
 }
 
